@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and which runtime each runs on.
+//! Command line: the subcommands and the runtime that each runs on.
 
 use std::process::ExitCode;
 
@@ -43,15 +43,15 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it makes files of its own accord. What the others make is asked for by name: that gets
-    /// the rights that the user's shell gives.
+    /// Returns true for commands that create data files, readable by their owner alone. The other
+    /// commands write only files that the user names, with the permissions of the user's shell.
     fn keeps_data(&self) -> bool {
         !matches!(self, Self::Admin(_) | Self::Ring(_) | Self::Bench(_))
     }
 }
 
 impl Cli {
-    /// Runs the command to its end.
+    /// Runs the command and returns its exit code.
     pub(crate) fn run(self) -> ExitCode {
         if self.command.keeps_data() {
             folder::create_for_owner_alone();
@@ -69,7 +69,7 @@ impl Cli {
     }
 }
 
-/// Runs a command that waits for sockets.
+/// Runs an asynchronous command on a multi-threaded runtime.
 fn on_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(command),

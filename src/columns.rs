@@ -1,7 +1,7 @@
-//! Tables for people: aligned columns.
+//! Plain-text tables with aligned columns.
 
-/// Rows of cells as aligned columns; the first row names them. Columns named in `right` by their
-/// position stand to the right.
+/// Formats rows of cells as aligned columns; the first row holds the column names. Columns whose
+/// indices are in `right` are right-aligned.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,24 +1,24 @@
-//! Why a command ends badly: one sentence for people, one exit code for scripts.
+//! Failures of commands: one sentence for people and an exit code for scripts.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a command could not do what it was asked to.
+/// Reason for a command's failure, as a sentence for people.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It was asked in a way that makes no sense: exit code 2, as for unknown flags.
+    /// Invalid arguments: exit code 2, as for unknown flags.
     Usage(String),
-    /// It was asked properly, and it can't be done: exit code 1.
+    /// Valid arguments, but the command failed: exit code 1.
     Refused(String),
 }
 
 impl Failure {
-    /// The world does not allow it.
+    /// Returns a [`Failure::Refused`] with this sentence.
     pub(crate) fn refused(sentence: impl Into<String>) -> Self {
         Self::Refused(sentence.into())
     }
 
-    /// The caller should ask otherwise.
+    /// Returns a [`Failure::Usage`] with this sentence.
     pub(crate) fn usage(sentence: impl Into<String>) -> Self {
         Self::Usage(sentence.into())
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Tells of an outcome on standard error, and turns it into an exit code.
+/// Prints a failure to standard error and returns the exit code of an outcome.
 pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
     let Err(failure) = outcome else {
         return ExitCode::SUCCESS;

@@ -1,7 +1,7 @@
-//! `martlet`: every role of the object store in one binary, and the commands that look after it.
+//! `martlet`: one binary with every role of the object store and its operator commands.
 //!
-//! This crate holds no algorithms. It reads settings, opens what the other crates offer, puts it
-//! together and tells people what happened.
+//! This crate holds no algorithms of the store. It reads settings, assembles the library crates and
+//! reports results.
 
 mod admin;
 mod bench;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// glibc's allocator keeps what its many arenas once held; this one gives it back.
+/// Global allocator. glibc's allocator keeps freed memory in its many arenas; mimalloc returns it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,9 +1,9 @@
-//! Storage policies as people name them, and whether this machine can do their arithmetic.
+//! Parsing of storage policies, and a check of the CPU for erasure codes.
 //!
-//! * A policy is a ring of extents with a name, a number and a redundancy; a code never changes, since
-//!   what was written lies by it.
-//! * Its name goes into HTTP headers: letters, digits, `-`, `_` and `.`, and never `STANDARD`, which is
-//!   the storage class of what asks for no policy.
+//! * A policy is a ring of extents with a name, a number and a redundancy. Its code never changes,
+//!   because existing fragments were encoded with it.
+//! * A policy's name goes into HTTP headers: letters, digits, `-`, `_` and `.`. `STANDARD` is
+//!   reserved for the storage class of requests without a policy.
 
 use martlet_protocol::Redundancy;
 use martlet_proxy::is_same_policy;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
-/// What policy 0 is called unless it is told otherwise.
+/// Default name of policy 0.
 pub(crate) const FIRST_NAME: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
 
-/// A policy that somebody wants: `ec=4+2`.
+/// Requested erasure-coded policy, such as `ec=4+2`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamedCode {
@@ -25,7 +25,7 @@ pub(crate) struct NamedCode {
 }
 
 impl NamedCode {
-    /// What flags and settings say. No name comes twice.
+    /// Parses the policies of flags and settings. Duplicate names are usage errors.
     pub(crate) fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Self>, Failure> {
         let mut all: Vec<Self> = Vec::new();
         for text in texts {
@@ -54,13 +54,13 @@ impl NamedCode {
         Ok(Self { name: name.to_owned(), code: code(code_text)? })
     }
 
-    /// How many devices it takes.
+    /// Number of devices that one stripe needs: k + m.
     pub(crate) fn devices(&self) -> usize {
         self.code.fragments().map_or(0, usize::from)
     }
 }
 
-/// Refuses names that no request could ask for.
+/// Refuses names that a request could not carry in its headers, and `STANDARD`.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
@@ -78,7 +78,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An erasure code as people write it.
+/// Parses an erasure code such as `4+2`.
 pub(crate) fn code(text: &str) -> Result<Redundancy, Failure> {
     match text.parse() {
         Ok(code @ Redundancy::Erasure { .. }) => Ok(code),
@@ -89,7 +89,7 @@ pub(crate) fn code(text: &str) -> Result<Redundancy, Failure> {
     }
 }
 
-/// What whoever chooses a code of so many fragments of parity should know.
+/// Returns advice for a code with `m` parity fragments; only m = 1 has any.
 pub(crate) fn advice(m: u8) -> Option<String> {
     (m == 1).then(|| {
         "with one fragment of parity every fragment must be on disk before a write is acknowledged: \
@@ -98,7 +98,7 @@ pub(crate) fn advice(m: u8) -> Option<String> {
     })
 }
 
-/// Refuses a machine that can't do the arithmetic of these rings.
+/// Refuses erasure-coded rings on a machine whose CPU lacks the instructions for them.
 pub(crate) fn check_cpu<'a>(rings: impl IntoIterator<Item = &'a Ring>) -> Result<(), Failure> {
     let is_coded = |ring: &Ring| ring.identity().redundancy.fragments().is_some();
     if !rings.into_iter().any(is_coded) {

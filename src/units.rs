@@ -1,11 +1,11 @@
-//! Numbers of bytes and spans of time, as people write them.
+//! Parsing of byte sizes and time spans as people write them.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-/// A number of bytes: `4096`, `4KiB`, `64MiB`, `5GB`.
+/// Number of bytes: `4096`, `4KiB`, `64MiB`, `5GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A span of time: `500ms`, `30s`, `5m`, `1h`, `7d`.
+/// Parses a time span: `500ms`, `30s`, `5m`, `1h`, `7d`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     let ms = split(text).and_then(|(number, unit)| match unit {
         "ms" => Some(number),
@@ -53,7 +53,7 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("\"{text}\" is no span of time: write 500ms, 30s, 5m, 1h or 7d"))
 }
 
-/// A number and what stands behind it.
+/// Splits a text into its leading number and its unit.
 fn split(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

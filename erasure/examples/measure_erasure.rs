@@ -1,9 +1,9 @@
-//! What erasure coding costs a core: encoding fragment after fragment, recovering one and m lost
-//! fragments, and the same with `reed-solomon-simd`. `benches/erasure/run.sh` runs it.
+//! CPU cost of erasure coding: encoding fragment by fragment, recovering one and m lost fragments,
+//! and the same for `reed-solomon-simd`. Run by `benches/erasure/run.sh`.
 //!
-//! Figures are bytes of extents over CPU seconds of the thread, medians of rounds in which all
-//! candidates take turns, so that a busy machine bears on all alike. The data is more than the cache
-//! holds, as it is when it comes from a network. Every candidate's result is checked once.
+//! Figures are bytes of extents per CPU second of the thread: medians of rounds in which all
+//! candidates take turns, so that load on the machine affects all alike. The data exceeds the CPU's
+//! cache, as data from a network does. Every candidate's result is checked once.
 
 use std::hint::black_box;
 
@@ -12,12 +12,12 @@ use martlet_erasure::{Code, Codec, Encoder, Fragments, Geometry, Recovery, check
 use martlet_protocol::Result;
 use reed_solomon_erasure::galois_8::ReedSolomon;
 
-/// As in the binary: buffers come and go with every extent.
+/// The allocator of the binary: buffers are allocated for every extent.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ROUNDS: usize = 7;
-/// Bytes that each candidate works through in a round.
+/// Bytes that each candidate processes in a round.
 const ROUND_BYTES: usize = 512 << 20;
 const CHUNK_BYTES: usize = 1 << 20;
 const BLOCK_BYTES: usize = 64 << 10;
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A candidate: takes the extent and works through it.
+/// A candidate: a function that processes an extent.
 struct Candidate<'a> {
     name: &'static str,
     work: Box<dyn FnMut(&Bytes) + 'a>,
@@ -93,8 +93,8 @@ fn measure(code: Code, fragment_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets the candidates take turns, and prints their figures. A word as an argument leaves those that
-/// have it in their name.
+/// Runs the candidates in turn and prints their figures. An argument selects the candidates whose
+/// names contain it.
 fn compete(geometry: &Geometry, mut candidates: Vec<Candidate>, extents: &[Bytes]) {
     let word = std::env::args().nth(1).unwrap_or_default();
     candidates.retain(|candidate| candidate.name.contains(&word));
@@ -118,7 +118,7 @@ fn compete(geometry: &Geometry, mut candidates: Vec<Candidate>, extents: &[Bytes
     }
 }
 
-/// Encodes as a proxy does: a new encoder for each extent, buffers and all.
+/// Encodes as a proxy does: with a new encoder and buffers for each extent.
 fn stream(codec: &Codec, geometry: &Geometry, extent: &Bytes) {
     let mut encoder = Encoder::new(codec, geometry).expect("they belong together");
     let mut rest = extent.clone();
@@ -153,8 +153,8 @@ fn simd(code: Code, fragment_bytes: usize, block: usize) -> impl FnMut(&Bytes) {
     }
 }
 
-/// Recovers the first `lost` fragments out of the extent's other data and of parity: whatever bytes
-/// these have, the work is the same.
+/// Recovers the first `lost` fragments from the extent's other data and from parity. The bytes are
+/// arbitrary; the work doesn't depend on them.
 fn recovery<'a>(
     codec: &'a Codec,
     geometry: &'a Geometry,
@@ -208,7 +208,7 @@ fn verification<'a>(codec: &'a Codec, geometry: &'a Geometry) -> Result<impl FnM
     })
 }
 
-/// Encoder and library make the same parity, and it recovers the data.
+/// Checks that encoder and library compute equal parity, and that parity recovers the data.
 fn check_candidates(codec: &Codec, geometry: &Geometry, extent: &Bytes) -> Result<()> {
     let code = codec.code();
     let mut fragments = vec![Vec::new(); code.total().into()];
@@ -235,7 +235,7 @@ fn check_candidates(codec: &Codec, geometry: &Geometry, extent: &Bytes) -> Resul
     Ok(())
 }
 
-/// Bytes without a pattern.
+/// Pseudo-random bytes.
 fn noise(length: usize) -> Bytes {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length);
@@ -253,7 +253,7 @@ fn at(bytes: u64) -> usize {
     usize::try_from(bytes).expect("it fits into memory")
 }
 
-/// Nanoseconds that this thread has run.
+/// CPU time of this thread in nanoseconds.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux says it");
     let first = text.split_whitespace().next();

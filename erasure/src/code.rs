@@ -1,16 +1,16 @@
-//! A code `k+m`, and the names of its fragments.
+//! Erasure codes `k+m`, and numbers of fragments.
 //!
-//! Fragments 0 up to k hold the data, k up to k+m the parity. Any k of them give all the others.
+//! Fragments 0 up to k hold the data, k up to k+m the parity. Any k fragments restore the others.
 
 use std::fmt;
 
 use martlet_protocol::limits::{BLOCK_BYTES, EXTENT_BYTES_MAX, FRAGMENTS_MAX};
 use martlet_protocol::{Error, Redundancy, Result};
 
-/// Longest fragment under any code.
+/// Longest fragment under any code, in bytes.
 pub const FRAGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Most parity of an extent: the encoder keeps it while the data goes by, and it should stay in the
-/// CPU's cache.
+/// Most parity of an extent, in bytes: the encoder keeps parity in memory, and it should fit into
+/// the CPU's cache.
 const PARITY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 const _: () = {
@@ -20,7 +20,7 @@ const _: () = {
     assert!(FRAGMENTS_MAX as u32 <= u32::BITS, "a set of fragments is a word");
 };
 
-/// How many fragments hold data, and how many parity.
+/// An erasure code: k data fragments and m parity fragments.
 ///
 /// Invariant: 1 ≤ k, 1 ≤ m, k+m ≤ [`FRAGMENTS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,13 +30,13 @@ pub struct Code {
 }
 
 impl Code {
-    /// The code `k+m`, if [`Redundancy::erasure`] allows it.
+    /// Creates the code `k+m`, if [`Redundancy::erasure`] allows it.
     pub fn new(k: u8, m: u8) -> Result<Self> {
         Redundancy::erasure(k, m)?;
         Ok(Self { k, m })
     }
 
-    /// The code of devices that hold fragments; none where they hold copies.
+    /// Returns the code of a redundancy; none for copies.
     pub fn of(redundancy: Redundancy) -> Result<Option<Self>> {
         match redundancy {
             Redundancy::Replicated => Ok(None),
@@ -44,32 +44,32 @@ impl Code {
         }
     }
 
-    /// Fragments that hold data: so many give an extent back.
+    /// Number of data fragments; any `k` fragments restore an extent.
     pub fn k(self) -> u8 {
         self.k
     }
 
-    /// Fragments that hold parity: so many may be lost.
+    /// Number of parity fragments; any `m` fragments may be lost.
     pub fn m(self) -> u8 {
         self.m
     }
 
-    /// All fragments.
+    /// Number of all fragments.
     pub fn total(self) -> u8 {
         self.k + self.m
     }
 
-    /// Longest fragment under this code: the more parity, the shorter.
+    /// Longest fragment under this code, in bytes: the more parity, the shorter.
     pub fn fragment_bytes_max(self) -> u64 {
         (PARITY_BYTES_MAX / u64::from(self.m).next_power_of_two()).min(FRAGMENT_BYTES_MAX)
     }
 
-    /// Longest extent under this code.
+    /// Longest extent under this code, in bytes.
     pub fn extent_bytes_max(self) -> u64 {
         (u64::from(self.k) * self.fragment_bytes_max()).min(EXTENT_BYTES_MAX)
     }
 
-    /// The fragment with the number `index`, if there is one.
+    /// Returns the fragment with the number `index`, or an error if the code has none.
     pub fn fragment(self, index: u8) -> Result<FragmentIndex> {
         if index < self.total() {
             return Ok(FragmentIndex(index));
@@ -92,7 +92,7 @@ impl Code {
         (self.k..self.total()).map(FragmentIndex)
     }
 
-    /// Whether `fragment` holds data.
+    /// True if `fragment` holds data.
     pub fn is_data(self, fragment: FragmentIndex) -> bool {
         fragment.0 < self.k
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// The number of a fragment: 0 up to k for data, k up to k+m for parity.
+/// Number of a fragment: 0 up to k for data, k up to k+m for parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FragmentIndex(pub u8);
 
@@ -129,36 +129,36 @@ impl fmt::Display for FragmentIndex {
 pub struct Fragments(u32);
 
 impl Fragments {
-    /// None at all.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Adds one. What no code has is left out.
+    /// Adds a fragment. Numbers from 32 up are ignored, since no code has them.
     pub fn insert(&mut self, fragment: FragmentIndex) {
         self.0 |= Self::bit(fragment);
     }
 
-    /// Whether it holds `fragment`.
+    /// True if the set contains `fragment`.
     pub fn contains(self, fragment: FragmentIndex) -> bool {
         self.0 & Self::bit(fragment) != 0
     }
 
-    /// How many.
+    /// Number of fragments.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether it is empty.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// These without `others`.
+    /// Returns this set without `others`.
     #[must_use]
     pub fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
-    /// In the order of their numbers.
+    /// Fragments in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = FragmentIndex> {
         (0..FRAGMENTS_MAX).map(FragmentIndex).filter(move |fragment| self.contains(*fragment))
     }

@@ -1,9 +1,9 @@
-//! The arithmetic of one code: which combination of k fragments each other fragment is.
+//! Arithmetic of one code: each fragment as a combination of k others.
 //!
-//! The code is linear, so a fragment is a sum of any k others, each multiplied byte by byte with a
-//! coefficient out of GF(2^8). All that this crate does is to find the coefficients and to add up.
-//! They are asked of `reed-solomon-erasure` itself, by encoding and reconstructing unit vectors: its
-//! matrix can't differ from ours. What it must be for ever, `testdata/` says.
+//! The code is linear: a fragment is a sum of any k others, each multiplied byte by byte by a
+//! coefficient of GF(2^8). This module determines coefficients and computes sums. The coefficients
+//! come from `reed-solomon-erasure` by encoding and reconstructing unit vectors, so they always
+//! match its matrix. Golden files in `testdata/` fix the matrix.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,11 +15,10 @@ use reed_solomon_erasure::galois_8::{self, ReedSolomon};
 use crate::code::{Code, FragmentIndex, Fragments};
 use crate::geometry::Geometry;
 
-/// Bytes of a fragment that are worked on at a time: they and what is made of them stay in the
-/// CPU's nearest caches.
+/// Bytes of a fragment processed at a time: inputs and results stay in the CPU's nearest caches.
 pub(crate) const STRIDE_BYTES: usize = 16 * 1024;
 
-/// A code, ready for use. Making one inverts a matrix; clones share it.
+/// A code with its coefficients. Creation inverts a matrix; clones share the result.
 #[derive(Clone)]
 pub struct Codec(Arc<Inner>);
 
@@ -31,7 +30,7 @@ struct Inner {
 }
 
 impl Codec {
-    /// Prepares `code`.
+    /// Computes the coefficients of `code`.
     pub fn new(code: Code) -> Self {
         let (k, total) = (usize::from(code.k()), usize::from(code.total()));
         let library = ReedSolomon::new(k, usize::from(code.m()))
@@ -42,18 +41,18 @@ impl Codec {
         Self(Arc::new(Inner { code, library, parity }))
     }
 
-    /// The code.
+    /// The code of this codec.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// What column of `data` is multiplied with before it is added to `parity`, its number among
-    /// the parity fragments.
+    /// Coefficient of a data fragment in a parity fragment; `parity` counts from 0 among the parity
+    /// fragments.
     pub(crate) fn coefficient(&self, parity: usize, data: FragmentIndex) -> u8 {
         self.0.parity[parity][data.at()]
     }
 
-    /// For each fragment of `wanted` the coefficients of `sources`, which are k others.
+    /// Returns for each fragment of `wanted` the coefficients of `sources`, which are k others.
     pub(crate) fn rows(&self, sources: &[FragmentIndex], wanted: Fragments) -> Vec<Vec<u8>> {
         let k = usize::from(self.code().k());
         assert_eq!(sources.len(), k, "any k fragments give the others, fewer don't");
@@ -65,9 +64,9 @@ impl Codec {
         wanted.iter().map(|fragment| shards[fragment.at()].take().unwrap_or_default()).collect()
     }
 
-    /// Whether `fragments`, all k+m in order, fit together over `columns`: which parity fragments
-    /// are not what the data make. None: all is well. All m: a data fragment is wrong, or all of
-    /// these are; which one can't be told from here, block checksums can.
+    /// Returns the parity fragments that differ from the data over `columns`; `fragments` are all
+    /// k+m in order. The empty set means that all fragments match. All m differ if a data fragment
+    /// is wrong, or if all parity is wrong: only block checksums can tell which.
     pub fn verify(
         &self,
         geometry: &Geometry,
@@ -123,19 +122,19 @@ impl fmt::Debug for Codec {
     }
 }
 
-/// `length` zeros with a one at `position`, if it has that.
+/// Returns `length` zeros with a one at `position`, if within the length.
 fn unit(position: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::from(at == position)).collect()
 }
 
-/// Adds `coefficient`·`input` to the beginning of `sum`; or, as the `first`, writes it over the whole
-/// of `sum`, as if `input` went on with zeros.
+/// Adds `coefficient`·`input` to the beginning of `sum`. If `first`, overwrites all of `sum`
+/// instead, with zeros beyond `input`.
 pub(crate) fn combine(coefficient: u8, input: &[u8], sum: &mut [u8], first: bool) {
     let (under, beyond) = sum.split_at_mut(input.len());
     if first {
         beyond.fill(0);
     }
-    // The library's loops don't take empty slices.
+    // The library's loops don't accept empty slices.
     if input.is_empty() {
         return;
     }
@@ -147,7 +146,7 @@ pub(crate) fn combine(coefficient: u8, input: &[u8], sum: &mut [u8], first: bool
     }
 }
 
-/// Whether `bytes` are as many as were asked of `fragment`.
+/// Checks that `bytes` has the length of `columns`.
 pub(crate) fn check_bytes(
     fragment: FragmentIndex,
     bytes: &[u8],

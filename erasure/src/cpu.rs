@@ -1,18 +1,18 @@
-//! Whether this machine can run the code's arithmetic.
+//! Check that the CPU supports the compiled arithmetic.
 //!
-//! The library's loops are compiled for one kind of CPU and nothing looks, when they run, whether it
-//! is there: a CPU that lacks an instruction kills the process in the middle of a request. So the
-//! binary asks here first. What they were compiled for is what the library's build script goes by:
-//! `RUST_REED_SOLOMON_ERASURE_ARCH`, or Haswell (AVX2) on x86-64. Every aarch64 has what is used there.
+//! The library's loops are compiled for one kind of CPU without a check at run time: a missing
+//! instruction kills the process in the middle of a request. So the binary checks first. The
+//! library's build script takes the kind of CPU from `RUST_REED_SOLOMON_ERASURE_ARCH`, with Haswell
+//! (AVX2) as the default on x86-64. Every aarch64 CPU has the instructions used there.
 
 use martlet_protocol::{Error, Result};
 use reed_solomon_erasure::galois_8;
 
-/// What the loops were compiled for, if not for the default.
+/// CPU that the loops were compiled for; none for the default.
 const BUILT_FOR: Option<&str> = option_env!("RUST_REED_SOLOMON_ERASURE_ARCH");
 
-/// Refuses a machine that lacks instructions which this build uses, in one sentence that says what
-/// to do, and a build whose arithmetic is wrong. Call it once, before anything else of this crate.
+/// Returns an error on a CPU without the instructions of this build, with the remedy, and for a
+/// build with wrong arithmetic. Must be called once, before all other calls of this crate.
 pub fn check_cpu() -> Result<()> {
     let lacking = lacking(needed(BUILT_FOR), detected);
     if !lacking.is_empty() {
@@ -38,8 +38,8 @@ const V2: [&str; 4] = ["ssse3", "sse4.1", "sse4.2", "popcnt"];
 const V3: [&str; 6] = ["avx2", "bmi1", "bmi2", "fma", "lzcnt", "movbe"];
 const V4: [&str; 5] = ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"];
 
-/// What a compiler may use that was told `-march`. A name that isn't known here is taken to fit:
-/// whoever chose it knows the machines.
+/// Features that a compiler may use under `-march`. Unknown names need none: their user must know
+/// the machines.
 fn needed(built_for: Option<&str>) -> Vec<&'static str> {
     let kinds: &[&[&str]] = match built_for {
         None | Some("haswell" | "x86-64-v3") => &[&V2, &V3],
@@ -82,7 +82,7 @@ fn detected(_: &str) -> bool {
     true
 }
 
-/// Whether the loops multiply by `coefficient` as the table of products does.
+/// True if the loops multiply by `coefficient` as the table of products does.
 fn multiplies(coefficient: u8) -> bool {
     let inputs: Vec<u8> = (0..=u8::MAX).chain(0..5).collect();
     let mut products = vec![0xff; inputs.len()];
@@ -119,7 +119,7 @@ mod tests {
     fn whatever_is_needed_can_be_detected() {
         #[cfg(target_arch = "x86_64")]
         for feature in needed(Some("x86-64-v4")) {
-            // A name that `detected` doesn't know would be lacking on every machine.
+            // A name unknown to `detected` would be missing on every machine.
             let in_cpuinfo = |name: &str| {
                 let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
                 text.lines()

@@ -1,12 +1,12 @@
-//! The streaming encoder: an extent's bytes go in as they come, blocks of fragments come out.
+//! Streaming encoder: bytes of an extent in, blocks of fragments out.
 //!
-//! Data goes through as it is, without a copy, cut where fragments begin. Parity is added up, column
-//! by column, fragments in the order 0..k: fragment 0 writes, the others add. A column of parity is
-//! ready once the last data fragment that has it went by, so parity leaves while that one does, and
-//! memory is m fragments, from the first byte to the last fragment's.
+//! Data passes through without a copy, cut where fragments begin. Parity is summed up column by
+//! column over the fragments 0..k: fragment 0 overwrites, the others add. A column of parity is
+//! complete after the last data fragment with this column. So parity is emitted while that fragment
+//! passes, and memory is bounded by m fragments.
 //!
-//! Invariants: `blocks` are the columns `released..` that fragment 0 has reached, every one of
-//! [`PARITY_BLOCK_BYTES`] but the last; in each, m buffers of equal length.
+//! Invariants: `blocks` are the columns from `released` that fragment 0 has reached, each of
+//! [`PARITY_BLOCK_BYTES`] but the last; each has m buffers of equal length.
 
 use std::collections::VecDeque;
 
@@ -17,30 +17,30 @@ use crate::code::FragmentIndex;
 use crate::codec::{Codec, STRIDE_BYTES, combine};
 use crate::geometry::{Geometry, Piece, check_fragment_bytes, cut};
 
-/// Bytes of a parity fragment that leave together.
+/// Bytes of a parity fragment that are emitted together.
 pub const PARITY_BLOCK_BYTES: u64 = 256 * 1024;
 
 #[expect(clippy::cast_possible_truncation, reason = "256 KiB fit anywhere")]
 const BLOCK: usize = PARITY_BLOCK_BYTES as usize;
 const _: () = assert!(BLOCK.is_multiple_of(STRIDE_BYTES));
 
-/// Bytes of a fragment, to be sent to whoever stores it. Those of one fragment come in order.
+/// Bytes of a fragment, to be sent to its device. The blocks of one fragment come in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The fragment.
+    /// Fragment of the block.
     pub fragment: FragmentIndex,
-    /// Where in it they belong.
+    /// First column of the block within the fragment.
     pub column: u64,
-    /// The bytes.
+    /// Bytes of the block.
     pub bytes: Bytes,
 }
 
-/// Takes the bytes of one extent in order.
+/// Encoder of one extent; accepts its bytes in order.
 #[derive(Debug)]
 pub struct Encoder {
     codec: Codec,
     fragment_bytes: u64,
-    /// The length, where it is known.
+    /// Length of the extent, if known.
     length: Option<u64>,
     taken: u64,
     released: u64,
@@ -48,18 +48,18 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder for an extent of known length.
+    /// Creates an encoder for an extent of known length.
     pub fn new(codec: &Codec, geometry: &Geometry) -> Result<Self> {
         codec.check_geometry(geometry)?;
         Ok(Self::begin(codec, geometry.fragment_bytes(), Some(geometry.length())))
     }
 
-    /// An encoder for an extent that may be anything up to k fragments of `fragment_bytes` long.
+    /// Creates an encoder for an extent of unknown length, up to k fragments of `fragment_bytes`.
     ///
-    /// What it costs if the extent turns out shorter: its data lies in fewer fragments, each full, and
-    /// parity is as long as the first of them, so that space goes from (k+m)/k up to 1+m times the
-    /// data; and parity waits for [`finish`](Self::finish) unless the last fragment is reached. The
-    /// caller keeps `fragment_bytes` beside the length: it can't be told from it.
+    /// A shorter extent costs more: its data lies in fewer, full fragments, and parity is as long
+    /// as the first of them. So the stored bytes are between (k+m)/k and 1+m times the data. Parity
+    /// is only emitted by [`finish`](Self::finish) unless the last fragment is reached. The caller
+    /// must store `fragment_bytes` beside the length, since it doesn't follow from the length.
     pub fn of_unknown_length(codec: &Codec, fragment_bytes: u64) -> Result<Self> {
         check_fragment_bytes(fragment_bytes)?;
         Ok(Self::begin(codec, fragment_bytes, None))
@@ -70,30 +70,30 @@ impl Encoder {
         Self { codec: codec.clone(), fragment_bytes, length, taken: 0, released: 0, blocks }
     }
 
-    /// Most bytes that it keeps: what admission reckons with.
+    /// Most memory for parity in bytes, for admission control.
     pub fn memory_bytes_max(&self) -> u64 {
         u64::from(self.codec.code().m()) * self.columns()
     }
 
-    /// Bytes that it keeps now.
+    /// Current memory for parity in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.blocks.iter().flatten().map(|sum| sum.capacity() as u64).sum()
     }
 
-    /// Bytes taken so far.
+    /// Bytes accepted so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Most bytes that it takes in all: the length, or as many as fit.
+    /// Most bytes that the encoder accepts: the known length, or the longest extent that fits.
     pub fn room(&self) -> u64 {
         let code = self.codec.code();
         let most = (u64::from(code.k()) * self.fragment_bytes).min(code.extent_bytes_max());
         self.length.unwrap_or(most)
     }
 
-    /// Takes the next bytes. Returns them as blocks of data fragments, and behind them what parity is
-    /// ready. An error leaves the encoder as it was.
+    /// Accepts the next bytes. Returns them as blocks of data fragments, followed by completed
+    /// parity. After an error the encoder is unchanged.
     pub fn push(&mut self, bytes: &Bytes) -> Result<Vec<Block>> {
         let end = self.taken + bytes.len() as u64;
         if end > self.room() {
@@ -112,7 +112,7 @@ impl Encoder {
         Ok(out)
     }
 
-    /// Ends the extent: the parity that is left, and the layout that it got.
+    /// Ends the extent. Returns the remaining parity, and the extent's geometry.
     pub fn finish(mut self) -> Result<(Vec<Block>, Geometry)> {
         if let Some(length) = self.length
             && self.taken != length
@@ -159,12 +159,12 @@ impl Encoder {
         }
     }
 
-    /// Columns of parity, as far as is known.
+    /// Number of parity columns, as far as known.
     fn columns(&self) -> u64 {
         self.room().min(self.fragment_bytes)
     }
 
-    /// How many columns of parity nothing will be added to any more.
+    /// Number of complete parity columns.
     fn settled(&self) -> u64 {
         let room = self.room();
         if self.taken == room {
@@ -174,7 +174,8 @@ impl Encoder {
         self.taken.saturating_sub(last * self.fragment_bytes)
     }
 
-    /// Hands out the whole blocks within the first `settled` of `columns`, the last one if it ends there.
+    /// Emits the whole blocks within the first `settled` of `columns`; the last block may be
+    /// shorter.
     fn release(&mut self, settled: u64, columns: u64, out: &mut Vec<Block>) {
         while let Some(block) = self.blocks.front() {
             let bytes = block[0].len() as u64;

@@ -1,18 +1,18 @@
-//! Where the bytes of one extent lie: how long its fragments are, which of them a range touches.
+//! Geometry of an extent: the length of its fragments, and the fragments in a range.
 //!
 //! ```text
 //!            column 0                                 F
 //! fragment 0        [ bytes 0 .. F                    ]   F: a multiple of 64 KiB
 //! fragment 1        [ bytes F .. 2F                   ]
 //! fragment d-1      [ bytes (d-1)F .. length   ]······    short; d data fragments have bytes
-//! fragment k-1      ··································    empty: exists nowhere
+//! fragment k-1      ··································    empty: not stored
 //! fragment k        [ parity, as long as fragment 0   ]
 //! fragment k+m-1    [ parity                          ]
 //! ```
 //!
-//! Column c of data fragment i is byte i·F + c of the extent; column c of a parity fragment is made
-//! of column c of all data fragments. Where a data fragment has no byte it counts as zero (the dots):
-//! known to everyone, neither stored nor sent.
+//! Column c of data fragment i is byte i·F + c of the extent. Column c of a parity fragment is
+//! computed from column c of all data fragments. Missing bytes of data fragments count as zeros
+//! (the dots), which are neither stored nor sent.
 //!
 //! Invariants: 1 ≤ length ≤ k·F; F is a multiple of [`BLOCK_BYTES`] and at most
 //! [`FRAGMENT_BYTES_MAX`]; fragment 0 is the longest, and every parity fragment is as long.
@@ -24,7 +24,7 @@ use martlet_protocol::{Error, Result};
 
 use crate::code::{Code, FRAGMENT_BYTES_MAX, FragmentIndex, Fragments};
 
-/// The layout of one extent.
+/// Geometry of one extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     code: Code,
@@ -32,33 +32,33 @@ pub struct Geometry {
     fragment_bytes: u64,
 }
 
-/// Some columns of one fragment: bytes `columns` of what is stored as that fragment.
+/// Columns of one fragment: bytes `columns` of the stored fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// The fragment.
+    /// Fragment of the piece.
     pub fragment: FragmentIndex,
-    /// Which of its bytes.
+    /// Byte range within the fragment.
     pub columns: Range<u64>,
 }
 
 impl Piece {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn bytes(&self) -> u64 {
         self.columns.end - self.columns.start
     }
 }
 
 impl Geometry {
-    /// The layout of an extent of `length` bytes, with fragments as short as can be.
+    /// Creates the geometry of an extent of `length` bytes, with the shortest fragments.
     pub fn new(code: Code, length: u64) -> Result<Self> {
         let share = length.div_ceil(u64::from(code.k()));
-        // Where rounding up would overflow, the length is refused anyway.
+        // If rounding up overflows, the length is refused below.
         let fragment_bytes = share.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(0);
         Self::with_fragment_bytes(code, length, fragment_bytes.max(BLOCK_BYTES))
     }
 
-    /// The layout of an extent of `length` bytes whose fragments were cut every `fragment_bytes`:
-    /// what a manifest says, and what an extent has whose length wasn't known when it began.
+    /// Creates the geometry of an extent of `length` bytes with fragments of `fragment_bytes`: as
+    /// stored in a manifest, or of an extent encoded with unknown length.
     pub fn with_fragment_bytes(code: Code, length: u64, fragment_bytes: u64) -> Result<Self> {
         let length_max = code.extent_bytes_max();
         if length == 0 || length > length_max {
@@ -76,27 +76,27 @@ impl Geometry {
         Ok(Self { code, length, fragment_bytes })
     }
 
-    /// The code.
+    /// Code of the extent.
     pub fn code(&self) -> Code {
         self.code
     }
 
-    /// Bytes of the extent.
+    /// Length of the extent in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// F: every so many bytes the next data fragment begins.
+    /// F: the distance between the starts of data fragments, in bytes.
     pub fn fragment_bytes(&self) -> u64 {
         self.fragment_bytes
     }
 
-    /// How many columns there are: the length of fragment 0 and of every parity fragment.
+    /// Number of columns: the length of fragment 0 and of every parity fragment.
     pub fn columns(&self) -> u64 {
         self.length.min(self.fragment_bytes)
     }
 
-    /// Bytes that are stored as `fragment`. Zero: it exists nowhere, and nobody needs to hold it.
+    /// Stored bytes of `fragment`. A fragment of zero bytes isn't stored.
     pub fn stored_bytes(&self, fragment: FragmentIndex) -> u64 {
         if self.code.is_data(fragment) {
             let from = u64::from(fragment.0) * self.fragment_bytes;
@@ -105,24 +105,24 @@ impl Geometry {
         if fragment.0 < self.code.total() { self.columns() } else { 0 }
     }
 
-    /// The fragments that have bytes: these are to be stored.
+    /// Fragments with bytes, which must be stored.
     pub fn stored(&self) -> Fragments {
         self.code.fragments().filter(|fragment| self.stored_bytes(*fragment) > 0).collect()
     }
 
-    /// How many data fragments have bytes, d: any d of the stored fragments give the extent back.
+    /// Number d of data fragments with bytes: any d of the stored fragments restore the extent.
     pub fn needed(&self) -> u8 {
         let full = self.length.div_ceil(self.fragment_bytes);
         u8::try_from(full).expect("a geometry has at most k data fragments")
     }
 
-    /// Bytes over all fragments.
+    /// Stored bytes of all fragments.
     pub fn stored_bytes_total(&self) -> u64 {
         self.length + u64::from(self.code.m()) * self.columns()
     }
 
-    /// The fragments under `range` (of the extent), in its order, and which bytes of each. An empty
-    /// range touches none.
+    /// Returns the pieces of data fragments under `range` of the extent, in order. An empty range
+    /// has none.
     pub fn pieces(&self, range: Range<u64>) -> Result<Vec<Piece>> {
         if range.start > range.end || range.end > self.length {
             return Err(Error::invalid(format!(
@@ -133,14 +133,15 @@ impl Geometry {
         Ok(cut(range, self.fragment_bytes).collect())
     }
 
-    /// Where the first byte of a piece of a data fragment stands in the extent.
+    /// Offset in the extent of a piece's first byte; none for parity, or beyond the fragment's end.
     pub fn offset(&self, piece: &Piece) -> Option<u64> {
         let inside = piece.columns.start <= self.stored_bytes(piece.fragment);
         (self.code.is_data(piece.fragment) && inside)
             .then(|| u64::from(piece.fragment.0) * self.fragment_bytes + piece.columns.start)
     }
 
-    /// The part of `columns` where `fragment` has bytes; empty, and within `columns`, where it has none.
+    /// Intersection of `columns` with the bytes of `fragment`; empty, and within `columns`, if it
+    /// has none.
     pub(crate) fn clip(&self, fragment: FragmentIndex, columns: &Range<u64>) -> Range<u64> {
         let end = self.stored_bytes(fragment).min(columns.end).max(columns.start);
         columns.start..end

@@ -1,18 +1,18 @@
-//! Erasure coding that leaves data where a reader can use it: Reed–Solomon over contiguous fragments.
+//! Erasure coding that keeps data readable in place: Reed–Solomon over contiguous fragments.
 //!
-//! An extent is one stripe. Its data is cut into k contiguous fragments, so that a range of it is a
-//! range of one fragment, or of a few, stored as they are; m fragments of parity stand beside, and
-//! any k fragments give all others. `docs/ERASURE.md` draws it.
+//! An extent is one stripe. Its data is cut into k contiguous fragments, stored as they are, so
+//! that a range of the extent is a range of one or a few fragments. With m parity fragments, any k
+//! fragments restore the others. `docs/ERASURE.md` has a diagram.
 //!
-//! * [`code`]: how many fragments there are, and their names.
-//! * [`geometry`]: where the bytes of an extent lie in its fragments.
-//! * [`codec`]: the arithmetic of one code; whether fragments fit together.
-//! * [`encode`]: bytes of an extent in, blocks of fragments out, as a stream.
-//! * [`recover`]: fragments out of others, for a degraded read or for good.
-//! * [`cpu`]: whether this machine can run all that.
+//! * [`code`]: numbers of fragments.
+//! * [`geometry`]: location of an extent's bytes in its fragments.
+//! * [`codec`]: arithmetic of one code, and verification of fragments.
+//! * [`encode`]: streaming encoder from bytes of an extent to blocks of fragments.
+//! * [`recover`]: recovery of fragments, for degraded reads and repairs.
+//! * [`cpu`]: check of the CPU.
 //!
-//! Nothing here does I/O, waits or knows a device. Bytes that come from elsewhere are checked for
-//! their length; whether they are what was written, block checksums must have said before.
+//! This crate does no I/O and never waits. Inputs are checked for their lengths; their contents
+//! must have been verified by block checksums before.
 
 pub mod code;
 pub mod codec;

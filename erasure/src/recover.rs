@@ -1,12 +1,12 @@
-//! Fragments out of others: what a degraded read and a repair both do.
+//! Recovery of fragments from others, for degraded reads and repairs.
 //!
-//! A [`Recovery`] says once which fragments to read and how to add them up; then it works on any
-//! columns, a few at a time. Columns are independent of each other: a reader takes just those under
-//! its range, a repair goes through a fragment in blocks and keeps k+w blocks in memory, w being the
-//! fragments that it makes.
+//! A [`Recovery`] determines once the fragments to read and their coefficients; then it processes
+//! any columns, a few at a time. Columns are independent: a degraded read processes only the
+//! columns of its range. A repair processes a fragment in blocks, and keeps k+w blocks in memory, w
+//! being the number of recovered fragments.
 //!
-//! Data fragments that have no byte in the columns asked for are zeros and need no reading. So an
-//! extent shorter than F is recovered from any one of its fragments, whatever k.
+//! Data fragments without bytes in the requested columns are zeros and aren't read. So an extent
+//! shorter than F is recovered from any one of its fragments, whatever k.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::codec::{Codec, STRIDE_BYTES, check_bytes, combine};
 use crate::encode::size;
 use crate::geometry::{Geometry, Piece};
 
-/// How to make some fragments of one extent out of others.
+/// Recovery of some fragments of one extent from others.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     geometry: Geometry,
@@ -29,13 +29,17 @@ pub struct Recovery {
 #[derive(Clone, Debug)]
 struct Wanted {
     fragment: FragmentIndex,
-    /// One for each source; none where the fragment has no byte in the columns.
+    /// Coefficient of each source; empty if the fragment has no byte in the columns.
     coefficients: Vec<u8>,
 }
 
 impl Recovery {
-    /// Makes `wanted` over `columns` out of the first of `usable` that are enough; what is best
-    /// read comes first there. Wanted fragments aren't read, even if they are usable.
+    /// Prepares to recover `wanted` over `columns` from the first sufficient fragments of `usable`,
+    /// in order of preference. Wanted fragments are never read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) if `usable` has too few
+    /// fragments.
     pub fn new(
         codec: &Codec,
         geometry: &Geometry,
@@ -65,18 +69,18 @@ impl Recovery {
         Ok(Self { geometry: *geometry, columns, wanted, sources })
     }
 
-    /// The columns that it was made for.
+    /// Columns of the recovery.
     pub fn columns(&self) -> Range<u64> {
         self.columns.clone()
     }
 
-    /// What it makes, in the order of [`recover`](Self::recover).
+    /// Recovered fragments, in the order of [`recover`](Self::recover).
     pub fn wanted(&self) -> impl Iterator<Item = FragmentIndex> {
         self.wanted.iter().map(|wanted| wanted.fragment)
     }
 
-    /// What to read for `columns`, in the order that [`recover`](Self::recover) takes it. A piece is
-    /// empty where its fragment ends before these columns: nothing is to be asked for it.
+    /// Returns the pieces to read for `columns`, in the order of [`recover`](Self::recover). A
+    /// piece is empty if its fragment ends before these columns; it needs no read.
     pub fn reads(&self, columns: &Range<u64>) -> Vec<Piece> {
         let piece = |fragment: &FragmentIndex| Piece {
             fragment: *fragment,
@@ -85,7 +89,7 @@ impl Recovery {
         self.sources.iter().map(piece).collect()
     }
 
-    /// Its columns in blocks, each up to the next multiple of `block_bytes`.
+    /// Columns of the recovery in blocks, each up to the next multiple of `block_bytes`.
     pub fn steps(&self, block_bytes: u64) -> impl Iterator<Item = Range<u64>> + use<> {
         let Range { start: mut at, end } = self.columns;
         let block_bytes = block_bytes.max(1);
@@ -96,8 +100,9 @@ impl Recovery {
         })
     }
 
-    /// Makes the wanted fragments over `columns` out of what [`reads`](Self::reads) named. `made` has
-    /// a buffer for each wanted fragment; they are overwritten, and may be used again and again.
+    /// Recovers the wanted fragments over `columns` from the pieces of [`reads`](Self::reads).
+    /// `made` has a buffer for each wanted fragment; the buffers are overwritten, and can be
+    /// reused.
     pub fn recover(
         &self,
         columns: &Range<u64>,
@@ -158,7 +163,7 @@ impl Recovery {
     }
 }
 
-/// The first of `usable` that give `wanted` together with `zeros`, which everyone has.
+/// Returns the first of `usable` that determine `wanted` together with `zeros`.
 fn choose(
     codec: &Codec,
     usable: &[FragmentIndex],
@@ -195,7 +200,7 @@ fn with_rows(
     wanted.iter().map(with_row).collect()
 }
 
-/// The stride that begins at `from`, as far as `length` reaches.
+/// Range of the stride at `from`, within `length`.
 fn within(length: usize, from: usize) -> Range<usize> {
     from.min(length)..(from + STRIDE_BYTES).min(length)
 }

@@ -1,4 +1,4 @@
-//! Tests of the whole crate: every loss, every length, random ranges, golden values, bad input.
+//! Tests of the whole crate: every loss, every length, random ranges, golden values, invalid input.
 
 mod golden;
 mod inputs;
@@ -24,7 +24,7 @@ fn code(k: u8, m: u8) -> Code {
     Code::new(k, m).unwrap()
 }
 
-/// The generator of a test, whose seed is shown with the test's output.
+/// Random generator of a test; prints the seed.
 fn seeded(seed: u64) -> SmallRng {
     println!("seed {seed}");
     SmallRng::seed_from_u64(seed)
@@ -36,8 +36,8 @@ fn random_bytes(random: &mut SmallRng, length: u64) -> Bytes {
     bytes.into()
 }
 
-/// The fragments that `blocks` make; each fragment's blocks come in order, without a gap, and parity
-/// in whole blocks.
+/// Joins `blocks` to fragments. Checks that each fragment's blocks come in order without a gap, and
+/// parity in whole blocks.
 fn assemble(code: Code, blocks: Vec<Block>) -> Vec<Vec<u8>> {
     let mut fragments = vec![Vec::new(); usize::from(code.total())];
     for block in blocks {
@@ -50,7 +50,7 @@ fn assemble(code: Code, blocks: Vec<Block>) -> Vec<Vec<u8>> {
     fragments
 }
 
-/// Encodes an extent, pushed at once.
+/// Encodes an extent in one push.
 fn encode(codec: &Codec, geometry: &Geometry, bytes: &Bytes) -> Vec<Vec<u8>> {
     let mut encoder = Encoder::new(codec, geometry).unwrap();
     let mut blocks = encoder.push(bytes).unwrap();
@@ -60,7 +60,8 @@ fn encode(codec: &Codec, geometry: &Geometry, bytes: &Bytes) -> Vec<Vec<u8>> {
     assemble(geometry.code(), blocks)
 }
 
-/// Makes `wanted` over `columns` out of `usable`, in steps of `step_bytes`; counts what was read.
+/// Runs a recovery in steps of `step_bytes`. Returns the recovered fragments and the number of
+/// bytes read.
 fn recover(recovery: &Recovery, fragments: &[Vec<u8>], step_bytes: u64) -> (Vec<Vec<u8>>, u64) {
     let wanted = recovery.wanted().count();
     let (mut whole, mut buffers) = (vec![Vec::new(); wanted], vec![Vec::new(); wanted]);

@@ -1,18 +1,19 @@
-//! The seam: everything that a storage node offers, as one trait.
+//! The backend trait: every call of a storage node.
 //!
-//! A node serves several devices; every call names the device that it is for. Index calls speak of
-//! registers, extent calls of immutable bytes. A node stores what it is told: which device should
-//! hold what is the ring's business, and who wins is the proposer's.
+//! A node serves several devices, and every call names its device. Index calls read and write
+//! registers; extent calls read and write immutable bytes. A node checks neither placement nor
+//! order between proposers: the ring decides which device holds a register or extent, and the
+//! proposer decides which write wins.
 //!
-//! What every implementation promises:
-//! * A call that returns `Ok` from a write has its effect on disk (rule X6).
-//! * A reply never tells of something that a power cut could take back (rule R2).
+//! Every implementation guarantees:
+//! * A write that returns `Ok` is on disk (rule X6).
+//! * A reply never contains state that a power cut could revert (rule R2).
 //! * [`Backend::write_extent`] either leaves a whole extent or nothing that a reader can see.
-//! * A page may be shorter than its `limit`, and is never asked to hold more than about a thousand
-//!   items: a node bounds what a request can make it gather.
-//! * A read, write, promise or list that names a lower term than its device was told is refused with
+//! * A page may be shorter than its `limit`. A node returns at most about a thousand items a page,
+//!   so that the memory of a request is bounded.
+//! * A read, write, promise or list with a lower term than the device's is refused with
 //!   [`Error::outdated`](crate::Error::outdated) before it has any effect (rule P1).
-//! * Bytes of [`Backend::read_extent`] have been verified against the checksums written with them.
+//! * Bytes of [`Backend::read_extent`] are verified against the checksums written with them.
 
 mod devices;
 mod extents;
@@ -39,13 +40,13 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
 
-/// Bytes on their way, with errors that end them.
+/// Stream of body chunks; an error ends the stream.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
-/// What a storage node offers.
+/// The calls of a storage node.
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// What a register holds.
+    /// Reads a register.
     async fn read(
         &self,
         device: DeviceId,
@@ -57,7 +58,7 @@ pub trait Backend: Send + Sync {
     /// Writes an entry, plainly or as the second half of a ballot.
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply>;
 
-    /// Promises to take nothing below `ballot`, and says what is held.
+    /// Promises to accept nothing below `ballot`, and returns the register's content.
     async fn promise(
         &self,
         device: DeviceId,
@@ -66,15 +67,16 @@ pub trait Backend: Send + Sync {
         term: Term,
     ) -> Result<PromiseReply>;
 
-    /// Entries in the order of their names, tombstones included, over all asked shards.
+    /// Lists entries in the order of their names, tombstones included, merged over all requested
+    /// shards.
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply>;
 
-    /// Refuses first-hand writes to a bucket below a generation from now on (rule M2).
+    /// Refuses first-hand writes to a bucket below the fence's generation (rule M2).
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()>;
 
-    /// Removes every register of a bucket that was deleted and fenced with `open: false`. Extents that
-    /// its entries name become garbage. In the same step the bucket gets the
-    /// [fence of a deleted one](BucketFence::of_deleted): a late write finds it closed at any time.
+    /// Removes every register of a bucket that was deleted and fenced with `open: false`. Extents
+    /// named by its entries become garbage. In the same step the bucket gets the [fence of a
+    /// deleted bucket](BucketFence::of_deleted), which refuses all later writes.
     async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()>;
 
     /// Stores an extent: 1 byte up to [`EXTENT_BYTES_MAX`](crate::limits::EXTENT_BYTES_MAX).
@@ -86,7 +88,7 @@ pub trait Backend: Send + Sync {
         body: ByteStream,
     ) -> Result<ExtentRef>;
 
-    /// Bytes `range` of an extent; the range lies within its length and isn't empty.
+    /// Reads bytes `range` of an extent; the range lies within the extent's length and isn't empty.
     async fn read_extent(
         &self,
         device: DeviceId,
@@ -94,23 +96,23 @@ pub trait Backend: Send + Sync {
         range: Range<u64>,
     ) -> Result<ByteStream>;
 
-    /// What the node knows of an extent, and where it lies.
+    /// Returns the record of an extent and its location on disk.
     async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat>;
 
-    /// Deletes extents that nobody wants, and remembers for a grace time that it did: a copy of one
-    /// is refused with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) until then (rule X4).
-    /// Those that aren't there are no error. Readers that have one open finish.
+    /// Deletes unowned extents, and remembers the deletion for a grace time. Until then a copy of a
+    /// deleted extent is refused with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) (rule
+    /// X4). Missing extents are no error. Readers that have an extent open finish.
     async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()>;
 
-    /// Lets go of copies that others hold: as [`Backend::delete_extents`], and nothing is
-    /// remembered.
+    /// Releases copies that other devices hold: as [`Backend::delete_extents`], but the deletion
+    /// isn't remembered.
     async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()>;
 
-    /// Whether a device has these extents; a reply for each, in their order.
+    /// Returns for each extent, in the order of `ids`, if the device holds it.
     async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>>;
 
     /// Verifies extents above `after`, in the order of their ids, until `bytes_max` bytes were read
-    /// (one at least). What is corrupt goes to quarantine.
+    /// (at least one extent). Corrupt extents go to quarantine.
     async fn audit_extents(
         &self,
         device: DeviceId,
@@ -126,18 +128,18 @@ pub trait Backend: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ExtentRecord>>;
 
-    /// Bodies that superseded entries left behind at or before `before_ms`, oldest first.
+    /// Bodies left behind by entries superseded at or before `before_ms`, oldest first.
     async fn garbage(&self, device: DeviceId, before_ms: u64, limit: usize)
     -> Result<Vec<Garbage>>;
 
-    /// Forgets garbage whose extents are gone.
+    /// Forgets garbage records after their extents were deleted.
     async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()>;
 
-    /// Keeps a first-hand write for primaries that are out (rule A2). A newer one of the same
-    /// register takes its place; an older one is [`WriteReply::Superseded`].
+    /// Stores a first-hand write as a hint for primaries that are out (rule A2). A newer write of
+    /// the same register replaces the hint; an older write returns [`WriteReply::Superseded`].
     async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply>;
 
-    /// What is kept for the primaries of a register. The promise is zero: a handoff makes none.
+    /// Reads the hint for a register. Its promise is zero: a handoff makes no promises.
     async fn read_hint(
         &self,
         device: DeviceId,
@@ -145,10 +147,10 @@ pub trait Backend: Send + Sync {
         want: Want,
     ) -> Result<RegisterView>;
 
-    /// As [`Backend::list`], of what is kept for others.
+    /// Lists hints instead of registers, as [`Backend::list`].
     async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply>;
 
-    /// Everything that is kept for others, in the order of the registers, above `after`.
+    /// All hints of a device, in the order of their registers, above `after`.
     async fn hints(
         &self,
         device: DeviceId,
@@ -156,10 +158,11 @@ pub trait Backend: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Hint>>;
 
-    /// Forgets what is kept for a register, unless it is of a higher order than `order`.
+    /// Forgets the hint for a register, unless its order is above `order`.
     async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()>;
 
-    /// Registers of a device with inline bytes, tombstones included, in their order, above `after`.
+    /// Registers of a device above `after`, in their order, with inline bytes and tombstones
+    /// included.
     async fn registers(
         &self,
         device: DeviceId,
@@ -170,18 +173,18 @@ pub trait Backend: Send + Sync {
     /// The fences of a device.
     async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>>;
 
-    /// Promises, for every register of a device, to take nothing below `floor` (rule G2). A floor
+    /// Promises for every register of a device to accept nothing below `floor` (rule G2). A floor
     /// never falls.
     async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()>;
 
-    /// Gives a device its votes, or takes them away (rule G1). Without them it stores what it is
-    /// told, answers [`WriteReply::Unvoted`], and refuses to be read, listed or promised by.
+    /// Grants a device its votes, or withdraws them (rule G1). A device without votes stores writes
+    /// and answers [`WriteReply::Unvoted`]; it refuses reads, lists and promises.
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()>;
 
-    /// The sums of the registers that stand in each span, in the order of the spans (rule H1).
+    /// Sums of the registers in each span, in the order of `spans` (rule H1).
     async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>>;
 
-    /// The bins in a span that hold anything, in the order of (placement, bin key), above `after`.
+    /// Non-empty bins of a span, in the order of (placement, bin key), above `after`.
     async fn bins(
         &self,
         device: DeviceId,
@@ -190,7 +193,7 @@ pub trait Backend: Send + Sync {
         limit: usize,
     ) -> Result<Vec<(BinKey, Sum)>>;
 
-    /// Registers that hold an entry, above `after`; those that may be collected are left out.
+    /// Registers that hold an entry, above `after`; collectable tombstones are left out.
     async fn walk(
         &self,
         device: DeviceId,
@@ -199,34 +202,36 @@ pub trait Backend: Send + Sync {
         limit: usize,
     ) -> Result<Vec<(RegisterKey, RegisterView)>>;
 
-    /// What the device knows of these registers, voting or not; a reply for each, in their order.
+    /// Returns the device's state of each register, in the order of `keys`, with or without votes.
     async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>>;
 
-    /// Marks tombstones as ones that may be collected, where the device holds a tombstone of that
-    /// very order: they leave the sums and the walks. Any later write takes the mark away (rule T1).
+    /// Marks tombstones as collectable if the device holds a tombstone of exactly that order.
+    /// Marked tombstones leave the sums and the walks. A later write removes the mark (rule T1).
     async fn mark_collectable(
         &self,
         device: DeviceId,
         tombstones: &[(RegisterKey, Stamp)],
     ) -> Result<()>;
 
-    /// Lets registers go: those that others hold, or that nobody needs. Nothing becomes garbage.
+    /// Drops registers that other devices hold or that are no longer needed. Nothing becomes
+    /// garbage.
     async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()>;
 
-    /// Compares what the device sums up with what it holds, over some runs above `after`; what
-    /// differs is counted as corrupt and summed up anew (rule H1).
+    /// Compares the stored sums with the registers, over some runs above `after`. A run that
+    /// differs is counted as corrupt, and its sum is computed again (rule H1).
     async fn audit_registers(
         &self,
         device: DeviceId,
         after: Option<BinKey>,
     ) -> Result<Audited<BinKey>>;
 
-    /// Tells a device of a term; it never falls (rule P3).
+    /// Raises the term of a device; a term never falls (rule P3).
     async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()>;
 
-    /// Tells a device that it holds all that a ring change moved to it (rule P2). Never falls.
+    /// Records that a device holds everything that ring change `change` moved to it (rule P2). The
+    /// number never falls.
     async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()>;
 
-    /// The devices of the node and how they are.
+    /// The devices of the node and their status.
     async fn devices(&self) -> Result<Vec<DeviceStatus>>;
 }

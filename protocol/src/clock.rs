@@ -1,10 +1,9 @@
-//! The time source. Production reads the system clock here and nowhere else, so that tests can
-//! drive time.
+//! The time source. Production code reads the system clock only here, so that tests control time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970, from somewhere.
+/// Source of the current time in milliseconds since 1970.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Now, in milliseconds since 1970.
     fn now_ms(&self) -> u64;
@@ -32,12 +31,12 @@ impl ManualClock {
         Self(AtomicU64::new(now_ms))
     }
 
-    /// Moves the clock on.
+    /// Advances the clock by `by` milliseconds.
     pub fn advance_ms(&self, by: u64) {
         self.0.fetch_add(by, Ordering::SeqCst);
     }
 
-    /// Sets the clock, backwards too.
+    /// Sets the clock, forwards or backwards.
     pub fn set_ms(&self, now_ms: u64) {
         self.0.store(now_ms, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Consistency that is chosen, for a bucket or a request, and consistency that was given.
+//! Consistency: the level requested for a bucket or request, and the level achieved.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What a client asks for.
+/// Consistency level that a client requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// A quorum of primaries, else whoever answers.
+    /// A quorum of primaries; without one, any replicas that answer.
     #[default]
     Available,
-    /// A quorum of primaries, else nothing.
+    /// A quorum of primaries; without one, an error.
     Strict,
     /// Writes as [`Level::Available`]; reads from the first good replica.
     Any,
 }
 
-/// What a reply rests on, the better ones first.
+/// Consistency that a reply achieved, best first.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -29,14 +29,14 @@ pub enum Given {
     /// A quorum of primaries.
     #[default]
     Quorum,
-    /// One replica, whichever answered first.
+    /// The first replica that answered.
     Any,
-    /// Whoever answered while a quorum of primaries was out (rule A1).
+    /// Replicas that answered while a quorum of primaries was out (rule A1).
     Degraded,
 }
 
 impl Level {
-    /// As headers and settings have it.
+    /// Name in headers and settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Available => "available",
@@ -47,7 +47,7 @@ impl Level {
 }
 
 impl Given {
-    /// As headers have it.
+    /// Name in headers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Quorum => "quorum",

@@ -1,13 +1,13 @@
-//! What a register holds: an object, a delete marker, a bucket, an upload or a part, who may come in,
-//! or a tombstone.
+//! Content of a register: an object, a delete marker, a bucket, an upload, a part, an account
+//! document or a tombstone.
 //!
 //! ```text
-//! version (4) | order (16) | write id (16) | postcard of the value | tail, or nothing
+//! version 4 (1) | order (16) | write id (16) | postcard of the value | tail, or nothing
 //! ```
 //!
-//! The head has a fixed layout, so that a replica compares orders without decoding the rest.
-//! Formats 1 and 2 differ in their buckets, and have no [`tail`]; in format 3 a tail has no marks. They
-//! are read.
+//! The head has a fixed layout, so that a replica compares orders without decoding the value.
+//! Formats 1 and 2 have other buckets and no [`tail`]; the tails of format 3 have no marks. All
+//! older formats can be read.
 
 mod account;
 mod body;
@@ -35,29 +35,29 @@ use crate::stamp::Stamp;
 use crate::version::Version;
 
 const VERSION: u8 = 4;
-/// In which objects and uploads had no marks.
+/// Format without marks on objects and uploads.
 const VERSION_BEFORE_MARKS: u8 = 3;
-/// In which buckets had no settings.
+/// Format without bucket settings.
 const VERSION_BEFORE_SETTINGS: u8 = 2;
-/// In which buckets had no level of their own either.
+/// Format without bucket settings and without bucket levels.
 const VERSION_BEFORE_LEVELS: u8 = 1;
 const HEAD_BYTES: usize = 1 + Stamp::BYTES + 16;
 
-/// The content of one register.
+/// Content of one register: order, write id and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the total order of writes. May only rise.
+    /// Stamp of the entry in the total order of writes. May only rise.
     pub order: Stamp,
-    /// The client's write, for life.
+    /// Id of the client's write; permanent.
     pub write_id: WriteId,
-    /// What was written.
+    /// The written value.
     pub value: Value,
 }
 
-/// What was written.
+/// Value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    /// It was deleted.
+    /// A deleted value.
     Tombstone,
     /// An object.
     Object(Box<Object>),
@@ -67,14 +67,14 @@ pub enum Value {
     Upload(Box<Upload>),
     /// A part of an upload.
     Part(Box<Part>),
-    /// A version that says that there is no object, in the bucket of which versions are kept.
+    /// A version that marks its key as deleted, in a versioned bucket.
     DeleteMarker(Box<DeleteMarker>),
-    /// A document about who may come in, in the root bucket.
+    /// A document about a tenant, user or access key, in the root bucket.
     Account(AccountDocument),
 }
 
 impl Value {
-    /// Where its bytes are, if it has any of its own.
+    /// Returns the body, for values that have bytes of their own.
     pub fn body(&self) -> Option<&Body> {
         match self {
             Self::Object(object) => Some(&object.body),
@@ -87,7 +87,8 @@ impl Value {
         }
     }
 
-    /// Which version of its key it is, if it is any.
+    /// Returns the version, for objects and delete markers. Values from before versioning return
+    /// [`Version::UNVERSIONED`].
     pub fn version(&self) -> Option<Version> {
         let version = match self {
             Self::Object(object) => object.version,
@@ -101,14 +102,14 @@ impl Value {
         Some(version.unwrap_or(Version::UNVERSIONED))
     }
 
-    /// Whether it says that nothing is there.
+    /// True if the value is a tombstone.
     pub fn is_tombstone(&self) -> bool {
         matches!(self, Self::Tombstone)
     }
 }
 
 impl Entry {
-    /// The entry as the index stores it.
+    /// Returns the entry in the index's format.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         bytes.push(VERSION);
@@ -123,10 +124,10 @@ impl Entry {
         postcard::to_extend(&tail, bytes).expect("a tail in memory can be encoded")
     }
 
-    /// The inverse of [`Entry::encode`].
+    /// Decodes the bytes of [`Entry::encode`].
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are no entry, or one of a
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not an entry, or have a
     /// later format.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (order, write_id) = Self::peek(bytes)?;
@@ -142,10 +143,11 @@ impl Entry {
         Ok(Self { order, write_id, value })
     }
 
-    /// Order and write id of an encoded entry, without decoding the rest.
+    /// Returns order and write id of an encoded entry, without decoding the rest.
     ///
     /// # Errors
-    /// As [`Entry::decode`].
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the head is too short or has an
+    /// unknown format.
     pub fn peek(bytes: &[u8]) -> Result<(Stamp, WriteId)> {
         let head =
             bytes.get(..HEAD_BYTES).ok_or_else(|| Error::corrupt("an index entry is too short"))?;
@@ -160,7 +162,7 @@ impl Entry {
     }
 }
 
-/// A value, and what stands behind it.
+/// Decodes a value and joins it with the tail that follows, if any.
 fn decode_with<T>(bytes: &[u8]) -> std::result::Result<Value, postcard::Error>
 where
     T: DeserializeOwned + Into<Tail>,

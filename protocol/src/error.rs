@@ -1,32 +1,32 @@
-//! One error, whose kind says what the caller should do about it.
+//! The error type. An error's kind determines the caller's reaction.
 
 use std::fmt;
 
 use crate::term::Term;
 
-/// What a fallible call of this crate returns.
+/// Result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller should do.
+/// Kind of an error, by the caller's reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// It isn't there. Look elsewhere, or say so.
+    /// The item doesn't exist. Read another replica, or report its absence.
     NotFound,
-    /// Something newer or contrary stands in the way. Read again, then decide.
+    /// A newer or contrary state exists. Read again, then decide.
     Conflict,
-    /// Not now. Try again later, or elsewhere.
+    /// Temporary failure. Retry later, or on another node.
     Unavailable,
-    /// The device takes no more bytes. Take the next device.
+    /// The device accepts no more bytes. Use the next device.
     Full,
-    /// Bytes are not what was written. Take another copy; never serve these.
+    /// Bytes differ from the written ones. Read another copy; never serve these bytes.
     Corrupt,
-    /// The request makes no sense. Don't send it again.
+    /// The request is malformed. Don't retry.
     Invalid,
-    /// A fault on this side: a bug, or a failed disk call. Report it.
+    /// A bug or a failed disk call on this side. Report the error.
     Internal,
 }
 
-/// An error with a kind to act on, a sentence to read and, where there is one, a cause.
+/// An error with a kind, a message and an optional cause.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -35,12 +35,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` that reads `message`.
+    /// Creates an error of `kind` with `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same with the error that caused it.
+    /// Adds the error's cause.
     #[must_use]
     pub fn with_source(
         mut self,
@@ -50,37 +50,37 @@ impl Error {
         self
     }
 
-    /// [`ErrorKind::Unavailable`], and nothing came of the call: it was refused, or never arrived.
+    /// Creates [`ErrorKind::Unavailable`] for a call without effect: refused, or never received.
     pub fn unreached(message: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self::unavailable(message).without_effect(cause)
     }
 
-    /// The same, known to have come before anything was done.
+    /// Marks the error as raised before the call had any effect.
     #[must_use]
     pub fn without_effect(self, cause: impl fmt::Display) -> Self {
         self.with_source(NoEffect(cause.to_string()))
     }
 
-    /// [`ErrorKind::Unavailable`], and nothing came of the call: the caller goes by a lower term than
-    /// the device was told (rule P1).
+    /// Creates [`ErrorKind::Unavailable`] for a call without effect: the caller's term is lower
+    /// than the device's (rule P1).
     pub fn outdated(newer: Term) -> Self {
         Self::unavailable("the request goes by a ring change that is over")
             .with_source(Outdated(newer))
     }
 
-    /// The term that a caller should go by, if it went by a lower one.
+    /// Returns the device's higher term, if the caller's term was lower.
     pub fn newer_term(&self) -> Option<Term> {
         self.source.as_ref()?.downcast_ref::<Outdated>().map(|outdated| outdated.0)
     }
 
-    /// Whether the call is known to have had no effect. Of other calls that failed as
-    /// [`ErrorKind::Unavailable`] the outcome is unknown.
+    /// Returns true if the call is known to have had no effect. For other
+    /// [`ErrorKind::Unavailable`] errors the outcome is unknown.
     pub fn had_no_effect(&self) -> bool {
         let source = self.source.as_deref();
         source.is_some_and(|source| source.is::<NoEffect>() || source.is::<Outdated>())
     }
 
-    /// What the caller should do.
+    /// Returns the error's kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -121,7 +121,7 @@ impl Error {
     }
 }
 
-/// The cause of an error that came before anything was done.
+/// Cause of an error that was raised before any effect.
 #[derive(Debug)]
 struct NoEffect(String);
 
@@ -149,7 +149,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The cause of an error of a caller that is behind.
+/// Cause of an error for a caller with a lower term.
 #[derive(Debug)]
 struct Outdated(Term);
 

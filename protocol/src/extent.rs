@@ -1,14 +1,14 @@
 //! Extents: immutable runs of object bytes.
 //!
-//! An extent never changes, so any copy of it is right, any two can be compared by hash, and a lost
-//! delete leaves garbage but never a wrong answer. It has one owner for ever (rule X1), written
-//! beside its bytes, so that a sweep can ask whether anyone still wants it.
+//! An extent never changes. So every copy is valid, any two copies can be compared by hash, and a
+//! lost delete leaves garbage but never a wrong reply. An extent has one permanent owner (rule X1),
+//! written beside its bytes, so that a sweep can look up its owner.
 //!
-//! Under a policy of copies a device holds an extent as it is. Under an erasure code it holds a
-//! fragment, which is an extent of its own to it: immutable, verified, moved and deleted like any
-//! other. What makes it a fragment are its id ([`ExtentId::fragment`]) and its [`Layout`]; manifests
-//! name the extent only, and the ring's replica number of an extent's partition is the number of the
-//! fragment that the device should hold.
+//! Under a policy of copies a device holds a whole extent. Under an erasure code it holds a
+//! fragment, which the device treats as an extent: immutable, verified, moved and deleted like any
+//! other. A fragment has a fragment id ([`ExtentId::fragment`]) and a stripe in its [`Layout`].
+//! Manifests name the whole extent only. The replica number of an extent's partition on the ring is
+//! the number of the fragment that the device should hold.
 
 use std::ops::Range;
 
@@ -16,93 +16,94 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{BucketId, ExtentId, PolicyId, UploadId, WriteId};
 
-/// The one owner of an extent, for ever.
+/// The permanent owner of an extent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// The bucket that its object lives in.
+    /// Bucket of the object.
     pub bucket: BucketId,
-    /// The key of the object.
+    /// Key of the object.
     pub key: String,
-    /// The write that brought it; for a part, the part's write.
+    /// Write that created the extent; for a part, the part's write.
     pub write_id: WriteId,
-    /// The upload, if it came as a part.
+    /// The multipart upload, if the extent belongs to a part.
     pub upload: Option<UploadId>,
-    /// Which bytes these are.
+    /// Role of the bytes.
     pub role: ExtentRole,
-    /// Where the extent begins within the written object or part.
+    /// Offset of the extent in the written object or part, in bytes.
     pub offset: u64,
 }
 
-/// What the bytes of an extent are.
+/// Role of an extent's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExtentRole {
     /// Bytes of an object.
     Data,
-    /// A piece of a manifest that was too long for its entry.
+    /// Piece of a manifest that was too long for its entry.
     Manifest,
 }
 
-/// One extent as a manifest names it.
+/// An extent as named by a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentRef {
-    /// Its id, which also places it on the data ring. In a manifest that of a whole extent.
+    /// Extent id, which also places the extent on the data ring. Manifests have ids of whole
+    /// extents.
     pub id: ExtentId,
-    /// Its length in bytes: 1 up to [`EXTENT_BYTES_MAX`](crate::limits::EXTENT_BYTES_MAX).
+    /// Length in bytes: 1 up to [`EXTENT_BYTES_MAX`](crate::limits::EXTENT_BYTES_MAX).
     pub length: u32,
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of the bytes.
     pub blake3: [u8; 32],
 }
 
-/// How the bytes of an extent are kept: written beside them, so that whoever holds any of them can
-/// tell where the others belong.
+/// Layout of an extent: written beside its bytes, so that a holder of any fragment can locate the
+/// others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
-    /// The policy whose ring places it.
+    /// Storage policy whose ring places the extent.
     pub policy: PolicyId,
-    /// What these bytes are a fragment of; none for a copy of a whole extent.
+    /// Stripe of a fragment; none for a copy of a whole extent.
     pub stripe: Option<Stripe>,
 }
 
-/// An extent that is kept as fragments.
+/// An extent that is stored as fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stripe {
-    /// Fragments of data.
+    /// Number of data fragments.
     pub k: u8,
-    /// Fragments of parity.
+    /// Number of parity fragments.
     pub m: u8,
-    /// Bytes of the extent, known before its first fragment is written.
+    /// Length of the whole extent in bytes, known before its first fragment is written.
     pub length: u32,
 }
 
-/// What a node says of an extent that it holds.
+/// Record of an extent that a node holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentRecord {
     /// Id, length and hash.
     pub extent: ExtentRef,
-    /// Whose it is.
+    /// Owner of the extent.
     pub owner: Owner,
-    /// When its first copy was written, in milliseconds since 1970.
+    /// Write time of the first copy, in milliseconds since 1970.
     pub birth_ms: u64,
-    /// How it is kept.
+    /// Layout of the extent.
     pub layout: Layout,
 }
 
 impl ExtentRecord {
-    /// What a manifest calls it: for a fragment, the extent that it is a fragment of.
+    /// Returns the id in manifests: for a fragment, the id of its whole extent.
     pub fn named(&self) -> ExtentId {
         if self.layout.stripe.is_some() { self.extent.id.whole() } else { self.extent.id }
     }
 
-    /// The number of the replica that it is of its partition, if that matters: any copy of an extent
-    /// may take any replica's place, a fragment only its own.
+    /// Returns the fragment's replica number in its partition; none for a whole copy, which may be
+    /// any replica.
     pub fn replica(&self) -> Option<u8> {
         self.layout.stripe.map(|_| self.extent.id.fragment_number())
     }
 
-    /// A record as postcard; one that was written before there were layouts is a copy under policy 0.
+    /// Decodes a record from postcard. A record from before layouts is a copy under policy 0.
     ///
     /// # Errors
-    /// When the bytes are no record.
+    /// When the bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, postcard::Error> {
         postcard::from_bytes(bytes).or_else(|error| {
             let before: Result<(ExtentRef, Owner, u64), _> = postcard::from_bytes(bytes);
@@ -112,19 +113,19 @@ impl ExtentRecord {
     }
 }
 
-/// Where an extent lies on a device, for those who read it in place.
+/// Location of an extent on a device, for readers in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentLocation {
     /// The file.
     pub path: std::path::PathBuf,
-    /// Offset of the first byte in it: a multiple of 4 KiB.
+    /// Offset of the first byte in the file: a multiple of 4 KiB.
     pub offset: u64,
-    /// Bytes; the file goes on with zeros up to a multiple of 4 KiB.
+    /// Length in bytes; zeros follow in the file up to a multiple of 4 KiB.
     pub length: u64,
 }
 
-/// The part of `range` (of an object) that falls into an extent that begins at `start`, relative to
-/// the extent.
+/// Intersection of `range` (of an object) with the extent that begins at `start`, relative to the
+/// extent.
 pub fn overlap(range: &Range<u64>, start: u64, length: u64) -> Option<Range<u64>> {
     let from = range.start.max(start);
     let to = range.end.min(start + length);

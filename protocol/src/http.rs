@@ -1,5 +1,5 @@
-//! The seam over HTTP: [`HttpBackend`] is a [`Backend`](crate::Backend) whose node is elsewhere, and
-//! [`router`] is that node's side.
+//! The backend trait over HTTP: [`HttpBackend`] is a [`Backend`](crate::Backend) for a remote node,
+//! and [`router`] is the node's side.
 //!
 //! ```text
 //! HttpBackend ─ breaker ─ pool ─ signed request ──▶ serve ─ guarded ─ router ──▶ Backend
@@ -8,20 +8,21 @@
 //!
 //! * Index calls are `POST /v1/d/<device>/<call>` with postcard both ways. Extents are streamed:
 //!   `PUT` and `GET /v1/d/<device>/extents/<id>`.
-//! * [`guarded`] lets through only what was signed with the [`ClusterKey`]: method, path, query,
-//!   date, every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
-//! * Every reply says what its node's clock shows and which rings it has: [`Heard`].
-//! * A request that is made for a client's request says which: [`REQUEST`]. One of background work
-//!   says that it is, and its reply how long clients wait at the node.
-//! * An error keeps its kind and its sentence. What happened on the way is
-//!   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable); [`Error::had_no_effect`](crate::Error::had_no_effect) tells whether the
-//!   request may have been carried out.
-//! * The bytes of an extent that is read come in frames with checksums: a reader gets none that changed
-//!   on their way.
+//! * [`guarded`] only passes requests signed with the [`ClusterKey`]: method, path, query, date,
+//!   every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
+//! * Every reply carries its node's clock and ring tags: [`Heard`].
+//! * A request made for a client's request carries its id: [`REQUEST`]. Requests of background work
+//!   are marked, and their replies carry the time that clients wait at the node.
+//! * An error keeps its kind and its message. A connection error is
+//!   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable);
+//!   [`Error::had_no_effect`](crate::Error::had_no_effect) is true if the request certainly wasn't
+//!   carried out.
+//! * Bytes of an extent are read in frames with checksums: a reader gets no bytes that changed in
+//!   transit.
 //!
-//! What is checked by whom: the signature covers what a request says, so nobody without the key can
-//! make one up or change it. It doesn't cover streamed bytes and replies, and a checksum has no key;
-//! where the network isn't trusted, TLS with certificates on both sides does.
+//! The signature covers the request's head and small bodies, so a sender without the key can't
+//! forge or change a request. It doesn't cover streamed bytes and replies, and frame checksums have
+//! no key. On an untrusted network, TLS with certificates on both sides protects these.
 
 mod announce;
 mod calls;

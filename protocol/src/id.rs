@@ -1,4 +1,4 @@
-//! Newtypes for everything that has a number or a random name.
+//! Id types: numbers and random names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::limits::FRAGMENTS_MAX;
 /// Fills a buffer from the operating system's random source.
 ///
 /// # Panics
-/// When the operating system has no randomness to give: nothing safe can be done without it.
+/// When the operating system provides no randomness.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     #[cfg(feature = "testing")]
@@ -28,7 +28,7 @@ macro_rules! random_id {
         pub struct $name(pub [u8; 16]);
 
         impl $name {
-            /// A new id that was never used before and never will be.
+            /// Returns a new random id, unique for all practical purposes.
             pub fn random() -> Self {
                 Self(random_bytes())
             }
@@ -59,63 +59,63 @@ macro_rules! random_id {
 }
 
 random_id! {
-    /// A bucket's id, new at each creation: a bucket made again under the same name shares nothing
-    /// with the one before (rule M2).
+    /// Bucket id, new at each creation: a bucket created again under its former name shares no
+    /// state with the deleted one (rule M2).
     BucketId
 }
 
 random_id! {
-    /// Names one client write for life, whatever order it ends up at (rule R4).
+    /// Permanent id of one client write, independent of its order (rule R4).
     WriteId
 }
 
 random_id! {
-    /// An immutable extent. Never used again.
+    /// Id of an immutable extent. Never used again.
     ExtentId
 }
 
 random_id! {
-    /// A multipart upload.
+    /// Id of a multipart upload.
     UploadId
 }
 
 random_id! {
-    /// One formatting of a device. A device that was wiped or replaced comes back with another, and
-    /// has no votes until it has synced (rule G1).
+    /// Id of one formatting of a device. A wiped or replaced device has a new identity, and no
+    /// votes until it has synced (rule G1).
     DeviceIdentity
 }
 
 impl BucketId {
-    /// The bucket that holds the buckets: its keys are bucket names.
+    /// The root bucket, which holds the buckets: its keys are bucket names.
     pub const ROOT: Self = Self([0; 16]);
 }
 
-/// The bits of an extent's id that number its fragments.
+/// Bits of an extent's id that number its fragments.
 const FRAGMENT_BITS: u8 = FRAGMENTS_MAX - 1;
 
 impl ExtentId {
-    /// The id of fragment `number` of an extent: the same but for the last five bits. An extent that
-    /// is kept as fragments has zeros there, and so has fragment 0.
+    /// Returns the id of fragment `number` of an extent: the last five bits are the number. The id
+    /// of an extent stored as fragments has zeros there, as does fragment 0.
     #[must_use]
     pub fn fragment(mut self, number: u8) -> Self {
         self.0[15] = self.0[15] & !FRAGMENT_BITS | number & FRAGMENT_BITS;
         self
     }
 
-    /// The extent that this is a fragment of, if it is one: its [`Layout`](crate::extent::Layout)
-    /// says whether.
+    /// Returns the extent's id for a fragment's id. The [`Layout`](crate::extent::Layout)
+    /// determines if an id is a fragment's.
     #[must_use]
     pub fn whole(self) -> Self {
         self.fragment(0)
     }
 
-    /// Which fragment this is, if it is one.
+    /// Returns the fragment number; only meaningful for a fragment's id.
     pub fn fragment_number(self) -> u8 {
         self.0[15] & FRAGMENT_BITS
     }
 
-    /// Where the extent stands on the data ring. Ids are uniformly random, so their first eight
-    /// bytes are already the hash that a ring needs.
+    /// Position on the data ring: the first eight bytes. Ids are uniformly random, so no further
+    /// hash is needed.
     pub fn placement(self) -> u64 {
         let mut first = [0; 8];
         first.copy_from_slice(&self.0[..8]);
@@ -123,7 +123,7 @@ impl ExtentId {
     }
 }
 
-/// A device in the ring. Never used again once removed.
+/// Number of a device in the rings. Never used again once removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DeviceId(pub u32);
@@ -134,17 +134,17 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A partition of a ring.
+/// Number of a partition of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Partition(pub u32);
 
-/// A shard of a bucket's index.
+/// Number of a shard of a bucket's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shard(pub u16);
 
-/// A storage policy: which ring, and how many copies or fragments.
+/// Number of a storage policy: its ring and its redundancy.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

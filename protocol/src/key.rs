@@ -1,12 +1,12 @@
-//! Where a register lives in the index.
+//! Keys of registers in the index.
 //!
 //! ```text
 //! bucket id (16) | shard (2, big-endian) | kind (1) | name
 //! ```
 //!
-//! The order of the encoded bytes is the order of the index: all of one kind in one shard of one
-//! bucket is a sorted run of names. An object, its uploads and their parts share the object's
-//! shard, so that one index partition holds everything about a key.
+//! Encoded keys sort in the order of the index: all names of one kind in one shard of one bucket
+//! form a sorted run. An object, its uploads and their parts share the object's shard, so that one
+//! index partition holds everything about a key.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -19,27 +19,27 @@ use crate::id::{BucketId, Shard, UploadId, WriteId};
 use crate::limits::INDEX_SHARDS_DEFAULT;
 use crate::version::VersionId;
 
-/// What a register holds, and so what its name means.
+/// Kind of a register; determines its value and the format of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum RegisterKind {
-    /// An object; the name is its key. In the root bucket: a bucket, by its name.
+    /// An object, named by its key. In the root bucket: a bucket, by its name.
     Object = 1,
-    /// A multipart upload; the name is key, NUL, upload id, so that uploads list in S3's order.
+    /// A multipart upload, named by key, NUL, upload id, so that uploads list in S3's order.
     Upload = 2,
-    /// A part; the name is upload id, part number, write id: a part that is sent again gets a
-    /// register of its own, so that nothing a Complete has chosen is ever overwritten.
+    /// A part, named by upload id, part number, write id. A part that is sent again gets its own
+    /// register, so that a part chosen by a Complete is never overwritten.
     Part = 3,
-    /// A version of an object that is not the current one; the name is its key, NUL, and for the null
-    /// version a zero, else a one, its position inverted and its write id: the versions of a key lie
-    /// together, the null version first, then the latest first.
+    /// A noncurrent version of an object. Its name is the key, NUL, and a zero for the null
+    /// version, else a one, its inverted position and its write id. So the versions of a key are
+    /// adjacent: the null version first, then the latest first.
     Version = 4,
-    /// In the root bucket: a document about who may come in; the name says which.
+    /// A document about a tenant, user or access key, in the root bucket.
     Account = 5,
 }
 
 impl RegisterKind {
-    /// All of them.
+    /// The kinds of registers in ordinary buckets: all but [`RegisterKind::Account`].
     pub const ALL: [Self; 4] = [Self::Object, Self::Upload, Self::Part, Self::Version];
 
     fn from_byte(byte: u8) -> Result<Self> {
@@ -54,20 +54,20 @@ impl RegisterKind {
     }
 }
 
-/// The address of one register.
+/// Key of one register.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RegisterKey {
-    /// The bucket.
+    /// Bucket of the register.
     pub bucket: BucketId,
-    /// The shard of the bucket's index, by [`shard_of`] of the object's key.
+    /// Shard of the bucket's index, by [`shard_of`] of the object's key.
     pub shard: Shard,
-    /// What it holds.
+    /// Kind of the register.
     pub kind: RegisterKind,
-    /// Its name within the kind.
+    /// Name within the kind.
     pub name: Bytes,
 }
 
-/// Bytes after the key in the name of a version that has an id: NUL, a one, position and write id.
+/// Bytes after the key in the name of a numbered version: NUL, a one, position and write id.
 const VERSION_TAIL_BYTES: usize = 2 + 8 + 16;
 const NULL_VERSION: u8 = 0;
 const NUMBERED_VERSION: u8 = 1;
@@ -75,7 +75,7 @@ const NUMBERED_VERSION: u8 = 1;
 /// Bytes of an encoded key before its name.
 pub const PREFIX_BYTES: usize = 16 + 2 + 1;
 
-/// The shard of an object's key in a bucket of `shards` (a power of two).
+/// Returns the shard of an object's key in a bucket of `shards` shards (a power of two).
 ///
 /// # Panics
 /// If `shards` is not a power of two.
@@ -86,7 +86,7 @@ pub fn shard_of(key: &[u8], shards: u16) -> Shard {
     Shard(first & (shards - 1))
 }
 
-/// Where a shard of a bucket stands on the index ring.
+/// Returns the position of a bucket's shard on the index ring.
 pub fn index_placement(bucket: BucketId, shard: Shard) -> u64 {
     let mut input = [0; 18];
     input[..16].copy_from_slice(&bucket.0);
@@ -98,7 +98,7 @@ pub fn index_placement(bucket: BucketId, shard: Shard) -> u64 {
 }
 
 impl RegisterKey {
-    /// The register of an object.
+    /// Key of an object's register.
     pub fn object(bucket: BucketId, shards: u16, key: &str) -> Self {
         Self {
             bucket,
@@ -108,13 +108,13 @@ impl RegisterKey {
         }
     }
 
-    /// The register of a document about who may come in.
+    /// Key of the register of a document about a tenant, user or access key.
     pub fn account(name: &str) -> Self {
         let kind = RegisterKind::Account;
         Self { kind, ..Self::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, name) }
     }
 
-    /// The register of an upload of `key`.
+    /// Key of the register of an upload of `key`.
     pub fn upload(bucket: BucketId, shards: u16, key: &str, upload: UploadId) -> Self {
         let mut name = BytesMut::with_capacity(key.len() + 17);
         name.put_slice(key.as_bytes());
@@ -128,7 +128,8 @@ impl RegisterKey {
         }
     }
 
-    /// The register of one write of part `number`, beside the register of its upload.
+    /// Key of the register of one write of part `number`, in the shard of `beside`, its upload's
+    /// register.
     pub fn part(beside: &Self, upload: UploadId, number: u16, write_id: WriteId) -> Self {
         let mut name = BytesMut::with_capacity(34);
         name.put_slice(&upload.0);
@@ -142,8 +143,7 @@ impl RegisterKey {
         }
     }
 
-    /// The register of a version of the object whose register is `beside`, for while it is not the
-    /// current one.
+    /// Key of the register of a noncurrent version; `beside` is the object's register.
     pub fn version(beside: &Self, version: VersionId) -> Self {
         let mut name = BytesMut::with_capacity(beside.name.len() + VERSION_TAIL_BYTES);
         name.put_slice(&beside.name);
@@ -164,7 +164,7 @@ impl RegisterKey {
         }
     }
 
-    /// The object's key and the version in the name of a version's register.
+    /// Splits the name of a version's register into the object's key and the version.
     pub fn version_of(name: &[u8]) -> Option<(&[u8], VersionId)> {
         let end = name.iter().position(|byte| *byte == 0)?;
         let (key, tail) = (&name[..end], &name[end + 1..]);
@@ -182,13 +182,13 @@ impl RegisterKey {
         }
     }
 
-    /// The number in the name of a part's register.
+    /// Returns the part number in the name of a part's register.
     pub fn part_number(name: &[u8]) -> Option<u16> {
         let number = name.get(16..18)?;
         Some(u16::from_be_bytes([number[0], number[1]]))
     }
 
-    /// The bytes before the names of one kind in one shard of one bucket.
+    /// Returns the encoded prefix of one kind in one shard of one bucket.
     pub fn prefix(bucket: BucketId, shard: Shard, kind: RegisterKind) -> [u8; PREFIX_BYTES] {
         let mut prefix = [0; PREFIX_BYTES];
         prefix[..16].copy_from_slice(&bucket.0);
@@ -197,7 +197,7 @@ impl RegisterKey {
         prefix
     }
 
-    /// The key as the index stores it.
+    /// Returns the key in the index's format.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PREFIX_BYTES + self.name.len());
         bytes.extend_from_slice(&Self::prefix(self.bucket, self.shard, self.kind));
@@ -205,10 +205,10 @@ impl RegisterKey {
         bytes
     }
 
-    /// The inverse of [`RegisterKey::encode`].
+    /// Decodes the bytes of [`RegisterKey::encode`].
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are no index key.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not an index key.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (prefix, name) = bytes
             .split_at_checked(PREFIX_BYTES)
@@ -223,7 +223,7 @@ impl RegisterKey {
         })
     }
 
-    /// Where it stands on the index ring.
+    /// Position on the index ring.
     pub fn placement(&self) -> u64 {
         index_placement(self.bucket, self.shard)
     }
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn placement_is_pinned() {
-        // A golden value: a change here would lose every bucket's entries.
+        // Golden value: a change would lose every bucket's entries.
         assert_eq!(index_placement(BucketId::ROOT, Shard(3)), 0x8293_b941_6b2c_738c);
         assert_eq!(shard_of(b"hello", 16), Shard(15));
     }

@@ -1,16 +1,16 @@
-//! How long requests take at present.
+//! Moving average of request durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Weight of one observation in the moving average: 1 in 16.
 const SMOOTHING: u64 = 16;
-/// An average that nobody added to for so long says nothing any more.
+/// Age after which the average no longer counts.
 const STALE: Duration = Duration::from_secs(1);
 
-/// A moving average of how long requests take.
+/// Moving average of request durations.
 ///
-/// Concurrent observations may overwrite one another; an average does not mind.
+/// Concurrent observations may overwrite each other; the average tolerates lost samples.
 #[derive(Debug)]
 pub struct Latency {
     epoch: Instant,
@@ -25,7 +25,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Takes note of one request.
+    /// Adds the duration of one request.
     pub fn observe(&self, took: Duration) {
         let sample = u64::try_from(took.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
         let before = self.average_us.load(Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl Latency {
         self.last_ms.store(self.elapsed_ms(), Ordering::Relaxed);
     }
 
-    /// Returns how long requests take at present; zero when there are none.
+    /// Returns the average duration; zero without observations in the last second.
     pub fn get(&self) -> Duration {
         let age = self.elapsed_ms().saturating_sub(self.last_ms.load(Ordering::Relaxed));
         if Duration::from_millis(age) > STALE {

@@ -1,27 +1,28 @@
-//! The shared words of Martlet: what a proxy, a storage node and a background worker say to each
-//! other, and nothing of how any of them does its work.
+//! Shared types of Martlet: the calls, values and errors that proxies, storage nodes and background
+//! workers exchange.
 //!
-//! * [`id`]: newtypes for everything that has a number: buckets, writes, extents, devices.
+//! * [`id`]: ids of buckets, writes, extents, devices.
 //! * [`stamp`]: the total order of writes (a hybrid logical clock), and [`clock`], its time source.
-//! * [`key`]: where a register lives in the index: bucket, kind, shard, name.
-//! * [`entry`]: what a register holds: objects, buckets, uploads and parts, or a tombstone.
-//! * [`settings`]: what is set about a bucket.
-//! * [`lock`]: what keeps a version from being removed.
-//! * [`version`]: what tells the versions of an object apart.
+//! * [`key`]: keys of registers in the index: bucket, shard, kind, name.
+//! * [`entry`]: contents of registers: objects, buckets, uploads, parts, or a tombstone.
+//! * [`settings`]: configuration documents of a bucket.
+//! * [`lifecycle`]: lifecycle rules of a bucket.
+//! * [`lock`]: object locks, which prevent the removal of versions.
+//! * [`version`]: versions of an object and their ids.
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
-//! * [`consistency`]: what a client asks for, and what it was given.
-//! * [`extent`]: immutable runs of object bytes, and who owns them.
-//! * [`redundancy`]: whether a policy keeps copies of them, or coded fragments.
-//! * [`backend`]: the seam. Everything that a storage node offers, as one trait.
-//! * [`term`]: how far the index has come through its ring changes (rules P1 to P3).
-//! * [`tree`]: sums by which devices find out that they hold the same (rule H1).
-//! * [`limits`]: every bound in one place, checked against each other when compiled.
-//! * [`network`]: where requests may come from.
-//! * [`usage`]: how much buckets hold, and how much they may.
-//! * [`http`]: the seam over HTTP, client and server halves, with the feature `http`.
-//! * [`error`]: one error whose kind says what the caller should do.
+//! * [`consistency`]: requested and achieved consistency.
+//! * [`extent`]: immutable runs of object bytes, and their owners.
+//! * [`redundancy`]: copies or erasure coding of a storage policy.
+//! * [`backend`]: the backend trait: every call of a storage node.
+//! * [`term`]: progress of the index through its ring changes (rules P1 to P3).
+//! * [`tree`]: sums by which devices compare their registers (rule H1).
+//! * [`limits`]: shared bounds, checked against each other at compile time.
+//! * [`network`]: networks of IP addresses.
+//! * [`usage`]: usage and quotas of buckets.
+//! * [`http`]: the backend trait over HTTP, client and server halves, with the feature `http`.
+//! * [`error`]: the error type; an error's kind determines the caller's reaction.
 //!
-//! Nothing here knows rings or disks.
+//! This crate contains no code for rings or disks.
 
 pub mod backend;
 pub mod clock;

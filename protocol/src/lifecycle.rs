@@ -1,14 +1,16 @@
-//! What becomes of objects with time: the rules of a bucket, as its document keeps them.
+//! Lifecycle rules of a bucket, and the format of their document.
 //!
 //! ```text
 //! version (1) | postcard of the rules
 //! ```
 //!
-//! Whoever set them has looked them over; a document is read back as it was given, so that it can be
-//! told again. Rules of a later version are not understood, and then nothing may go by them.
+//! Rules are validated when they are set. A document preserves them as sent by the client, for
+//! `GetBucketLifecycleConfiguration`. Rules of a later version can't be decoded and must not be
+//! applied.
 //!
-//! * [`due`]: which rule takes what, and when; a pure function of rules and facts.
-//! * [`work`]: who carries rules out on objects, and how far that is.
+//! * [`due`]: the rule that applies to a version or upload, and its time; a pure function of rules
+//!   and facts.
+//! * [`work`]: execution of rules on objects, and its cursor.
 
 mod due;
 mod work;
@@ -21,103 +23,103 @@ use crate::error::{Error, Result};
 
 const VERSION: u8 = 1;
 
-/// Rules of a bucket, as in S3.
+/// Most rules of a bucket, as in S3.
 pub const RULES_MAX: usize = 1000;
 
-/// The rules of a bucket.
+/// The lifecycle rules of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
-    /// In the order in which they were given.
+    /// Rules in the order of the request.
     pub rules: Vec<Rule>,
-    /// From which size on objects change their class, as it was given. None of the rules says so.
+    /// Minimum object size for transitions, as sent by the client. No rule depends on it.
     pub transition_minimum: Option<String>,
 }
 
-/// A rule.
+/// A lifecycle rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Its name within the bucket.
+    /// Name of the rule within the bucket.
     pub id: String,
-    /// Whether it is in force.
+    /// True if the rule is enabled.
     pub is_enabled: bool,
-    /// Of what it speaks.
+    /// Objects that the rule applies to.
     pub scope: Scope,
-    /// What becomes of the current version.
+    /// Expiration of the current version.
     pub expiration: Option<Expiration>,
-    /// What becomes of the others.
+    /// Expiration of noncurrent versions.
     pub noncurrent: Option<Noncurrent>,
-    /// Days after which an upload that nobody has completed is given up.
+    /// Days after which an incomplete multipart upload is aborted.
     pub abort_upload_days: Option<u32>,
 }
 
-/// Of what a rule speaks, in the form in which it was given.
+/// Scope of a rule, in the client's form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
-    /// The old form: keys that begin with this.
+    /// The old form: keys with this prefix.
     Prefix(String),
-    /// What all of this holds of.
+    /// The form with a filter.
     Filter(Filter),
 }
 
-/// What must hold; all of it.
+/// Conditions of a filter; all must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
-    /// The key begins with this.
+    /// Prefix of the key.
     pub prefix: Option<String>,
-    /// It has this tag.
+    /// Required tag.
     pub tag: Option<(String, String)>,
-    /// It has more bytes.
+    /// Exclusive lower bound on the object's size in bytes.
     pub larger_than: Option<u64>,
-    /// It has less bytes.
+    /// Exclusive upper bound on the object's size in bytes.
     pub smaller_than: Option<u64>,
-    /// And this holds too.
+    /// Further conditions.
     pub and: Option<And>,
 }
 
-/// The conjunction within a filter.
+/// The conjunction within a filter; all its conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct And {
-    /// The key begins with this.
+    /// Prefix of the key.
     pub prefix: Option<String>,
-    /// It has these tags.
+    /// Required tags.
     pub tags: Vec<(String, String)>,
-    /// It has more bytes.
+    /// Exclusive lower bound on the object's size in bytes.
     pub larger_than: Option<u64>,
-    /// It has less bytes.
+    /// Exclusive upper bound on the object's size in bytes.
     pub smaller_than: Option<u64>,
 }
 
-/// When the current version goes.
+/// Expiration time of the current version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expiration {
-    /// So many days after it was written. A delete marker that is left alone goes then as well.
+    /// Days after the version was written. A lone delete marker expires after that time as well.
     Days(u32),
-    /// From this moment on, in milliseconds since 1970.
+    /// Time of expiration, in milliseconds since 1970.
     Date(u64),
-    /// Only a delete marker that is left alone, if this says so.
+    /// If true, lone delete markers expire, and nothing else does.
     Marker(bool),
 }
 
-/// When other versions go.
+/// Expiration of noncurrent versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noncurrent {
-    /// Days after another one took its place.
+    /// Days after the version became noncurrent.
     pub days: u32,
-    /// So many of the newest stay whatever their age.
+    /// Number of the newest noncurrent versions that are kept at any age.
     pub newer: Option<u32>,
 }
 
 impl Lifecycle {
-    /// The document that a bucket keeps.
+    /// Returns the rules as a bucket's document.
     pub fn document(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![VERSION]).expect("rules in memory can be encoded")
     }
 
-    /// The inverse of [`Lifecycle::document`].
+    /// Decodes a document of [`Lifecycle::document`].
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are no rules, or of a later
-    /// version.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not rules, or have a
+    /// later version.
     pub fn of(document: &[u8]) -> Result<Self> {
         match document.split_first() {
             Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| {

@@ -1,16 +1,16 @@
-//! Locks of objects: what keeps a version from being removed, and who may loosen it.
+//! Object locks: retention and legal holds, which prevent the removal of a version.
 //!
 //! ```text
 //! document: version (1) | postcard
 //! ```
 //!
 //! Invariants:
-//! * A version under a legal hold, or under a retention whose time has not come, is not removed.
-//! * Compliance is neither shortened nor given up before its time, by anybody; governance only by who
-//!   may pass over it. A legal hold is passed over by nobody.
-//! * What can't be decoded counts as a lock that nobody passes over.
+//! * A version under a legal hold or an unexpired retention is not removed.
+//! * A compliance retention is never shortened or removed before it expires. A governance retention
+//!   is, by principals with the permission to bypass it. A legal hold can't be bypassed.
+//! * A document that can't be decoded counts as a lock that can't be bypassed.
 //!
-//! * [`bucket`]: what a bucket says about locks of its objects.
+//! * [`bucket`]: object lock configuration of a bucket.
 
 mod bucket;
 
@@ -20,88 +20,88 @@ use serde::{Deserialize, Serialize};
 pub use self::bucket::{BucketLock, DefaultRetention, Period};
 use crate::entry::{Mark, Marks, Value};
 
-/// The layout of documents.
+/// Format version of the documents.
 const VERSION: u8 = 1;
 
-/// Who may loosen a retention.
+/// Mode of a retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RetentionMode {
-    /// Whoever may pass over it.
+    /// Principals with the bypass permission may loosen the retention.
     Governance,
-    /// Nobody.
+    /// The retention can't be loosened.
     Compliance,
 }
 
-/// Until when a version is not removed.
+/// A retention: the time until which a version can't be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Who may loosen it.
+    /// Mode of the retention.
     pub mode: RetentionMode,
-    /// Its end, in milliseconds since 1970.
+    /// End of the retention, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
-/// What a request passes over, which has the right to.
+/// Locks that an authorized request bypasses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bypass {
-    /// Nothing.
+    /// No lock.
     #[default]
     Nothing,
     /// A retention in governance mode.
     Governance,
 }
 
-/// Why a version can't be removed, or its lock not be loosened.
+/// Reason why a version can't be removed, or its lock can't be loosened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Locked {
-    /// It is under a legal hold.
+    /// The version is under a legal hold.
     #[error("the version is under a legal hold")]
     LegalHold,
-    /// It is under a retention.
+    /// The version is under a retention.
     #[error("the version is under retention")]
     Retention,
-    /// What is said about it can't be read.
+    /// The version's lock document can't be decoded.
     #[error("the lock of the version can't be read")]
     Unreadable,
 }
 
-/// What keeps one version from being removed.
+/// Lock of one version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
-    /// Until when.
+    /// Retention, if set.
     pub retention: Option<Retention>,
-    /// Whether somebody holds it; none where nobody ever said.
+    /// Legal hold: on or off; none if never set.
     pub legal_hold: Option<bool>,
 }
 
 impl Lock {
-    /// The lock among the documents of an object.
+    /// Reads the lock from an object's marks.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`].
+    /// [`Locked::Unreadable`] when a document can't be decoded.
     pub fn of(marks: &Marks) -> Result<Self, Locked> {
         let retention = marks.get(Mark::Retention).map(decode).transpose()?;
         let legal_hold = marks.get(Mark::LegalHold).map(decode).transpose()?;
         Ok(Self { retention, legal_hold })
     }
 
-    /// Puts it among the documents of an object, in place of the one that is there.
+    /// Writes the lock into an object's marks, replacing any before.
     pub fn write(&self, marks: &mut Marks) {
         set(marks, Mark::Retention, self.retention.as_ref());
         set(marks, Mark::LegalHold, self.legal_hold.as_ref());
     }
 
-    /// Whether nothing was ever said.
+    /// True if neither retention nor legal hold was ever set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether a version may be removed at `now_ms`, by a request that passes over `bypass`. Whoever
-/// removes one asks this in the same decision of its key's register.
+/// Checks that a version may be removed at `now_ms` by a request with `bypass`. Callers must check
+/// and remove in one decision of the key's register.
 ///
 /// # Errors
-/// Why it may not.
+/// The lock that forbids the removal.
 pub fn check_removal(marks: &Marks, now_ms: u64, bypass: Bypass) -> Result<(), Locked> {
     let Lock { retention, legal_hold } = Lock::of(marks)?;
     if legal_hold == Some(true) {
@@ -114,10 +114,10 @@ pub fn check_removal(marks: &Marks, now_ms: u64, bypass: Bypass) -> Result<(), L
     }
 }
 
-/// The same of what a register holds: only objects are ever locked.
+/// Checks a register's value as [`check_removal`] does: only objects can be locked.
 ///
 /// # Errors
-/// Why it may not.
+/// The lock that forbids the removal.
 pub fn check_removal_of(value: &Value, now_ms: u64, bypass: Bypass) -> Result<(), Locked> {
     match value {
         Value::Object(object) => check_removal(&object.attributes.marks, now_ms, bypass),
@@ -125,10 +125,10 @@ pub fn check_removal_of(value: &Value, now_ms: u64, bypass: Bypass) -> Result<()
     }
 }
 
-/// Gives a version another retention, or none.
+/// Sets or removes the retention of a version.
 ///
 /// # Errors
-/// Why its retention may not be loosened so; then nothing changes.
+/// The reason why the present retention can't be loosened; then nothing changes.
 pub fn set_retention(
     marks: &mut Marks,
     next: Option<Retention>,
@@ -148,7 +148,7 @@ pub fn set_retention(
     Ok(())
 }
 
-/// Puts a legal hold on a version, or takes it off. One that can't be read is taken off by nobody.
+/// Sets or lifts a version's legal hold. A legal hold that can't be decoded can't be lifted.
 ///
 /// # Errors
 /// [`Locked::Unreadable`]; then nothing changes.

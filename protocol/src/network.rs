@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// A network. As text, what it was read from.
+/// An IP network. Its text form is `address/bits`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network {
@@ -17,7 +17,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads a network, or an address that is one by itself.
+    /// Parses a network, or a single address as a network of one.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             None => (text, None),
@@ -33,15 +33,15 @@ impl Network {
         (bits <= most).then_some(Self { address, bits })
     }
 
-    /// Whether an address is in it. One that is an older address in newer clothes is the older.
+    /// Returns true if the network contains an address. IPv4-mapped IPv6 addresses count as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         width(address) == width(self.address)
             && shared_bits(address, self.address) >= u32::from(self.bits)
     }
 
-    /// Whether it takes in so much of the world that S3 calls it public: more than a `/8`, or of
-    /// the newer addresses more than a `/32`.
+    /// Returns true if S3 regards the network as public: broader than a `/8` for IPv4, or than a
+    /// `/32` for IPv6.
     pub fn is_broad(&self) -> bool {
         match self.address {
             IpAddr::V4(_) => self.bits < 8,
@@ -86,7 +86,7 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The bits that two addresses of one family begin with together.
+/// Number of leading bits that two addresses of one family share; zero for different families.
 fn shared_bits(one: IpAddr, other: IpAddr) -> u32 {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),

@@ -1,4 +1,4 @@
-//! How a storage policy keeps the bytes of an extent: as whole copies, or as coded fragments.
+//! Redundancy of a storage policy: whole copies, or coded fragments.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::limits::FRAGMENTS_MAX;
 
-/// What the devices of a partition hold of an extent. Fixed for the life of a policy.
+/// Redundancy of an extent on its partition's devices. Fixed for the life of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Redundancy {
-    /// A copy each; how many is the ring's number of replicas.
+    /// A copy on each device; the ring's replica count is the number of copies.
     #[default]
     Replicated,
-    /// A fragment each: replica number i of a partition is fragment number i of its extents.
+    /// A fragment on each device: replica i of a partition holds fragment i of its extents.
     Erasure {
-        /// Fragments of data; so many give an extent back.
+        /// Number of data fragments; any `k` fragments restore an extent.
         k: u8,
-        /// Fragments of parity; so many may be lost.
+        /// Number of parity fragments; any `m` fragments may be lost.
         m: u8,
     },
 }
 
 impl Redundancy {
-    /// The code `k+m`.
+    /// Creates the code `k+m`.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) unless 1 ≤ k, 1 ≤ m and k+m ≤ 32.
@@ -40,12 +40,12 @@ impl Redundancy {
         Ok(Self::Erasure { k, m })
     }
 
-    /// Whether devices hold copies.
+    /// True if devices hold copies.
     pub fn is_replicated(&self) -> bool {
         *self == Self::Replicated
     }
 
-    /// How many devices hold a fragment of an extent, if they hold fragments.
+    /// Returns the number of fragments of an extent, for an erasure code.
     pub fn fragments(self) -> Option<u8> {
         match self {
             Self::Replicated => None,
@@ -77,7 +77,7 @@ impl TryFrom<String> for Redundancy {
     }
 }
 
-/// The inverse of `Display`.
+/// Parses the format of `Display`.
 impl FromStr for Redundancy {
     type Err = Error;
 

@@ -1,75 +1,75 @@
-//! The state machine of one register on one replica, without any I/O.
+//! State machine of one register on one replica, without I/O.
 //!
 //! Rule R1: current entry, promise and accepted value form one register. An accept at a ballot is
-//! held like a plain write of that order, so that plain and conditional writes share one order.
+//! stored like a plain write of that order, so that plain and conditional writes share one order.
 //!
 //! Invariants, for every sequence of calls:
-//! * `promise` and the order held never fall;
-//! * nothing is stored below a promise, or at or below the order held;
-//! * a write id that is held answers [`Verdict::Held`] again, so that retries are harmless. But not to
-//!   the accept of a lower ballot: another proxy that drives the same write on gave it a place of its
-//!   own among versions, and whoever comes late has to learn which.
+//! * `promise` and the held order never fall;
+//! * nothing is stored below a promise, or at or below the held order;
+//! * a write with the held write id answers [`Verdict::Held`] again, so that retries are harmless.
+//!   The accept of a lower ballot is an exception: another proxy that continued this write gave it
+//!   another position among the versions, and the late proxy must learn that position.
 
 use crate::id::WriteId;
 use crate::stamp::Stamp;
 
-/// What of a register matters for deciding.
+/// State of a register that decides about writes and ballots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Register {
-    /// No ballot or write below this is taken.
+    /// Lowest ballot or write order that is accepted.
     pub promise: Stamp,
-    /// Order and write id of the entry held.
+    /// Order and write id of the held entry.
     pub held: Option<(Stamp, WriteId)>,
 }
 
-/// How a write came here.
+/// Origin of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum WriteMode {
-    /// A plain write that no replica has taken yet: it may be stamped again (rule R3).
+    /// A plain write that no replica has accepted yet: it may be stamped again (rule R3).
     Fresh,
-    /// A plain write that some replica took: a replica that holds a higher order acknowledges it
-    /// as superseded (rule R4).
+    /// A plain write that some replica has accepted: a replica that holds a higher order
+    /// acknowledges the write as superseded (rule R4).
     Settled,
     /// The second half of a ballot: the order is the ballot that was promised (rule R7).
     Accept,
-    /// A write that others hold already, brought by a hint, a repair or a move (rule R6). Not
-    /// first-hand, so neither its age nor the bucket's generation is judged; its `commit_by_ms` is,
-    /// so that what was read long ago brings nothing back that was collected since (rule T2).
+    /// A write copied from other replicas by a hint, a repair or a move (rule R6). It isn't
+    /// first-hand, so its age and the bucket's generation aren't checked. Its `commit_by_ms` is, so
+    /// that a late copy doesn't restore collected entries (rule T2).
     Repair,
 }
 
 impl WriteMode {
-    /// Whether the write comes straight from a client's request.
+    /// True if the write comes directly from a client's request.
     pub fn is_first_hand(self) -> bool {
         self != Self::Repair
     }
 }
 
-/// What a replica does with a write.
+/// Decision of a replica about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Store it.
+    /// Stored.
     Store,
     /// This write id is held already, at this order or a higher one.
     Held,
-    /// Something newer is held, and the write counts as acknowledged and overwritten.
+    /// Something newer is held; the write counts as acknowledged and overwritten.
     Superseded,
-    /// Refused: its order must lie above this.
+    /// Refused: the order must lie above this stamp.
     Behind(Stamp),
 }
 
 impl Register {
-    /// The lowest order that a new write must exceed.
+    /// Stamp that a new ballot must exceed: the higher of promise and held order.
     pub fn floor(&self) -> Stamp {
         self.promise.max(self.order())
     }
 
-    /// The order held, or [`Stamp::ZERO`].
+    /// Held order, or [`Stamp::ZERO`].
     pub fn order(&self) -> Stamp {
         self.held.map_or(Stamp::ZERO, |(order, _)| order)
     }
 
-    /// Promises `ballot`, or says what a ballot must exceed.
+    /// Promises `ballot`.
     ///
     /// # Errors
     /// The floor, when `ballot` is not above it.
@@ -81,7 +81,7 @@ impl Register {
         Ok(())
     }
 
-    /// Decides about a write, and holds it when the verdict is [`Verdict::Store`].
+    /// Decides about a write, and holds it if the verdict is [`Verdict::Store`].
     pub fn write(&mut self, order: Stamp, write_id: WriteId, mode: WriteMode) -> Verdict {
         let is_late = |held| held > order && mode == WriteMode::Accept;
         match self.held {
@@ -175,14 +175,14 @@ mod tests {
     }
 
     proptest! {
-        /// Repairs, hints and moves merge: in whatever order and however often they come, a register
-        /// and those beside it hold the same in the end.
+        /// Repairs, hints and moves merge: registers end in equal states whatever the order and
+        /// number of the writes.
         #[test]
         fn repairs_merge_in_any_order_and_any_number(
             writes in proptest::collection::vec((0u8..4, 1u64..9), 0..12),
             again in proptest::collection::vec(0usize..12, 0..12),
         ) {
-            // One order is one write, as everywhere.
+            // Equal orders mean equal writes.
             let apply = |writes: &[(u8, u64)]| {
                 let mut registers = std::collections::BTreeMap::<u8, Register>::new();
                 for &(name, time) in writes {

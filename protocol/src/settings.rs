@@ -1,8 +1,8 @@
-//! What is set about a bucket: the documents of its sub-resources, as they were accepted.
+//! Settings of a bucket: the documents of its sub-resources, as accepted.
 //!
-//! Whoever sets a document has looked it over; here it is bytes. All of them together are bounded,
-//! so that a page of buckets stays within what one reply may hold. Documents of names that this
-//! version does not know are kept: a later one may have set them.
+//! Documents are validated when they are set; this module treats them as bytes. Their total length
+//! is bounded, so that a page of buckets fits into one reply. Documents with unknown names are
+//! kept, because a later version may have set them.
 
 use std::collections::BTreeMap;
 
@@ -10,41 +10,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{POLICY_BYTES_MAX, SETTINGS_BYTES_MAX};
 
-/// What can be set about a bucket.
+/// Names of bucket settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Setting {
-    /// Who is granted what, by access control lists.
+    /// The access control list.
     Acl,
-    /// From which origins browsers may ask.
+    /// CORS rules.
     Cors,
-    /// How objects are encrypted that don't say.
+    /// Default encryption of new objects.
     Encryption,
-    /// What becomes of objects with time.
+    /// Lifecycle rules.
     Lifecycle,
-    /// Where requests are logged.
+    /// Target of access logs.
     Logging,
-    /// Who hears of changes.
+    /// Event notification rules.
     Notification,
-    /// Whether versions can be kept from being removed, and for how long unless they say.
+    /// Object lock, with its default retention.
     ObjectLock,
-    /// Who owns objects that others wrote.
+    /// Ownership of objects written by other tenants.
     OwnershipControls,
-    /// Who may do what.
+    /// The bucket policy.
     Policy,
-    /// The ids of those whom that names, as they were when it was put.
+    /// Ids of the principals in the policy, as resolved when it was set.
     PolicyPrincipals,
-    /// What may not be opened to everybody.
+    /// Restrictions on public access.
     PublicAccessBlock,
-    /// How much it may hold.
+    /// Quota of the bucket.
     Quota,
     /// Tags of the bucket.
     Tagging,
-    /// Whether versions of objects are kept.
+    /// Versioning state.
     Versioning,
 }
 
 impl Setting {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 14] = [
         Self::Acl,
         Self::Cors,
@@ -62,7 +62,7 @@ impl Setting {
         Self::Versioning,
     ];
 
-    /// Its name in an entry, for good.
+    /// Permanent name in entries.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
@@ -82,7 +82,7 @@ impl Setting {
         }
     }
 
-    /// The longest document of it, in bytes.
+    /// Longest document of this setting, in bytes.
     pub const fn bytes_max(self) -> usize {
         match self {
             Self::Policy => POLICY_BYTES_MAX,
@@ -91,31 +91,31 @@ impl Setting {
     }
 }
 
-/// More bytes than a bucket's settings may have.
+/// A document, or all documents of a bucket together, exceed their bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// Bytes that it would be.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Bytes that it may be.
+    /// Bound in bytes.
     pub bytes_max: usize,
 }
 
-/// The documents that are set about a bucket.
+/// Configuration documents of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, Vec<u8>>);
 
 impl Settings {
-    /// A document, if it is set.
+    /// Returns a setting's document, if set.
     pub fn get(&self, setting: Setting) -> Option<&[u8]> {
         self.0.get(setting.name()).map(Vec::as_slice)
     }
 
-    /// Sets a document, in place of the one before.
+    /// Sets a document, replacing any before.
     ///
     /// # Errors
-    /// [`TooLong`], when it is longer than such a document may be, or all of them would be
-    /// together; then nothing changes.
+    /// [`TooLong`] when the document exceeds its own bound, or all documents their total bound;
+    /// then nothing changes.
     pub fn set(&mut self, setting: Setting, document: Vec<u8>) -> Result<(), TooLong> {
         let name = setting.name();
         let (bytes, bytes_max) = (document.len(), setting.bytes_max());
@@ -132,7 +132,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Removes a document; whether it was set.
+    /// Removes a document; returns true if it was set.
     pub fn remove(&mut self, setting: Setting) -> bool {
         self.0.remove(setting.name()).is_some()
     }

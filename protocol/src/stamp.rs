@@ -5,11 +5,11 @@
 //!       milliseconds   counter   writer
 //! ```
 //!
-//! Laws: no stamp is issued twice, by one source or by two; a stamp that is issued above another is
-//! above it; and stamps rise for as long as the clock doesn't step back by more than a skew that
-//! nodes would tolerate. Then the source follows it: a source that stayed ahead would be refused
-//! everywhere until the clock had caught up. Registers that hold stamps from before the step say so,
-//! and are written just above what they hold.
+//! Laws: no stamp is issued twice, by one source or by two. A stamp issued above another is higher.
+//! Stamps rise as long as the clock doesn't step back by more than half of the tolerated skew.
+//! After a larger step the source follows the clock, since a source that stays ahead would be
+//! refused by every node until the clock catches up. Registers that hold stamps from before the
+//! step refuse lower ones, and are then written just above their floor.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ const COUNTER_BITS: u32 = 16;
 pub struct Stamp {
     /// Milliseconds since 1970 in the upper 48 bits, a counter in the lower 16.
     pub time: u64,
-    /// Who issued it.
+    /// Writer that issued the stamp.
     pub writer: WriterId,
 }
 
-/// Names the process that issues stamps: random, new at each start.
+/// Id of a process that issues stamps: random, new at each start.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -42,7 +42,7 @@ pub struct Stamp {
 pub struct WriterId(pub u64);
 
 impl Stamp {
-    /// Below every stamp that a source issues: the order of a register that holds nothing.
+    /// Below every issued stamp: the order of an empty register.
     pub const ZERO: Self = Self { time: 0, writer: WriterId(0) };
     /// Bytes of an encoded stamp.
     pub const BYTES: usize = 16;
@@ -57,7 +57,7 @@ impl Stamp {
         self.time >> COUNTER_BITS
     }
 
-    /// Big-endian, so that encoded stamps sort as stamps do.
+    /// Encodes the stamp big-endian, so that encoded stamps sort as stamps do.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.time.to_be_bytes());
@@ -65,7 +65,7 @@ impl Stamp {
         bytes
     }
 
-    /// The inverse of [`Stamp::to_bytes`].
+    /// Decodes the bytes of [`Stamp::to_bytes`].
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let number = u128::from_be_bytes(bytes);
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is the writer")]
@@ -79,7 +79,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// How far stamps may be ahead of the clock before the source takes no more notice of them.
+/// Longest time that the source follows stamps ahead of the clock, in milliseconds.
 const AHEAD_MS_MAX: u64 = CLOCK_SKEW_MS_MAX / 2;
 
 /// Issues stamps for one process.
@@ -94,25 +94,25 @@ fn random_writer() -> WriterId {
 }
 
 impl StampSource {
-    /// A source with a writer id of its own.
+    /// Creates a source with a random writer id.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::with_writer(clock, random_writer())
     }
 
-    /// A source with a given writer id, for tests that need to repeat a run.
+    /// Creates a source with a given writer id, for reproducible tests.
     pub fn with_writer(clock: Arc<dyn Clock>, writer: WriterId) -> Self {
         Self { clock, last: Mutex::new(Stamp { time: 0, writer }) }
     }
 
-    /// The next stamp.
+    /// Issues the next stamp.
     pub fn issue(&self) -> Stamp {
         self.issue_above(Stamp::ZERO)
     }
 
-    /// The next stamp, above `floor`.
+    /// Issues the next stamp above `floor`.
     ///
-    /// One far ahead of the clock is stepped over once, under a writer id of its own, and doesn't
-    /// carry the source with it: a single register from a fast clock must not spoil all others.
+    /// A floor far ahead of the clock is exceeded once, under a new writer id, and doesn't move the
+    /// source: a single register with a stamp from a fast clock must not spoil all others.
     pub fn issue_above(&self, floor: Stamp) -> Stamp {
         let now = Stamp::at_ms(self.clock.now_ms());
         let is_far = |stamp: Stamp| stamp.time_ms() > now.time_ms() + AHEAD_MS_MAX;
@@ -127,7 +127,7 @@ impl StampSource {
         *last
     }
 
-    /// The clock below.
+    /// Time of the source's clock, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }

@@ -1,4 +1,4 @@
-//! Terms: how far the index has come through its ring changes (rules P1 to P3).
+//! Terms: progress of the index through its ring changes (rules P1 to P3).
 //!
 //! ```text
 //! change 7                        change 8
@@ -6,48 +6,48 @@
 //! 14      15        16            16      17        18
 //! ```
 //!
-//! Each ring that moves replicas of the index is one change, and goes through three phases: the old
-//! holders decide; old and new holders decide together, each by a quorum of their own; the new
-//! holders decide. The last phase of one change is the first of the next: whoever decided last
-//! decides until somebody joins.
+//! Each ring that moves replicas of the index is one change with three phases: the old holders
+//! decide; old and new holders decide together, each by their own quorum; the new holders decide.
+//! The last phase of one change is the first phase of the next.
 //!
-//! A term never falls. A device keeps the highest that it was told, and refuses index requests that
-//! name a lower one: so nobody who has missed two steps can find a quorum.
+//! A term never falls. A device keeps its highest term, and refuses index requests with a lower
+//! one. So a process that missed two steps can't reach a quorum.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A phase of a change, in one number that only rises.
+/// Phase of a change, as one number that only rises.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Term(pub u64);
 
-/// Who decides about the partitions that a change moves.
+/// Holders that decide about the partitions moved by a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
-    /// Those who held them before.
+    /// The holders before the change.
     Old,
-    /// Both: a quorum of those before and a quorum of those after.
+    /// Both: a quorum of the old holders and a quorum of the new holders.
     Joint,
-    /// Those who hold them now.
+    /// The holders after the change.
     New,
 }
 
 impl Term {
-    /// Nobody was told of a ring change yet.
+    /// Term of a device before its first ring change.
     pub const NONE: Self = Self(0);
-    /// Named by those who speak for no quorum, such as background workers: never refused.
+    /// Term of callers without a quorum, such as background workers: never refused.
     pub const ANY: Self = Self(u64::MAX);
 
-    /// The term of a phase of a change; changes count from 1.
+    /// Returns the term of a phase of a change; changes count from 1.
     pub fn of(change: u64, phase: Phase) -> Self {
         Self(change.saturating_mul(2).saturating_add(phase as u64))
     }
 
-    /// The phase in which a change is at this term; none before it begins. It stays in the last.
+    /// Returns the phase of a change at this term; none before the change begins. Later terms
+    /// return [`Phase::New`].
     pub fn phase_of(self, change: u64) -> Option<Phase> {
         match self.0.checked_sub(change.saturating_mul(2))? {
             0 => Some(Phase::Old),

@@ -1,10 +1,10 @@
-//! Backends for tests, and what every backend must do.
+//! Backends for tests, and conformance tests of backends.
 //!
-//! * [`MemoryBackend`]: devices that are maps. The reference that other backends are held against.
-//! * [`FaultyBackend`]: wraps a backend and lets chosen calls fail, before or after their effect, or
-//!   come late.
+//! * [`MemoryBackend`]: devices in memory. The reference for other backends.
+//! * [`FaultyBackend`]: wraps a backend; chosen calls fail, before or after their effect, or are
+//!   delayed.
 //! * [`chance`]: ids that repeat with a seed.
-//! * [`conformance`]: what every implementation of [`Backend`](crate::Backend) promises, as tests.
+//! * [`conformance`]: the guarantees of [`Backend`](crate::Backend), as tests.
 
 pub mod chance;
 pub mod conformance;

@@ -1,18 +1,17 @@
-//! Hash trees: how two devices find out that they hold the same registers without telling them
-//! (rule H1).
+//! Hash trees: comparison of two devices' registers by sums (rule H1).
 //!
 //! ```text
-//! span of placements          a partition of whatever ring
+//! span of placements          a partition of any ring
 //!  └ run: bucket, shard       one placement, a sorted run of names
 //!     └ bin: hash of the name one of 1,024
 //!        └ leaf: keyed hash of register key, order and write id
 //! ```
 //!
-//! A sum is the sum of its leaves' hashes and their number, so that one leaf can be taken out and
-//! another put in without looking at the rest, and sums of parts add up to the sum of the whole.
-//! Leaves are keyed with a secret of the cluster: a tenant can't craft names whose sums collide.
+//! A sum adds up its leaves' hashes and counts them. So a leaf can be replaced without reading the
+//! others, and the sums of parts add up to the sum of the whole. Leaves are keyed with a secret of
+//! the cluster: a tenant can't craft names whose sums collide.
 //!
-//! Registers that hold no entry are no leaves, nor are tombstones that may be collected (rule T1).
+//! Registers without an entry and collectable tombstones (rule T1) are not leaves.
 
 use std::fmt;
 use std::ops::{AddAssign, SubAssign};
@@ -23,10 +22,10 @@ use crate::id::{BucketId, Shard, WriteId};
 use crate::key::{RegisterKey, index_placement};
 use crate::stamp::Stamp;
 
-/// Bins of a run.
+/// Number of bins in a run.
 pub const BINS: u16 = 1024;
 
-/// The secret that leaves are keyed with: the same in a whole cluster.
+/// The key of leaf hashes, shared by the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeKey(pub [u8; 32]);
 
@@ -41,7 +40,7 @@ impl fmt::Debug for TreeKey {
 pub struct Span {
     /// The lowest placement.
     pub first: u64,
-    /// The highest.
+    /// The highest placement.
     pub last: u64,
 }
 
@@ -49,13 +48,13 @@ impl Span {
     /// All placements.
     pub const ALL: Self = Self { first: 0, last: u64::MAX };
 
-    /// Whether a placement lies in it.
+    /// True if a placement lies in the span.
     pub fn contains(&self, placement: u64) -> bool {
         (self.first..=self.last).contains(&placement)
     }
 }
 
-/// Which registers of a run: those whose names hash to it.
+/// Bin of a run: the registers whose names hash to this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bin(pub u16);
@@ -63,16 +62,16 @@ pub struct Bin(pub u16);
 /// One bin of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BinKey {
-    /// The bucket.
+    /// Bucket of the run.
     pub bucket: BucketId,
-    /// Its shard.
+    /// Shard of the run.
     pub shard: Shard,
-    /// The bin.
+    /// Bin within the run.
     pub bin: Bin,
 }
 
 impl BinKey {
-    /// Where a register is summed up.
+    /// Returns the bin of a register.
     pub fn of(key: &RegisterKey) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&[key.kind as u8]);
@@ -82,23 +81,23 @@ impl BinKey {
         Self { bucket: key.bucket, shard: key.shard, bin: Bin(first % BINS) }
     }
 
-    /// Where its run stands on the index ring.
+    /// Position of the run on the index ring.
     pub fn placement(&self) -> u64 {
         index_placement(self.bucket, self.shard)
     }
 }
 
-/// The sum of some leaves.
+/// Sum of a set of leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Sum {
-    /// The sum of their hashes, modulo 2^128.
+    /// Sum of the leaves' hashes, modulo 2^128.
     pub hash: u128,
-    /// How many they are, modulo 2^64.
+    /// Number of leaves, modulo 2^64.
     pub count: u64,
 }
 
 impl Sum {
-    /// The sum of one leaf.
+    /// Returns the sum of one leaf.
     pub fn leaf(secret: &TreeKey, key: &RegisterKey, order: Stamp, write_id: WriteId) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(&secret.0);
         hasher.update(&order.to_bytes());

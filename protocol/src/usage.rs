@@ -1,5 +1,4 @@
-//! How much buckets hold, how much they may hold, and the seam between the worker that counts and the
-//! object layer that knows what there is.
+//! Usage and quotas of buckets, and the trait between the counting worker and the object layer.
 
 use std::fmt;
 
@@ -11,28 +10,29 @@ use crate::error::{Error, Result};
 use crate::id::{BucketId, Shard, UploadId};
 use crate::version::VersionId;
 
-/// Bytes of the index that are charged for an entry beside its key and what it says: for its register, its
-/// place in the trees over it, and the tombstone that it may leave.
+/// Index bytes charged for each entry besides its key and value: for its register, its share of the
+/// tree, and the tombstone that it may leave.
 pub const ENTRY_BYTES: u64 = 512;
-/// Bytes of the index that a quota allows beside its other bounds, where it has no bound for the index.
+/// Base of the derived index bound, in bytes, for a quota without an explicit one.
 pub const INDEX_BYTES_FREE: u64 = 1024 * 1024 * 1024;
-/// Bytes of the index that such a quota allows for each object: as many as the longest entry has.
+/// Index bytes per allowed object in the derived index bound: the length of the longest entry.
 pub const INDEX_BYTES_OF_OBJECT: u64 = 64 * 1024;
 
-/// What is held: bytes as clients sent them, versions of objects, and what they take of the index.
+/// Usage: bytes as sent by clients, versions of objects, and bytes of the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Bytes of all versions, and of the parts of uploads that are open.
+    /// Bytes of all versions, and of the parts of open uploads.
     pub bytes: u64,
-    /// Versions of objects; neither delete markers nor parts.
+    /// Number of object versions, without delete markers and parts.
     pub objects: u64,
-    /// Bytes of the index, for versions, delete markers, open uploads and their parts, and buckets with
-    /// their settings: [`ENTRY_BYTES`] each, their keys, and what they say. Inline bytes count as bytes.
+    /// Index bytes of versions, delete markers, open uploads with their parts, and buckets with
+    /// their settings: [`ENTRY_BYTES`] each, their keys and their values. Inline bytes count as
+    /// `bytes`.
     #[serde(default)]
     pub index: u64,
 }
 
-/// Bytes of a value as the index has it.
+/// Length of a value in the index, in bytes.
 fn encoded(value: &impl Serialize) -> u64 {
     let size = postcard::experimental::serialized_size(value);
     size.expect("a value in memory can be measured") as u64
@@ -43,7 +43,7 @@ fn of_index(key: &str, bytes: u64) -> Usage {
 }
 
 impl Usage {
-    /// A version of an object.
+    /// Usage of an object version.
     pub fn of_object(key: &str, object: &Object) -> Self {
         let mut bytes = encoded(object) + encoded(&object.attributes.marks);
         if let Body::Extents(manifest) = &object.body {
@@ -52,32 +52,32 @@ impl Usage {
         Self { bytes: object.size, objects: 1, ..of_index(key, bytes) }
     }
 
-    /// An entry that says this about its key: an upload, or an object of whose bytes nothing is known.
+    /// Usage of an entry with these attributes: an upload, or an object with unknown body.
     pub fn of_attributes(key: &str, attributes: &Attributes) -> Self {
         of_index(key, encoded(attributes) + encoded(&attributes.marks))
     }
 
-    /// A delete marker.
+    /// Usage of a delete marker.
     pub fn of_marker(key: &str) -> Self {
         of_index(key, 0)
     }
 
-    /// A part of an upload.
+    /// Usage of a part of an upload.
     pub fn of_part(part: &Part) -> Self {
         Self { bytes: part.size, ..of_index("", encoded(part)) }
     }
 
-    /// A part of which nothing but its size is known.
+    /// Usage of a part with only its size known.
     pub fn of_new_part(size: u64) -> Self {
         Self { bytes: size, ..of_index("", 0) }
     }
 
-    /// A bucket that holds nothing.
+    /// Usage of an empty bucket.
     pub fn of_bucket(name: &str, bucket: &Bucket) -> Self {
         of_index(name, encoded(bucket))
     }
 
-    /// Both together.
+    /// Returns the sum, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Usage {
         }
     }
 
-    /// What is left without the other; never less than nothing.
+    /// Returns the difference; saturates at zero.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         Self {
@@ -98,26 +98,26 @@ impl Usage {
     }
 }
 
-/// How much may be held.
+/// Quota of a bucket or tenant; unset bounds are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Bytes at most.
+    /// Most bytes.
     pub bytes: Option<u64>,
-    /// Versions of objects at most.
+    /// Most object versions.
     pub objects: Option<u64>,
-    /// Bytes of the index at most; without it, those of [`Quota::index_max`].
+    /// Most index bytes; if unset, [`Quota::index_max`] derives the bound.
     #[serde(default)]
     pub index: Option<u64>,
 }
 
-/// What there would be too much of.
+/// Bound of a quota that a request would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// More bytes than these.
+    /// The bound on bytes.
     Bytes(u64),
-    /// More objects than these.
+    /// The bound on objects.
     Objects(u64),
-    /// More bytes of the index than these.
+    /// The bound on index bytes.
     Index(u64),
 }
 
@@ -131,19 +131,19 @@ impl fmt::Display for Excess {
     }
 }
 
-/// The first byte of a document.
+/// Format version of the document, in its first byte.
 const VERSION: u8 = 2;
-/// In which there was no bound for the index.
+/// Format without a bound for the index.
 const VERSION_BEFORE_INDEX: u8 = 1;
 
 impl Quota {
-    /// Whether it limits nothing.
+    /// True if nothing is limited.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Bytes of the index at most: as it was set, or else so many that whoever keeps within the other
-    /// bounds doesn't meet it, but by millions of empty objects, delete markers or uploads. None where
+    /// Returns the bound on index bytes: the explicit one, or a derived one. Only millions of empty
+    /// objects, delete markers or uploads exceed the derived bound before the others. None if
     /// nothing is limited.
     pub fn index_max(&self) -> Option<u64> {
         if self.is_none() {
@@ -155,11 +155,11 @@ impl Quota {
         Some(self.index.unwrap_or(allowed))
     }
 
-    /// What is wrong with `asked` on top of `used`. Whoever asks for nothing of a kind is never refused
-    /// for it.
+    /// Checks that `used` plus `asked` stays within the bounds. A bound applies only if `asked`
+    /// adds to it.
     ///
     /// # Errors
-    /// The bound that would be passed.
+    /// The bound that would be exceeded.
     pub fn check(&self, used: Usage, asked: Usage) -> Result<(), Excess> {
         let passes = |bound: &u64, used: u64, asked: u64| {
             asked > 0 && used.checked_add(asked).is_none_or(|sum| sum > *bound)
@@ -176,7 +176,8 @@ impl Quota {
         }
     }
 
-    /// As a document of a bucket. One without a bound for the index is readable for earlier versions.
+    /// Encodes the quota as a bucket's document. Without a bound for the index, earlier versions
+    /// can read the document.
     pub fn encode(&self) -> Vec<u8> {
         let (version, document) = match self.index {
             None => (VERSION_BEFORE_INDEX, postcard::to_stdvec(&(self.bytes, self.objects))),
@@ -185,10 +186,10 @@ impl Quota {
         [&[version], &document.expect("numbers in memory can be written")[..]].concat()
     }
 
-    /// The inverse.
+    /// Decodes a document of [`Quota::encode`].
     ///
     /// # Errors
-    /// When it is none, or a later version wrote it.
+    /// When the bytes are not a quota, or have a later version.
     pub fn decode(document: &[u8]) -> Result<Self> {
         let unread = || Error::corrupt("the quota of a bucket can't be read");
         match document.split_first() {
@@ -202,70 +203,70 @@ impl Quota {
     }
 }
 
-/// A bucket that is to be counted.
+/// A bucket whose usage is to be counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Countable {
-    /// The bucket.
+    /// Bucket id.
     pub id: BucketId,
-    /// Its name.
+    /// Name of the bucket.
     pub name: String,
-    /// Whose it is.
+    /// Canonical id of the owning tenant.
     pub owner: String,
-    /// When the last count of it was begun and how long that took, in milliseconds; none before the
-    /// first.
+    /// Start and duration of the last count, in milliseconds; none before the first count.
     pub counted: Option<(u64, u64)>,
 }
 
-/// A count on its way.
+/// A count in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// What is counted.
+    /// Bucket that is counted.
     pub bucket: Countable,
-    /// When it was begun, in milliseconds since 1970: what was written later may be in it or not.
+    /// Start of the count, in milliseconds since 1970: later writes may be counted or not.
     pub began_ms: u64,
-    /// What was counted so far.
+    /// Usage counted so far.
     pub usage: Usage,
-    /// Things that the last stretch looked at.
+    /// Number of items examined by the last run.
     pub seen: u64,
-    /// Where it goes on.
+    /// Cursor of the next run.
     pub at: CountAt,
 }
 
-/// Where a count goes on.
+/// Cursor of a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountAt {
-    /// Among the versions of a shard, behind a key and one of its versions.
+    /// Among the versions of a shard, after a key and one of its versions.
     Versions(Shard, Option<(String, Option<VersionId>)>),
-    /// Among the open uploads, behind a key and one of its uploads.
+    /// Among the open uploads, after a key and one of its uploads.
     Uploads(Option<(String, Option<UploadId>)>),
-    /// Nowhere: it is done.
+    /// Finished.
     Done,
 }
 
 impl Count {
-    /// A count that begins now.
+    /// Starts a count at `now_ms`.
     pub fn begin(bucket: Countable, now_ms: u64) -> Self {
         let at = CountAt::Versions(Shard(0), None);
         Self { bucket, began_ms: now_ms, usage: Usage::default(), seen: 0, at }
     }
 }
 
-/// Counts what buckets hold. Any number may be at it: the last report counts.
+/// Counts the usage of buckets. Any number of workers may count at once: the last report is used.
 #[async_trait]
 pub trait UsageCounter: Send + Sync {
-    /// The buckets that a quota speaks of, with their last counts. Counts of others are deleted.
+    /// Returns the buckets with a quota, with their last counts. Counts of other buckets are
+    /// deleted.
     ///
     /// # Errors
     /// When too few nodes answer.
     async fn countable(&self) -> Result<Vec<Countable>>;
 
-    /// Counts a stretch more.
+    /// Continues a count by one run.
     ///
     /// # Errors
-    /// When it can't be listed, or the bucket is gone. The count is the same as before then.
+    /// When the bucket can't be listed, or was deleted. Then the count is unchanged.
     async fn count(&self, count: &mut Count) -> Result<()>;
 
-    /// Tells everybody what a count has come to that is done.
+    /// Publishes the result of a finished count.
     ///
     /// # Errors
     /// When too few nodes answer.

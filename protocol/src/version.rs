@@ -1,8 +1,9 @@
-//! Versions of an object: what tells them apart, and how clients name them.
+//! Versions of an object, and their ids for clients.
 //!
-//! The current version of a key is in the key's own register; each other one has a register beside it
-//! ([`RegisterKey::version`](crate::RegisterKey::version)). Of versions without an id (written before
-//! the bucket had versions, or while they were suspended) a key has one at most, the *null* version.
+//! The current version of a key is in the key's own register; each noncurrent version has a
+//! register of its own ([`RegisterKey::version`](crate::RegisterKey::version)). A key has at most
+//! one version without an id, the *null* version, written before the bucket had versioning or while
+//! it was suspended.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,20 +12,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::WriteId;
 
-/// Which version of its key an entry is. It stays with it for life, whatever is said about it since.
+/// Version of an entry within its key; permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version {
-    /// Its place among the versions of the key: later ones have a higher one.
+    /// Position among the versions of the key; later versions have higher positions.
     pub position: u64,
-    /// The write that brought it; none of the null version.
+    /// Write that created the version; none for the null version.
     pub id: Option<WriteId>,
 }
 
 impl Version {
-    /// What was written before its bucket had versions: below all others.
+    /// Version of entries written before their bucket had versioning: below all other versions.
     pub const UNVERSIONED: Self = Self { position: 0, id: None };
 
-    /// What clients call it.
+    /// Returns the version id for clients.
     pub fn name(self) -> VersionId {
         match self.id {
             None => VersionId::Null,
@@ -33,21 +34,22 @@ impl Version {
     }
 }
 
-/// What a client calls a version of a key.
+/// Version id for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VersionId {
-    /// The one without an id.
+    /// The null version.
     Null,
-    /// One with an id: its place is part of it, so that its register is found without a search.
+    /// A version with an id. The id contains the position, so that the version's register is found
+    /// without a search.
     Numbered {
-        /// Its place among the versions of the key.
+        /// Position among the versions of the key.
         position: u64,
-        /// The write that brought it.
+        /// Write that created the version.
         write_id: WriteId,
     },
 }
 
-/// Text that names no version.
+/// Error for text that is not a version id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no version has such an id")]
 pub struct NoVersionId;
@@ -75,22 +77,23 @@ impl FromStr for VersionId {
         write_id.copy_from_slice(&bytes[8..]);
         let id =
             Self::Numbered { position: u64::from_be_bytes(position), write_id: WriteId(write_id) };
-        // A version has one name, whatever case hexadecimal digits may have.
+        // Only lower-case digits: a version has one text form.
         if id.to_string() == text { Ok(id) } else { Err(NoVersionId) }
     }
 }
 
-/// Whether a bucket keeps the versions of its objects.
+/// Versioning state of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versioning {
-    /// It never did: a write replaces what was there.
+    /// Never enabled: a write replaces the existing object.
     #[default]
     Off,
-    /// It is about to, for the first time: written as while suspended, until everyone knows.
+    /// Being enabled for the first time: writes behave as in `Suspended`, until every device
+    /// refuses plain writes to the bucket.
     Preparing,
-    /// A write keeps what was there.
+    /// A write keeps existing versions.
     Enabled,
-    /// A write replaces the null version, and keeps the others.
+    /// A write replaces the null version, and keeps other versions.
     Suspended,
 }
 
@@ -104,30 +107,30 @@ impl Versioning {
         }
     }
 
-    /// Whether what is overwritten may have to be kept, so that writes go by ballots.
+    /// True if overwritten versions may have to be kept, so that writes need ballots.
     pub const fn keeps_versions(self) -> bool {
         !matches!(self, Self::Off)
     }
 }
 
-/// What the settings of a bucket say about versions: `Enabled 1764000000000`.
+/// Versioning setting of a bucket; document format `Enabled 1764000000000`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VersioningSetting {
-    /// Whether they are kept.
+    /// Versioning state.
     pub state: Versioning,
-    /// Whatever was written before they were kept has an order below this time, in milliseconds
-    /// since 1970; ballots that keep versions are above it.
+    /// Time in milliseconds since 1970 that separates orders: writes from before versioning lie
+    /// below, and ballots that keep versions lie above.
     pub above_ms: u64,
 }
 
 impl VersioningSetting {
-    /// Its document.
+    /// Returns the setting as a bucket's document.
     pub fn document(self) -> Vec<u8> {
         format!("{} {}", self.state.word(), self.above_ms).into_bytes()
     }
 
-    /// The inverse of [`VersioningSetting::document`]; of none, that they were never kept. What a
-    /// later version of this software set keeps them at least.
+    /// Decodes a document of [`VersioningSetting::document`]; no document means `Off`. An unknown
+    /// state of a later version is read as `Suspended`, so that existing versions are kept.
     pub fn of(document: Option<&[u8]>) -> Self {
         let Some(document) = document else { return Self::default() };
         let text = std::str::from_utf8(document).unwrap_or_default();

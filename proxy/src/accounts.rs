@@ -1,27 +1,31 @@
-//! Who may come in: tenants, their users, and access keys.
+//! Accounts: tenants, their users, roles and access keys.
 //!
 //! ```text
-//! tenant/NAME ◀── tenant-id/CANONICAL-ID      whose a bucket is, told by its id
+//! tenant/NAME ◀── tenant-id/CANONICAL-ID      the owner of a bucket, found by its id
 //!   ▲   ▲
-//!   │   └── user/TENANT/NAME                  less than the whole tenant
+//!   │   └── user/TENANT/NAME                  a subset of the tenant's permissions
 //!   │          ▲
 //! key/ACCESS-KEY                              the secret, sealed
-//! role/TENANT/NAME                            what somebody may be for a while
+//! role/TENANT/NAME                            permissions for the length of a session
 //! ```
 //!
-//! Each is a document in a register of its own in the root bucket, replicated as every register is,
-//! changed by compare-and-set and read from a quorum. They name each other by name, and by an id that is
-//! drawn anew at each creation: what was left behind by a tenant or user of the same name opens nothing.
+//! Each is a document in a register of its own in the root bucket. It is replicated as every
+//! register is, changed by compare-and-set, and read from a quorum. Documents refer to each other
+//! by name and by an id that is drawn at each creation. A document that refers to a former tenant
+//! or user of an equal name grants nothing.
 //!
-//! * [`records`]: the documents; [`documents`]: how they are kept; [`desk`]: what operators ask for.
-//! * [`holder`]: whom an access key speaks for; [`cache`]: those who asked of late; [`roles`]: what they may be.
-//! * [`vault`]: how secrets lie in the registers.
-//! * [`usage`]: how much the buckets of an owner held when they were counted.
+//! * [`records`]: the documents; [`documents`]: their storage; [`desk`]: the operations of
+//!   operators.
+//! * [`holder`]: the principal of an access key; [`cache`]: keys used lately; [`roles`]: session
+//!   roles.
+//! * [`vault`]: encryption of secrets in the registers.
+//! * [`usage`]: the last counts of the buckets of an owner.
 //!
 //! Invariants:
-//! * A key opens something only while it, its tenant and its user, if it has one, are there and enabled.
-//! * What a proxy knows of a key is at most [`account_cache_ms`](crate::StoreOptions::account_cache_ms) old
-//!   while a quorum answers, and [`account_outage_ms`](crate::StoreOptions::account_outage_ms) when none does.
+//! * A key is valid only while it, its tenant and its user, if it has one, exist and are enabled.
+//! * A proxy's copy of a key is at most [`account_cache_ms`](crate::StoreOptions::account_cache_ms)
+//!   old while a quorum replies, and at most
+//!   [`account_outage_ms`](crate::StoreOptions::account_outage_ms) when no quorum does.
 //! * Secrets are never printed.
 
 mod cache;

@@ -1,4 +1,4 @@
-//! The requests of the object layer and their answers.
+//! Requests of the object layer and their replies.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,25 +12,24 @@ use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, Version, VersionId};
 
 use crate::error::Result;
 
-/// Says which checksums the client gave; trailers are known only after the body.
+/// Returns the checksums that the client sent. Trailers are known only after the body.
 pub type ExpectedChecksums = dyn FnOnce() -> Result<Vec<(ChecksumAlgorithm, Vec<u8>)>> + Send;
 
-/// A body on its way in, and what must be true of it before it may be committed.
+/// A request body, and the size and checksums that are verified before its commit.
 pub struct Incoming {
-    /// The bytes. An error of the client's own making is passed on as
-    /// [`Error::Body`](crate::Error::Body).
+    /// The bytes. A client's own error is passed on as [`Error::Body`](crate::Error::Body).
     pub bytes: ByteStream,
-    /// How many, if that is known; a body that differs is refused.
+    /// Declared number of bytes, if known; a body of another length is refused.
     pub size: Option<u64>,
-    /// MD5 that the client gave in its headers.
+    /// MD5 from the request headers.
     pub md5: Option<[u8; 16]>,
-    /// Checksums to compute, store and compare with what [`Incoming::expected`] says.
+    /// Checksums to compute, store and compare with those of [`Incoming::expected`].
     pub compute: Vec<ChecksumAlgorithm>,
-    /// Asked once the body has ended: the checksums that the client gave, in headers or trailers.
+    /// Called after the body's end: checksums that the client sent in headers or trailers.
     pub expected: Box<ExpectedChecksums>,
 }
 
-/// Conditions on an ETag: any object at all, or one of a list.
+/// Condition on an ETag: any object, or one of a list of tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ETagCondition {
     /// `*`
@@ -52,7 +51,7 @@ pub struct ReadConditions {
     pub if_unmodified_since_ms: Option<u64>,
 }
 
-/// Conditions of a write, exact among all racers (rule R7).
+/// Conditions of a write, exact under concurrent writes (rule R7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteConditions {
     /// If-Match: the object must exist and have this tag.
@@ -61,110 +60,110 @@ pub struct WriteConditions {
     pub if_none_match: Option<ETagCondition>,
 }
 
-/// Conditions of a delete, exact among all racers (rule R7).
+/// Conditions of a delete, exact under concurrent writes (rule R7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteConditions {
-    /// If-Match: what is deleted has this tag.
+    /// If-Match: ETag of the object to delete.
     pub if_match: Option<ETagCondition>,
-    /// It was last modified in this second since 1970.
+    /// Second since 1970 of the object's last modification.
     pub modified_s: Option<u64>,
-    /// It has so many bytes.
+    /// Size of the object in bytes.
     pub size: Option<u64>,
 }
 
-/// A bucket to be made.
+/// Parameters of a new bucket.
 #[derive(Clone, Debug)]
 pub struct NewBucket {
-    /// Who makes it.
+    /// Canonical id of its owner.
     pub owner: String,
     /// Shards of its index; a power of two.
     pub index_shards: u16,
-    /// The name of its storage policy; none for the default.
+    /// Name of its storage policy; none for the default.
     pub policy: Option<String>,
-    /// What is set about it from its beginning.
+    /// Its first settings.
     pub settings: Settings,
 }
 
-/// An object to be written.
+/// Parameters of an object to write.
 pub struct PutObject {
-    /// What it says of itself.
+    /// Its attributes.
     pub attributes: Attributes,
     /// Its bytes.
     pub body: Incoming,
-    /// What must hold.
+    /// Conditions on the current object.
     pub conditions: WriteConditions,
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// The object.
     pub object: Object,
     /// Its place in the order of writes.
     pub stamp: Stamp,
-    /// Of a copy: the version that was copied, where the source's bucket has versions.
+    /// For a copy: the source's version, if the source bucket is versioned.
     pub source_version: Option<Version>,
 }
 
-/// Which bytes of an object are wanted.
+/// Bytes of an object to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All of it.
+    /// All bytes.
     Whole,
     /// `bytes=first-` or `bytes=first-last` (last inclusive).
     From {
         /// First byte.
         first: u64,
-        /// Last byte, if there is one.
+        /// Last byte, inclusive; none for all bytes after `first`.
         last: Option<u64>,
     },
     /// `bytes=-length`.
     Suffix {
-        /// So many bytes from the end.
+        /// Number of bytes from the end.
         length: u64,
     },
     /// Part `number` of a multipart object.
     Part {
-        /// From 1.
+        /// Part number, from 1.
         number: u32,
     },
 }
 
-/// An object and, on a GET, bytes of it.
+/// An object, with a body on a GET.
 pub struct ObjectRead {
     /// The object.
     pub object: Arc<Object>,
     /// Its place in the order of writes.
     pub stamp: Stamp,
-    /// Which of its bytes were selected.
+    /// Range of the selected bytes.
     pub range: Range<u64>,
-    /// Whether only a part of it was asked for (206).
+    /// True if the request selected a range or part (status 206).
     pub partial: bool,
-    /// How many parts it was completed from, if it was and a part was asked for.
+    /// Number of its parts, if the request selected a part of a multipart object.
     pub parts: Option<u32>,
-    /// The checksum of the part that was asked for, by the algorithm of the object's, where it was kept.
+    /// Checksum of the selected part by the object's algorithm, if it was stored.
     pub checksum: Option<Checksum>,
-    /// The bytes; none on a HEAD.
+    /// The body; none on a HEAD.
     pub body: Option<ByteStream>,
 }
 
-/// An object, and the parts that it was completed from.
+/// An object and its parts.
 #[derive(Clone, Debug)]
 pub struct ObjectParts {
     /// The object.
     pub object: Arc<Object>,
     /// Its place in the order of writes.
     pub stamp: Stamp,
-    /// Its parts in order; none of an object that was put at once.
+    /// Its parts in order; empty for an object of a single PUT.
     pub parts: Vec<ObjectPart>,
 }
 
 /// A part of a completed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectPart {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its checksum, by the algorithm of the object's, where the parts' were kept.
+    /// Its checksum by the object's algorithm, if checksums of parts were stored.
     pub checksum: Option<Checksum>,
 }
 
@@ -172,30 +171,30 @@ pub struct ObjectPart {
 pub struct CopyObject {
     /// Bucket and key of the source.
     pub source: (String, String),
-    /// Which version of the source; none for the current one.
+    /// Version of the source; none for the current one.
     pub source_version: Option<VersionId>,
-    /// What must hold of the source.
+    /// Conditions on the source.
     pub source_conditions: ReadConditions,
     /// New attributes, or none to keep the source's.
     pub attributes: Option<Attributes>,
     /// New tags, or none to keep the source's.
     pub tags: Option<Vec<(String, String)>>,
-    /// Its documents: never the source's.
+    /// Metadata documents of the destination; never taken from the source.
     pub marks: Marks,
-    /// Its storage class: never the source's, as in S3.
+    /// Storage class of the destination; never taken from the source, as in S3.
     pub storage_class: Option<String>,
-    /// A checksum to compute on the way.
+    /// Checksum algorithm to apply during the copy.
     pub checksum: Option<ChecksumAlgorithm>,
-    /// What must hold of the destination.
+    /// Conditions on the destination.
     pub conditions: WriteConditions,
 }
 
-/// An object that a request names: the current version of a key, or one of its others.
+/// An object named by a request: the current version of a key, or a given version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectName<'a> {
     /// The key.
     pub key: &'a str,
-    /// Which version; none for the current one.
+    /// The version; none for the current one.
     pub version: Option<VersionId>,
 }
 
@@ -211,88 +210,89 @@ impl<'a> From<&'a String> for ObjectName<'a> {
     }
 }
 
-/// What became of one delete.
+/// Result of one delete.
 #[derive(Clone, Debug)]
 pub struct Deleted {
-    /// The place in the order of writes of what was written, if anything was.
+    /// Order of the entry that was written, if any.
     pub stamp: Option<Stamp>,
-    /// The delete marker that was put in front, or the version that was removed.
+    /// The delete marker that was created, or the version that was removed.
     pub version: Option<VersionId>,
-    /// Whether that is a delete marker.
+    /// True if `version` is a delete marker.
     pub is_marker: bool,
 }
 
-/// A page of a listing, wanted.
+/// Parameters of a listing page.
 #[derive(Clone, Debug, Default)]
 pub struct ListObjects {
-    /// Only keys that begin with this.
+    /// Prefix of the listed keys.
     pub prefix: String,
-    /// Fold keys that share the bytes up to this after the prefix.
+    /// Delimiter: keys that are equal up to it after the prefix are folded into one prefix.
     pub delimiter: Option<String>,
-    /// Only keys above this; a folded prefix that equals it or that it begins with is passed over too.
+    /// Start: only keys above this. Skips folded prefixes that equal this or that it begins with.
     pub after: Option<String>,
-    /// At most so many keys and folded prefixes together.
+    /// Maximum number of keys and folded prefixes together.
     pub limit: usize,
 }
 
 /// A page of a listing.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectPage {
-    /// Keys and objects, by key.
+    /// Keys and objects, in order of key.
     pub objects: Vec<(String, Box<Object>)>,
     /// Folded prefixes, in order.
     pub prefixes: Vec<String>,
-    /// Where to go on, if there is more: the last key or folded prefix of this page.
+    /// Start of the next page, if more follows: the last key or folded prefix of this page.
     pub next: Option<String>,
 }
 
-/// A page of a listing of versions, wanted.
+/// Parameters of a page of versions.
 #[derive(Clone, Debug, Default)]
 pub struct ListVersions {
-    /// Only keys that begin with this.
+    /// Prefix of the listed keys.
     pub prefix: String,
-    /// Fold keys that share the bytes up to this after the prefix.
+    /// Delimiter: keys that are equal up to it after the prefix are folded into one prefix.
     pub delimiter: Option<String>,
-    /// Only keys above this; with [`ListVersions::after_version`] also what is left of this key.
+    /// Start: only keys above this. With [`ListVersions::after_version`], also older versions of
+    /// this key.
     pub after_key: Option<String>,
-    /// Only versions of that key that are older than this one.
+    /// Only versions of `after_key` that are older than this one.
     pub after_version: Option<VersionId>,
-    /// At most so many versions and folded prefixes together.
+    /// Maximum number of versions and folded prefixes together.
     pub limit: usize,
 }
 
-/// A version, as listed.
+/// A version in a listing.
 #[derive(Clone, Debug)]
 pub struct ListedVersion {
     /// Its key.
     pub key: String,
     /// Its id.
     pub id: VersionId,
-    /// Whether it is the current one.
+    /// True if it is the current version.
     pub is_latest: bool,
-    /// The object; none of a delete marker.
+    /// The object; none for a delete marker.
     pub object: Option<Box<Object>>,
-    /// When it was written, in milliseconds since 1970.
+    /// Time of its write, in milliseconds since 1970.
     pub modified_ms: u64,
 }
 
 /// A page of a listing of versions.
 #[derive(Clone, Debug, Default)]
 pub struct VersionPage {
-    /// By key, of each the latest first.
+    /// Versions in order of key, the latest of each key first.
     pub versions: Vec<ListedVersion>,
     /// Folded prefixes, in order.
     pub prefixes: Vec<String>,
-    /// Where to go on, if there is more: a key and a place among its versions, or a folded prefix.
+    /// Start of the next page, if more follows: a key and a version, or a folded prefix.
     pub next: Option<(String, Option<VersionId>)>,
 }
 
-/// An upload to be begun.
+/// Parameters of a new upload.
 #[derive(Clone, Debug)]
 pub struct NewUpload {
-    /// What the object will say of itself.
+    /// Attributes of the future object.
     pub attributes: Attributes,
-    /// The checksum that the client announced.
+    /// Checksum algorithm and kind that the client announced.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
 }
 
@@ -301,56 +301,56 @@ pub struct NewUpload {
 pub struct CopyPart {
     /// Bucket and key of the source.
     pub source: (String, String),
-    /// Which version of the source; none for the current one.
+    /// Version of the source; none for the current one.
     pub source_version: Option<VersionId>,
-    /// What must hold of the source.
+    /// Conditions on the source.
     pub source_conditions: ReadConditions,
-    /// Which bytes of it.
+    /// Bytes of the source to copy.
     pub selection: Selection,
 }
 
-/// A part as Complete names it.
+/// A part in a CompleteMultipartUpload request.
 #[derive(Clone, Debug)]
 pub struct NamedPart {
     /// Its number, 1 to 10,000.
     pub number: u32,
     /// Its ETag without quotes.
     pub etag: String,
-    /// Checksums that Complete gave for it.
+    /// Checksums that the request gives for the part.
     pub checksums: Vec<(ChecksumAlgorithm, Vec<u8>)>,
 }
 
-/// The end of an upload.
+/// Parameters of a CompleteMultipartUpload request.
 #[derive(Clone, Debug, Default)]
 pub struct CompleteUpload {
     /// The parts, in ascending order.
     pub parts: Vec<NamedPart>,
-    /// What must hold of the key.
+    /// Conditions on the key.
     pub conditions: WriteConditions,
-    /// Checksum of the whole object that the client gave.
+    /// Checksum of the whole object from the client.
     pub checksum: Option<(ChecksumAlgorithm, Vec<u8>)>,
-    /// What it covers, as the client said.
+    /// Kind of that checksum from the client: of the whole object, or a composite of its parts'.
     pub checksum_kind: Option<ChecksumKind>,
-    /// Size of the whole object that the client gave.
+    /// Size of the whole object from the client, in bytes.
     pub object_size: Option<u64>,
 }
 
-/// What an upload is, for listings of parts and of uploads.
+/// An upload in listings of parts and of uploads.
 #[derive(Clone, Debug)]
 pub struct UploadInfo {
     /// The key.
     pub key: String,
     /// Its id.
     pub id: UploadId,
-    /// When it began, in milliseconds since 1970.
+    /// Start of the upload, in milliseconds since 1970.
     pub initiated_ms: u64,
-    /// Storage class as it was sent.
+    /// Storage class as the client sent it.
     pub storage_class: Option<String>,
-    /// What will be set about the object.
+    /// Metadata documents of the future object.
     pub marks: Marks,
-    /// The checksum that was announced.
+    /// Checksum algorithm and kind that the client announced.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
-    /// Bytes of the index that quotas count for it, without its parts.
+    /// Index bytes that quotas count for the upload, without its parts.
     pub index_bytes: u64,
 }
 
@@ -359,71 +359,72 @@ pub struct UploadInfo {
 pub struct PartPage {
     /// The upload.
     pub upload: UploadInfo,
-    /// Numbers and parts.
+    /// Part numbers and parts.
     pub parts: Vec<(u32, Box<Part>)>,
-    /// Whether there are more.
+    /// True if more parts follow.
     pub truncated: bool,
 }
 
-/// A page of the open uploads of a bucket, wanted.
+/// Parameters of a page of the open uploads of a bucket.
 #[derive(Clone, Debug, Default)]
 pub struct ListUploads {
-    /// Only keys that begin with this.
+    /// Prefix of the listed keys.
     pub prefix: String,
-    /// Fold keys that share the bytes up to this after the prefix.
+    /// Delimiter: keys that are equal up to it after the prefix are folded into one prefix.
     pub delimiter: Option<String>,
-    /// Only uploads of keys above this, or of this key with ids above [`ListUploads::after_id`].
+    /// Start: only keys above this, and uploads of this key with ids above
+    /// [`ListUploads::after_id`].
     pub after_key: Option<String>,
-    /// With [`ListUploads::after_key`].
+    /// Start among the uploads of [`ListUploads::after_key`].
     pub after_id: Option<UploadId>,
-    /// At most so many.
+    /// Maximum number of uploads and folded prefixes together.
     pub limit: usize,
 }
 
 /// A page of the open uploads of a bucket.
 #[derive(Clone, Debug, Default)]
 pub struct UploadPage {
-    /// The uploads, by key and id.
+    /// The uploads, in order of key and id.
     pub uploads: Vec<UploadInfo>,
     /// Folded prefixes.
     pub prefixes: Vec<String>,
-    /// Where to go on, if there is more: key and, unless it is a folded prefix, id.
+    /// Start of the next page, if more follows: a key, and an id unless the key is a folded prefix.
     pub next: Option<(String, Option<UploadId>)>,
 }
 
-/// Where an object's bytes are, for those who read them in place.
+/// Location of an extent of an object, for clients that read it in place.
 #[derive(Clone, Debug)]
 pub struct ExtentPlace {
     /// The extent.
     pub extent: ExtentRef,
-    /// Where it begins in the object.
+    /// Its first byte's offset in the object.
     pub object_offset: u64,
-    /// The device that answered for it.
+    /// Device that holds it.
     pub device: DeviceId,
-    /// Where it lies there.
+    /// Location on that device.
     pub location: ExtentLocation,
 }
 
-/// A bucket by name, as listed.
+/// A bucket and its name in a listing.
 #[derive(Clone, Debug)]
 pub struct NamedBucket {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The bucket.
     pub bucket: Bucket,
 }
 
-/// What a part upload answers.
+/// Result of a part upload.
 #[derive(Clone, Debug)]
 pub struct WrittenPart {
     /// MD5 of the part, its ETag.
     pub etag: ETag,
-    /// When it was written, in milliseconds since 1970.
+    /// Time of the write, in milliseconds since 1970.
     pub modified_ms: u64,
     /// Its checksums.
     pub checksums: Vec<Checksum>,
-    /// The checksum that its upload announced.
+    /// Checksum algorithm and kind that its upload announced.
     pub announced: Option<(ChecksumAlgorithm, ChecksumKind)>,
-    /// Of a copy: the version that was copied, where the source's bucket has versions.
+    /// For a copy: the source's version, if the source bucket is versioned.
     pub source_version: Option<Version>,
 }

@@ -1,4 +1,4 @@
-//! Bodies on their way out: extents in order, or the fragments under them, the next one opened ahead.
+//! Response bodies: extents or their fragments in order, with the next one opened ahead.
 
 mod parts;
 
@@ -21,12 +21,12 @@ use crate::coded::read::geometry;
 use crate::extents::Sought;
 use crate::store::Inner;
 
-/// The next part is opened when so much is left of this one: more than flows by while a holder is
-/// found, and little enough that a slow reader doesn't keep two streams for long.
+/// The next part is opened when the current one has this many bytes left. That covers the lookup of
+/// a device, and bounds the time for which a slow reader holds two streams.
 const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Inner {
-    /// The manifest of a body in extents, loaded if it was spilled.
+    /// The manifest of a body in extents; loads a spilled one. None for empty and inline bodies.
     pub(crate) async fn manifest(self: &Arc<Self>, body: &Body) -> Result<Option<Arc<Manifest>>> {
         match body {
             Body::Empty | Body::Inline { .. } => Ok(None),
@@ -35,7 +35,7 @@ impl Inner {
         }
     }
 
-    /// A manifest that lies in extents of its own.
+    /// Reads a spilled manifest from its extents, or from the cache.
     pub(crate) async fn spilled(
         self: &Arc<Self>,
         policy: PolicyId,
@@ -56,8 +56,8 @@ impl Inner {
         Ok(manifest)
     }
 
-    /// Bytes `range` of what `extents` hold together. The first of them are there when this returns, and
-    /// the rest of the first extent is known to be within reach.
+    /// Reads bytes `range` of the concatenated extents. Returns once the first part is open and the
+    /// rest of the first extent is known to be readable.
     pub(crate) async fn read_extents(
         self: &Arc<Self>,
         policy: PolicyId,
@@ -88,9 +88,9 @@ impl Inner {
         Ok(Box::pin(Reader { inner, policy, parts, current, ahead: Ahead::Nothing }))
     }
 
-    /// Where an extent can be read in place, and from which of its bytes on: it lies on one device, or
-    /// its data fragments do. Fragments that can't be found are left out: their bytes lie nowhere, and
-    /// are made when they are read.
+    /// Locations for reads in place, each with its offset in the extent: one device of a copy, or
+    /// the devices of its data fragments. Missing fragments are left out; a normal read
+    /// reconstructs their bytes.
     pub(crate) async fn stat_parts(
         &self,
         policy: PolicyId,
@@ -115,7 +115,7 @@ impl Inner {
         Ok(join_all(lies).await.into_iter().flatten().collect())
     }
 
-    /// Where a copy or a fragment lies, and on which device.
+    /// Device and location of a copy or fragment.
     async fn stat_extent(
         &self,
         policy: PolicyId,
@@ -136,7 +136,7 @@ enum Ahead {
     Failed(Error),
 }
 
-/// Parts one after another.
+/// Stream over consecutive parts.
 struct Reader {
     inner: Arc<Inner>,
     policy: PolicyId,
@@ -147,7 +147,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Opens the next part if the end of this one is near.
+    /// Opens the next part if the current one is near its end.
     fn open_ahead(&mut self) {
         let near = self.current.as_ref().is_some_and(|current| current.left() <= AHEAD_BYTES);
         if !near || !matches!(self.ahead, Ahead::Nothing) {

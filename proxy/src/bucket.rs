@@ -1,4 +1,4 @@
-//! Buckets: registers of the root bucket, and the care that deleting one takes (rule M2).
+//! Buckets: registers of the root bucket, and their safe deletion (rule M2).
 //!
 //! ```text
 //! (none) ──create──▶ Open ──close──▶ Closing ──found empty──▶ tombstone ──▶ purged
@@ -32,7 +32,7 @@ use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk};
 
-/// A bucket that has been closing for so long has lost its deleter.
+/// Time after which a closing bucket counts as abandoned by its deleter, in milliseconds.
 const CLOSING_MS_MAX: u64 = 60_000;
 
 pub(crate) fn root(name: &str) -> RegisterKey {
@@ -47,14 +47,14 @@ pub(crate) fn bucket_of(view: &RegisterView) -> Option<&Bucket> {
 }
 
 impl Inner {
-    /// A bucket by its name, as it was a moment ago.
+    /// A bucket by name, from the cache or from its register.
     pub(crate) async fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
         let default = self.ask.level.unwrap_or_default();
         let (mut bucket, mut given) = match self.buckets.get(name) {
             Some(known) => known,
             None => match self.look_up(name, default).await {
                 Err(error @ Error::Backend(_)) => {
-                    // What was known of it is better than nothing.
+                    // An expired cache entry serves unless the level is strict.
                     let known = self.buckets.get_old(name);
                     (
                         known.filter(|known| self.level(known) != Level::Strict).ok_or(error)?,
@@ -86,7 +86,7 @@ impl Inner {
         Ok((bucket, given))
     }
 
-    /// A bucket that takes writes.
+    /// A bucket that accepts writes. Reopens a closing bucket that its deleter abandoned.
     pub(crate) async fn open_bucket(&self, name: &str) -> Result<Arc<Bucket>> {
         let bucket = self.bucket(name).await?;
         match bucket.state {
@@ -95,12 +95,11 @@ impl Inner {
         }
     }
 
-    /// After a replica refused a write as fenced: the bucket as it is now, if it is the same and
-    /// takes writes of a later generation.
+    /// Reads the bucket again after a replica refused a write as fenced. Reopens an abandoned one.
     ///
     /// # Errors
-    /// [`Error::BucketReplaced`] where another bucket has the name. The operation may be carried out
-    /// there from its beginning.
+    /// [`Error::BucketReplaced`] if another bucket has the name. The caller may repeat the whole
+    /// operation there.
     pub(crate) async fn refreshed(&self, name: &str, before: &Bucket) -> Result<Arc<Bucket>> {
         let mut bucket = self.bucket_after(name, Instant::now(), self.level(before)).await?;
         if bucket.state == BucketState::Closing {
@@ -108,7 +107,7 @@ impl Inner {
         }
         replaced::check_same(before, &bucket)?;
         if bucket.generation <= before.generation {
-            // Whoever opened it again did not come to tell enough of the replicas.
+            // The process that reopened it did not reach enough replicas.
             self.fence(&bucket, true).await?;
         }
         Ok(bucket)
@@ -119,8 +118,7 @@ impl Inner {
         Intent { key, write_id, generation: 0, commit_by_ms, level: Level::Strict, claim: None }
     }
 
-    /// Opens a closing bucket again: the one that `closing` closed, or one that has been closing
-    /// for too long.
+    /// Reopens a closing bucket: the one that write `closing` closed, or an abandoned one.
     async fn reopen(&self, name: &str, closing: Option<WriteId>) -> Result<Arc<Bucket>> {
         let (key, since) = (root(name), Instant::now());
         let now_ms = self.stamps.now_ms();
@@ -150,8 +148,8 @@ impl Inner {
         Ok(bucket)
     }
 
-    /// Whether a bucket that was closed is empty, for good: all devices are closed to it, no shard
-    /// holds an object, and nothing is on its way from one device to another.
+    /// Returns true if a closed bucket is empty for good. All devices are fenced, no shard holds an
+    /// object, and no hints for it are pending.
     async fn found_empty(&self, bucket: &Bucket) -> Result<bool> {
         let before = self.term();
         if !self.fence(bucket, false).await? {
@@ -161,11 +159,11 @@ impl Inner {
             return Ok(false);
         }
         self.check_no_hints(bucket).await?;
-        // Others decide by now about some of it, and may not have been told of the fence.
+        // A ring change moved some registers to devices that may lack the fence.
         if self.term() > before { Err(busy()) } else { Ok(true) }
     }
 
-    /// Takes a bucket into `Closing`, from whoever else was at it.
+    /// Sets a bucket to `Closing`, also if another request is deleting it.
     async fn close(&self, name: &str) -> Result<(WriteId, Bucket)> {
         let key = root(name);
         let write_id = WriteId::random();
@@ -187,11 +185,12 @@ pub(crate) fn busy() -> Error {
 }
 
 impl ObjectStore {
-    /// Makes a bucket.
+    /// Creates a bucket.
     ///
     /// # Errors
-    /// [`Error::BucketExists`] with its owner, when there is one of that name;
-    /// [`Error::InvalidArgument`] for a storage policy that there isn't.
+    /// [`Error::BucketExists`] with its owner if the name is taken; [`Error::InvalidArgument`] for
+    /// an unknown storage policy; [`Error::InvalidRequest`] for a number of shards that is no power
+    /// of two or too large; [`Error::QuotaExceeded`].
     pub async fn create_bucket(&self, name: &str, new: NewBucket) -> Result<Bucket> {
         let shards = new.index_shards;
         if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
@@ -237,14 +236,14 @@ impl ObjectStore {
         self.inner().bucket(name).await
     }
 
-    /// Deletes a bucket that holds no objects. Uploads that are still open go with it.
+    /// Deletes a bucket that holds no objects. Open uploads are deleted with it.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`].
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
         let inner = &self.inner();
         inner.buckets.forget(name);
-        // Asked beforehand, so that the usual refusal disturbs no writer.
+        // Checked first, so that the usual refusal doesn't disturb writers.
         if !inner.is_empty(&*inner.bucket(name).await?).await? {
             return Err(Error::BucketNotEmpty);
         }
@@ -270,11 +269,11 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Sets the consistency of requests that ask for none. A stricter one is in force once this
-    /// returns: proxies that have not heard of it are refused as soon as they write.
+    /// Sets the default consistency level of a bucket's requests. Level strict is in force once
+    /// this returns: writes of proxies that cache the old level are refused.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`], or too few nodes that answer.
+    /// [`Error::NoSuchBucket`], or too few nodes replied.
     pub async fn set_bucket_consistency(&self, name: &str, level: Level) -> Result<Bucket> {
         let inner = self.inner();
         let key = root(name);
@@ -305,10 +304,10 @@ impl ObjectStore {
         Ok(bucket)
     }
 
-    /// Buckets by name, above `after`, and whether there are more.
+    /// Buckets in order of name, above `after`; and true if more follow.
     ///
     /// # Errors
-    /// When a node that holds some of them does not answer.
+    /// Fails if too few nodes reply for the level.
     pub async fn list_buckets(
         &self,
         prefix: &str,

@@ -1,4 +1,4 @@
-//! What changes an object without bringing bytes: delete, tags, copy.
+//! Changes of objects without a request body: delete, tags, copy.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::store::{Inner, ObjectStore};
 use crate::versions::New;
 
 impl ObjectStore {
-    /// Deletes an object, or puts a delete marker in front of it where versions are kept. Without
-    /// conditions, one that isn't there is no error.
+    /// Deletes an object; in a versioned bucket, adds a delete marker. Without conditions, a
+    /// missing object is no error.
     ///
     /// # Errors
-    /// [`Error::PreconditionFailed`].
+    /// [`Error::NoSuchBucket`], [`Error::PreconditionFailed`].
     pub async fn delete(
         &self,
         bucket: &str,
@@ -38,11 +38,11 @@ impl ObjectStore {
         again_if_replaced(|| inner.delete(bucket, key, conditions)).await
     }
 
-    /// Deletes one version of an object for good, unless it is locked. One that isn't there is no
+    /// Deletes one version of an object for good, unless it is locked. A missing version is no
     /// error.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`], [`Error::Locked`], or too few nodes that answer.
+    /// [`Error::NoSuchBucket`], [`Error::Locked`], or too few nodes replied.
     pub async fn delete_version(
         &self,
         bucket: &str,
@@ -53,7 +53,8 @@ impl ObjectStore {
         self.delete_version_past(bucket, (key, version), Bypass::Nothing, &nothing).await
     }
 
-    /// The same by a request that may pass over some locks, or says what the version must be.
+    /// Deletes a version like [`ObjectStore::delete_version`], with a bypass of governance locks
+    /// and with conditions.
     ///
     /// # Errors
     /// As [`ObjectStore::delete_version`], and [`Error::PreconditionFailed`].
@@ -69,8 +70,8 @@ impl ObjectStore {
         again_if_replaced(|| inner.delete_version(bucket, key, what, conditions)).await
     }
 
-    /// Gives an object other tags. Its bytes stay where they are: the entry is a new write, and the
-    /// extents stay those of the write that brought them. It stays the version that it is.
+    /// Replaces the tags of an object. The entry is written anew; its bytes, extents and version
+    /// stay. The extents keep the owner that wrote them.
     ///
     /// # Errors
     /// [`Error::NoSuchKey`], [`Error::NoSuchVersion`], [`Error::DeleteMarker`].
@@ -88,8 +89,8 @@ impl ObjectStore {
         self.inner().revise_object(bucket, name.into(), &mut change).await
     }
 
-    /// Copies an object. The copy has extents of its own (rule X1); its bytes are checked against
-    /// the source's ETag on the way.
+    /// Copies an object. The copy has extents of its own (rule X1). The copied bytes are verified
+    /// against the source's ETag and checksums.
     ///
     /// # Errors
     /// [`Error::NoSuchKey`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a copy
@@ -231,8 +232,7 @@ impl Inner {
         Err(busy())
     }
 
-    /// What came of a removal, unless one whose condition found nothing went by a bucket that was
-    /// replaced.
+    /// Returns `outcome`. For a failed precondition, first checks that the bucket wasn't replaced.
     async fn or_replaced<T>(&self, site: &Site<'_>, outcome: Result<T, Failed>) -> Result<T> {
         let is_condition = |failed: &Failed| matches!(failed.error, Error::PreconditionFailed(_));
         if outcome.as_ref().is_err_and(is_condition) {
@@ -241,8 +241,8 @@ impl Inner {
         Ok(outcome?)
     }
 
-    /// Whether a key that isn't there needs no tombstone. With more replicas there may be one that is
-    /// out and has it, or a hint that was not delivered yet.
+    /// Returns true if deleting a missing key needs no tombstone. Only with one replica: with more,
+    /// an unreachable replica or a pending hint may hold the key.
     async fn needs_no_tombstone(
         &self,
         site: &Site<'_>,
@@ -277,8 +277,7 @@ impl Inner {
         self.decide(intent, &mut evaluate).await.map_err(Failed::of_conditions)
     }
 
-    /// Puts a delete marker in front of an object; of one that isn't there, too, unless the request
-    /// says what must hold of it.
+    /// Adds a delete marker. A missing object gets a marker too, unless the request has conditions.
     async fn put_marker(
         &self,
         site: &Site<'_>,
@@ -303,7 +302,7 @@ impl Inner {
         appended.map_err(|it| if is_plain { it } else { it.of_conditions() })
     }
 
-    /// Selected bytes of an object as a body of its own, and which version they are of.
+    /// Selected bytes of a copy's source as a request body, and the version of the source.
     pub(crate) async fn source_of(
         self: &Arc<Self>,
         (bucket, source): (&str, ObjectName<'_>),
@@ -326,7 +325,7 @@ impl Inner {
     }
 }
 
-/// Why there is nothing to copy.
+/// Maps the error of a missing copy source to S3's.
 fn no_source(error: Error) -> Error {
     match error {
         Error::DeleteMarker { was_asked_for: false, .. } => Error::NoSuchKey,
@@ -339,7 +338,7 @@ fn no_source(error: Error) -> Error {
     }
 }
 
-/// The checksums of all the bytes that a copy computes again, and must find as they were.
+/// Checksums of the source that the copy computes again. They must be equal.
 fn expected(source: &Object, compute: &[ChecksumAlgorithm]) -> Vec<(ChecksumAlgorithm, Vec<u8>)> {
     let whole = source.checksums.iter().filter(|sum| sum.kind == ChecksumKind::FullObject);
     let again = whole.filter(|sum| compute.contains(&sum.algorithm));

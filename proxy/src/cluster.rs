@@ -1,4 +1,4 @@
-//! Who there is: the rings, and the node behind each device.
+//! Topology of the cluster: the rings, and the node of each device.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use martlet_protocol::{Backend, DeviceId, Error, PolicyId, Result};
 use martlet_ring::Ring;
 
-/// The rings, and the node behind each device.
+/// The rings, and the node of each device.
 #[derive(Clone)]
 pub struct Cluster {
     index: Arc<Ring>,
     data: BTreeMap<PolicyId, Arc<Ring>>,
     default_policy: PolicyId,
     nodes: HashMap<DeviceId, Arc<dyn Backend>>,
-    /// The node that each device is part of, by its name in the rings.
+    /// Name of each device's node, from the rings.
     names: HashMap<DeviceId, Arc<str>>,
-    /// Nodes with devices on the index ring.
+    /// Number of nodes with devices on the index ring.
     index_nodes: usize,
 }
 
 impl Cluster {
-    /// A cluster whose entries live on `index` and whose extents live on `data`, one ring for each
-    /// policy; new buckets get the policy of the lowest number.
+    /// A cluster with entries on ring `index` and extents on rings `data`, one for each policy. New
+    /// buckets get the policy with the lowest number.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) when there is no data ring, two
-    /// of one policy, or a device of a ring without a node.
+    /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) without a data ring, with two
+    /// rings of one policy, or with a device that has no node.
     pub fn new(
         index: Arc<Ring>,
         data: Vec<Arc<Ring>>,
@@ -65,10 +65,10 @@ impl Cluster {
             .ok_or_else(|| Error::unavailable(format!("no ring for policy {}", policy.0)))
     }
 
-    /// The same, where new buckets get the policy of this name.
+    /// Sets the default policy of new buckets by name.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) when no data ring has it.
+    /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) if no data ring has this name.
     pub fn with_default_policy(mut self, name: &str) -> Result<Self> {
         self.default_policy = self.policy_called(name).ok_or_else(|| {
             Error::invalid(format!("\"{name}\" is no storage policy: {}", self.policy_names()))
@@ -76,8 +76,7 @@ impl Cluster {
         Ok(self)
     }
 
-    /// The data rings, by the number of their policy: each says what the policy is called and how it
-    /// keeps things.
+    /// The data rings, in order of policy number. Each names its policy and its redundancy.
     pub fn policies(&self) -> impl Iterator<Item = &Ring> {
         self.data.values().map(Arc::as_ref)
     }
@@ -87,17 +86,17 @@ impl Cluster {
         self.default_policy
     }
 
-    /// The name of the node that a device is part of; devices of one node fail together.
+    /// Name of a device's node. Devices of one node fail together.
     pub fn node_name(&self, device: DeviceId) -> Option<&str> {
         self.names.get(&device).map(AsRef::as_ref)
     }
 
-    /// How many nodes have devices on the index ring.
+    /// Number of nodes with devices on the index ring.
     pub(crate) fn index_nodes(&self) -> usize {
         self.index_nodes
     }
 
-    /// The node behind a device.
+    /// The node of a device.
     pub(crate) fn node(&self, device: DeviceId) -> Result<&Arc<dyn Backend>> {
         self.nodes
             .get(&device)

@@ -1,21 +1,21 @@
-//! Extents that are kept as coded fragments: bytes out to k+m devices, and back from any that are enough.
+//! Erasure-coded extents: written as fragments on k+m devices, read from any k of them.
 //!
-//! A fragment is an extent of its own to the node that holds it. What makes it one of several are its
-//! id, [`ExtentId::fragment`](martlet_protocol::ExtentId::fragment), and its layout; so fragments
-//! take the same way as copies, with the same pipes, stand-ins and grace, and only the two ends of the
-//! way are different.
+//! To its node, a fragment is an ordinary extent. Its id,
+//! [`ExtentId::fragment`](martlet_protocol::ExtentId::fragment), and its layout mark it as a
+//! fragment. So fragments share the pipes, stand-ins and grace times of copies; only encoding and
+//! decoding differ.
 //!
 //! ```text
-//! ingest ──▶ write ──▶ pipes ──▶ delivery ──▶ nodes    write: cuts the bytes into fragments as they
-//!              │                                       come, and adds up parity beside
-//!              └── admission                           admission: what that may hold of memory
+//! ingest ──▶ write ──▶ pipes ──▶ delivery ──▶ nodes    write: cuts bytes into fragments as they
+//!              │                                       arrive, and computes parity alongside
+//!              └── admission                           admission: bounds the memory of writes
 //! ```
 //!
 //! Invariants:
-//! * An id that a manifest names has zeros where fragments have their number.
-//! * The length of an extent is known before the first of its fragments is begun, so every fragment
-//!   says in its record what it is a part of.
-//! * Data bytes are never copied on their way: fragments are slices of what came in.
+//! * An extent id in a manifest has zeros in place of the fragment number.
+//! * An extent's length is known before its first fragment begins, so every fragment's record
+//!   contains that length.
+//! * Data bytes are never copied: fragments are slices of the received chunks.
 
 pub(crate) mod admission;
 pub(crate) mod read;
@@ -26,12 +26,12 @@ use std::collections::HashMap;
 use martlet_erasure::{Code, Codec};
 use parking_lot::Mutex;
 
-/// Codes that are ready for use: making one inverts a matrix.
+/// Cache of codecs: creating one inverts a matrix.
 #[derive(Default)]
 pub(crate) struct Codecs(Mutex<HashMap<Code, Codec>>);
 
 impl Codecs {
-    /// A code, made when it is asked for first.
+    /// The codec of a code, created at its first use.
     pub(crate) fn get(&self, code: Code) -> Codec {
         self.0.lock().entry(code).or_insert_with(|| Codec::new(code)).clone()
     }

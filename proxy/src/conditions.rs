@@ -1,4 +1,4 @@
-//! Conditions of reads and writes, in S3's precedence (that of RFC 9110).
+//! Conditions of reads, writes and deletes, in S3's precedence (that of RFC 9110).
 
 use martlet_protocol::entry::{KeyCondition, Object, Value};
 
@@ -21,13 +21,13 @@ impl ETagCondition {
     }
 }
 
-/// HTTP's dates have seconds.
+/// Compares whole seconds, as in HTTP dates.
 fn modified_since(object: &Object, since_ms: u64) -> bool {
     object.modified_ms / 1000 > since_ms / 1000
 }
 
 impl ReadConditions {
-    /// Whether a read goes ahead. A tag that matches outweighs a date, a tag that doesn't as well.
+    /// Evaluates the conditions of a read. ETag conditions take precedence over dates.
     pub(crate) fn check(&self, object: &Object) -> Result<()> {
         match (&self.if_match, self.if_unmodified_since_ms) {
             (Some(tags), _) if !tags.holds(object) => {
@@ -46,7 +46,7 @@ impl ReadConditions {
         if known { Err(Error::NotModified(Box::new(object.clone()))) } else { Ok(()) }
     }
 
-    /// The same for the source of a copy, where "not modified" is a failure like any other.
+    /// Evaluates the conditions of a copy source. "Not modified" counts as a failed precondition.
     pub(crate) fn check_source(&self, object: &Object) -> Result<()> {
         self.check(object).map_err(|error| match error {
             Error::NotModified(_) if self.if_none_match.is_some() => {
@@ -61,12 +61,12 @@ impl ReadConditions {
 }
 
 impl WriteConditions {
-    /// Whether anything has to hold at all.
+    /// Returns true if the request has no conditions.
     pub(crate) fn is_empty(&self) -> bool {
         self.if_match.is_none() && self.if_none_match.is_none()
     }
 
-    /// Whether a write goes ahead over `current`.
+    /// Evaluates the conditions of a write against the current object.
     pub(crate) fn check(&self, current: Option<&Object>) -> Result<()> {
         if let Some(tags) = &self.if_match {
             let object = current.ok_or(Error::NoSuchKey)?;
@@ -82,7 +82,7 @@ impl WriteConditions {
         }
     }
 
-    /// As an upload remembers it.
+    /// The form stored with an upload.
     pub(crate) fn to_key_condition(&self) -> KeyCondition {
         let tags = |condition: &Option<ETagCondition>| {
             condition.as_ref().map(|condition| match condition {
@@ -108,13 +108,13 @@ impl WriteConditions {
 }
 
 impl DeleteConditions {
-    /// Whether anything has to hold at all.
+    /// Returns true if the request has no conditions.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a delete goes ahead over `current`. One that says what the object is and finds nothing
-    /// has what it wanted; one that asks for any object at all has not. A delete marker is no object.
+    /// Evaluates the conditions of a delete. With no object, only `If-Match: *` fails. A delete
+    /// marker fails any condition.
     pub(crate) fn check(&self, current: Option<&Value>) -> Result<()> {
         let failed = match current {
             Some(Value::Object(object)) => self.failed(object),
@@ -124,7 +124,7 @@ impl DeleteConditions {
         failed.map_or(Ok(()), |name| Err(Error::PreconditionFailed(name)))
     }
 
-    /// The first condition that doesn't hold.
+    /// Header of the first condition that doesn't hold.
     fn failed(&self, object: &Object) -> Option<&'static str> {
         if self.if_match.as_ref().is_some_and(|tag| !tag.holds(object)) {
             return Some(IF_MATCH);
@@ -135,7 +135,7 @@ impl DeleteConditions {
         self.size.filter(|size| *size != object.size).map(|_| IF_SIZE)
     }
 
-    /// The first condition that there is.
+    /// Header of the first condition of the request.
     fn name(&self) -> Option<&'static str> {
         let etag = self.if_match.as_ref().map(|_| IF_MATCH);
         etag.or(self.modified_s.map(|_| IF_MODIFIED)).or(self.size.map(|_| IF_SIZE))
@@ -172,7 +172,7 @@ mod tests {
         ETagCondition::OneOf(vec!["cc".into(), tag])
     }
 
-    /// `ok`, `412` or `304`.
+    /// Returns `ok`, `412` or `304`.
     fn outcome(conditions: &ReadConditions) -> &'static str {
         match conditions.check(&object()) {
             Ok(()) => "ok",

@@ -1,4 +1,4 @@
-//! MD5 and checksums of a body, computed as it passes by.
+//! MD5 and checksums of a body, computed while it streams.
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
@@ -18,7 +18,7 @@ enum Hasher {
     Sha256(Sha256),
     Sha512(Sha512),
     Xxhash64(Xxh64),
-    /// Of either length.
+    /// XXH3 with 64 or 128 bits.
     Xxhash3(Box<Xxh3Default>),
 }
 
@@ -86,15 +86,15 @@ impl Hasher {
     }
 }
 
-/// MD5 and any checksums asked for, over all bytes so far.
+/// MD5 and the requested checksums of all bytes so far.
 pub(crate) struct Digests {
     md5: Md5,
-    /// Without a hasher where the MD5 is what was asked for.
+    /// The requested checksums. MD5 needs no hasher of its own.
     checksums: Vec<(ChecksumAlgorithm, Option<Hasher>)>,
     bytes: u64,
 }
 
-/// What a body came to.
+/// Final sums and size of a body.
 #[derive(Debug)]
 pub(crate) struct Sums {
     pub(crate) md5: [u8; 16],
@@ -140,7 +140,8 @@ impl Digests {
 }
 
 impl Sums {
-    /// Compares with what the client gave; each checksum given must have been computed.
+    /// Compares with the client's MD5 and checksums. An expected checksum that was not computed is
+    /// refused.
     pub(crate) fn verify(
         &self,
         md5: Option<[u8; 16]>,
@@ -159,7 +160,7 @@ impl Sums {
     }
 }
 
-/// MD5 of the MD5s of parts.
+/// MD5 of the parts' MD5s.
 pub(crate) fn md5_of_md5s<'a>(parts: impl Iterator<Item = &'a [u8; 16]>) -> [u8; 16] {
     let mut md5 = Md5::default();
     for part in parts {
@@ -168,12 +169,12 @@ pub(crate) fn md5_of_md5s<'a>(parts: impl Iterator<Item = &'a [u8; 16]>) -> [u8;
     md5.finish()
 }
 
-/// Computes the checksum of bytes that are there as a whole, in the order of bytes that S3 sends.
+/// Computes the checksum of a complete body, in S3's byte order.
 pub fn checksum_of(algorithm: ChecksumAlgorithm, bytes: &[u8]) -> Vec<u8> {
     composite(algorithm, std::iter::once(bytes))
 }
 
-/// The checksum of parts' checksums.
+/// Checksum of the parts' checksums.
 pub(crate) fn composite<'a>(
     algorithm: ChecksumAlgorithm,
     parts: impl Iterator<Item = &'a [u8]>,
@@ -185,8 +186,8 @@ pub(crate) fn composite<'a>(
     hasher.finish(algorithm)
 }
 
-/// The checksum of the whole from the checksums and lengths of its parts: CRCs can be joined
-/// without their bytes, hashes can't.
+/// Checksum of a whole object from the checksums and lengths of its parts. Only CRCs can be
+/// combined; none for hashes.
 pub(crate) fn joined<'a>(
     algorithm: ChecksumAlgorithm,
     parts: impl Iterator<Item = (&'a [u8], u64)>,
@@ -201,7 +202,7 @@ pub(crate) fn joined<'a>(
     Some(crc_value(algorithm, whole.map_or(0, |(sum, _)| sum)))
 }
 
-/// CRC32C as inline bodies carry it.
+/// CRC32C of inline bodies.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// As the hashes of AWS's own clients have them, beyond the lengths that XXH3 treats apart.
+    /// Values of AWS's own clients, for lengths beyond XXH3's special cases.
     #[test]
     fn known_values_of_longer_bodies() {
         let body = (0..=u8::MAX).collect::<Vec<_>>().repeat(5);

@@ -1,32 +1,32 @@
-//! Encryption at rest: what devices hold of an encrypted object is ciphertext, inline bytes too.
+//! Encryption at rest: devices store only ciphertext of an encrypted object, also of inline bytes.
 //!
 //! ```text
 //! customer's key ─┐
 //!                 ├─ wraps ─▶ data key ──▶ key of a segment ──▶ AES-256-GCM, chunk by chunk
-//! master key ─────┘           one for      an object put at
-//!                             an object    once, or a part of
-//!                                          this number
+//! master key ─────┘           one for      a segment is an
+//!                             each object  object of one PUT,
+//!                                          or a part
 //! ```
 //!
-//! * [`layout`]: where the chunks of a segment lie, and which of them are under a range. Pure.
-//! * [`cipher`]: chunks are sealed and opened. Pure.
-//! * [`keys`]: data keys, what wraps them, and the document that an object keeps of its own.
-//! * [`requests`]: what a request says of keys, and what becomes of it.
-//! * [`rewrap`]: what another master key wraps is wrapped by the first.
-//! * [`sealing`]: bodies on their way in. [`opening`]: bodies on their way out.
+//! * [`layout`]: positions of chunks in a segment, and the chunks under a range. Pure.
+//! * [`cipher`]: encryption and decryption of chunks. Pure.
+//! * [`keys`]: data keys, their wrapping keys, and the document stored with an object.
+//! * [`requests`]: keys of a request, and their use.
+//! * [`rewrap`]: wraps data keys of older master keys by the first one.
+//! * [`sealing`]: encryption of request bodies. [`opening`]: decryption of response bodies.
 //!
-//! Everything above the extents speaks of plain bytes: sizes, lengths of parts, tags and checksums are
-//! those of what the client sent. Everything below speaks of what is stored: lengths of extents and their
-//! hashes. So whoever moves, repairs or audits extents needs no key.
+//! Layers above the extents handle plain bytes: sizes, part lengths, ETags and checksums are those
+//! of the client's bytes. Layers below handle stored bytes: lengths and hashes of extents. So
+//! moving, repairing and auditing extents needs no key.
 //!
 //! Invariants:
-//! * No nonce is used twice under a key: a data key is drawn for each object, each part draws a salt that
-//!   its key is made with, and a chunk's nonce is its number.
-//! * Of a chunk nobody sees a byte before its tag was checked. Its nonce says which one it is and whether
-//!   it is the last, so that a segment can't be cut or its chunks be exchanged unnoticed; nor can parts of
-//!   different numbers be exchanged, whose keys differ.
-//! * Keys are never printed, and those of customers never kept: that one is right is seen by what it
-//!   unwraps.
+//! * No nonce is used twice under a key. A data key is drawn for each object, and a salt for each
+//!   part's key; a chunk's nonce is its number.
+//! * No byte of a chunk is returned before its tag was verified. The nonce contains the chunk's
+//!   number and marks the last one. So truncated segments and exchanged chunks are detected; parts
+//!   of different numbers can't be exchanged either, since their keys differ.
+//! * Keys are never printed, and customers' keys never stored. A customer's key is verified by
+//!   unwrapping the data key.
 
 mod cipher;
 mod keys;

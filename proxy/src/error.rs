@@ -1,147 +1,147 @@
-//! What can go wrong with a request, in the words of the object layer.
+//! Errors of the object layer.
 
 use thiserror::Error;
 
-/// What a call of the object layer returns.
+/// Result of a call of the object layer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a request was not carried out. The door turns each into its own protocol's error.
+/// Reason for a failed request. The HTTP layer maps each to an S3 error.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is no such bucket.
+    /// The bucket doesn't exist.
     #[error("the bucket does not exist")]
     NoSuchBucket,
-    /// The bucket exists already; `owner` made it.
+    /// The bucket exists already.
     #[error("the bucket exists already")]
     BucketExists {
-        /// Who made it.
+        /// Canonical id of its owner.
         owner: String,
     },
-    /// The bucket was deleted and made again while the request was under way: try again.
+    /// The bucket was deleted and created again during the request: retry.
     #[error("the bucket was deleted and made again")]
     BucketReplaced,
-    /// The bucket still holds objects or uploads.
+    /// The bucket still holds objects.
     #[error("the bucket is not empty")]
     BucketNotEmpty,
-    /// There is no such object.
+    /// The object doesn't exist.
     #[error("the key does not exist")]
     NoSuchKey,
-    /// There is no such version of the object.
+    /// The version doesn't exist.
     #[error("the version does not exist")]
     NoSuchVersion,
-    /// The version, or the current one, says that there is no object.
+    /// The named or current version is a delete marker.
     #[error("the version is a delete marker")]
     DeleteMarker {
-        /// Its id.
+        /// Its version id.
         version: martlet_protocol::VersionId,
-        /// When it was written, in milliseconds since 1970.
+        /// Time of its write, in milliseconds since 1970.
         modified_ms: u64,
-        /// Whether the request named it.
+        /// True if the request named this version.
         was_asked_for: bool,
     },
-    /// There is no such upload, or it was aborted.
+    /// The upload doesn't exist, or was aborted.
     #[error("the upload does not exist")]
     NoSuchUpload,
     /// A condition of the request does not hold.
     #[error("the condition {0} does not hold")]
     PreconditionFailed(&'static str),
-    /// The object is what the reader has already.
+    /// The client already has this version of the object.
     #[error("not modified")]
     NotModified(Box<martlet_protocol::entry::Object>),
-    /// A concurrent conditional request stands in the way: try again.
+    /// A concurrent conditional request conflicts: retry.
     #[error("a conflicting conditional request is in progress")]
     ConditionalConflict,
     /// The range lies outside the object.
     #[error("the range lies outside the object of {size} bytes")]
     InvalidRange {
-        /// Bytes of the object.
+        /// Size of the object in bytes.
         size: u64,
     },
-    /// A part number outside the object or upload.
+    /// A part number that the object or upload doesn't have.
     #[error("there is no part {number}")]
     InvalidPartNumber {
-        /// The number asked for.
+        /// The requested number.
         number: u32,
-        /// How many parts there are.
+        /// Number of parts.
         parts: usize,
     },
-    /// A part that Complete names is missing, or its ETag or checksum is another.
+    /// A part named by CompleteMultipartUpload is missing, or its ETag or checksum differs.
     #[error("part {0} is missing or differs")]
     InvalidPart(u32),
-    /// The parts that Complete names don't rise.
+    /// Part numbers of CompleteMultipartUpload don't ascend.
     #[error("the parts are not in ascending order")]
     InvalidPartOrder,
-    /// A part but the last is too small.
+    /// A part other than the last is too small.
     #[error("part {number} has {size} bytes, fewer than {minimum}")]
     EntityTooSmall {
-        /// Its number.
+        /// Its part number.
         number: u32,
-        /// Its bytes.
+        /// Its size in bytes.
         size: u64,
-        /// The least a part must have.
+        /// Minimum size of a part in bytes.
         minimum: u64,
     },
-    /// More bytes than an object or part may have.
+    /// An object, part or setting exceeds the size limit.
     #[error("{size} bytes are more than the {maximum} allowed")]
     EntityTooLarge {
-        /// Bytes proposed.
+        /// Size of the request's data in bytes.
         size: u64,
-        /// Bytes allowed.
+        /// Maximum size in bytes.
         maximum: u64,
     },
-    /// The body's MD5 is not the one that was given.
+    /// The body's MD5 differs from the request's.
     #[error("the Content-MD5 does not match the body")]
     BadDigest {
-        /// The one that was given.
+        /// MD5 in the request.
         given: [u8; 16],
-        /// The one that the body has.
+        /// MD5 of the body.
         computed: [u8; 16],
     },
-    /// A checksum of the body is not the one that was given.
+    /// A checksum of the body differs from the request's.
     #[error("the checksum {0:?} does not match")]
     BadChecksum(martlet_protocol::entry::ChecksumAlgorithm),
-    /// A part that Complete names has not the checksum that it names with it.
+    /// A part's checksum differs from the one in CompleteMultipartUpload.
     #[error("the checksum {algorithm:?} of part {number} does not match")]
     BadPartChecksum {
-        /// Its number.
+        /// Its part number.
         number: u32,
         /// The algorithm of the checksum.
         algorithm: martlet_protocol::entry::ChecksumAlgorithm,
     },
-    /// The request contradicts itself or the object that it speaks of.
+    /// The request contradicts itself or its object.
     #[error("{0}")]
     InvalidRequest(String),
-    /// An argument of the request makes no sense.
+    /// An argument of the request is invalid.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The session's guard doesn't admit it.
+    /// The session's guard refused access.
     #[error("access denied")]
     AccessDenied,
-    /// There is no such tenant, user or access key.
+    /// The tenant, user, role or access key doesn't exist.
     #[error("{0}")]
     NoSuchAccount(String),
-    /// A tenant, user or access key stands in the way.
+    /// The operation conflicts with an existing tenant, user, role or access key.
     #[error("{0}")]
     AccountConflict(String),
-    /// A lock keeps the version from being removed, or its lock from being loosened.
+    /// Object Lock forbids the removal of the version, or a weaker lock.
     #[error(transparent)]
     Locked(#[from] martlet_protocol::lock::Locked),
-    /// The bucket is in no state for this.
+    /// The operation is not allowed in the bucket's current state.
     #[error("{0}")]
     InvalidBucketState(String),
-    /// Bytes are to be encrypted by a master key, and this process was given none.
+    /// Encryption by a master key is needed, but this process has none.
     #[error("encryption by a key of the server's needs a master key, and this server has none")]
     NoMasterKey,
-    /// More than a quota allows would be held.
+    /// The operation would exceed a quota.
     #[error(transparent)]
     QuotaExceeded(#[from] crate::quota::Exceeded),
-    /// A storage class that names no storage policy.
+    /// The storage class names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),
-    /// The client's body ended in an error of its own; the source says which.
+    /// The client's body failed; the source has the reason.
     #[error("the request body failed: {0}")]
     Body(martlet_protocol::Error),
-    /// A node could not do its part.
+    /// A node failed, or too few nodes replied.
     #[error(transparent)]
     Backend(#[from] martlet_protocol::Error),
 }

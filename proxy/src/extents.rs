@@ -1,20 +1,20 @@
-//! Extents over the devices of several nodes: copies out, bytes back in.
+//! Extents on the devices of several nodes: writes of copies and fragments, and reads.
 //!
-//! Any copy of an extent is right, wherever it lies, so neither half of this needs to know what
-//! other proxies do. What it must not do is wait for a node that is dead, slow or full while others
-//! could serve, nor ask more of the cluster than clients ask of it.
+//! Any copy of an extent is valid, wherever it is stored, so reads and writes need no coordination
+//! between proxies. They must not wait for dead, slow or full nodes while others can serve, and
+//! must not multiply the clients' load on the cluster.
 //!
 //! ```text
 //! ingest ──▶ fanout ──▶ pipes ──▶ delivery ──▶ nodes    delivery: one call for each copy or
-//!              │                    │                   fragment, the next device where one refuses
-//!              └── gives up those   ├── placement       durable: enough of them (X5), a short grace;
-//!                  that fall behind └── durable         laggards go on behind
-//!                                        ├── tally      tally: what counts as enough
+//!              │                    │                   fragment; the next device after a refusal
+//!              └── gives up slow    ├── placement       durable: enough of them (X5), a short
+//!                  devices          └── durable         grace; laggards go on in background
+//!                                        ├── tally      tally: counts matching copies
 //!                                        └── laggards
-//! bodies ──▶ stream ──▶ seek ──▶ nodes                  stream: resumes what breaks or stalls
-//!                         └── holders                   seek: asks one, hedges, then everybody
+//! bodies ──▶ stream ──▶ seek ──▶ nodes                  stream: resumes broken or stalled reads
+//!                         └── holders                   seek: one device, hedges, then all
 //!
-//!                  health                               who failed, who is full, who is slow
+//!                  health                               failed, full and slow devices
 //! ```
 
 mod copies;
@@ -47,27 +47,28 @@ pub(crate) use laggards::END_TIME;
 pub(crate) use seek::Sought;
 pub(crate) use stream::{ExtentStream, READER_IDLE_MAX};
 
-/// What all reads and writes of extents share.
+/// State that all reads and writes of extents share.
 pub(crate) struct Extents {
     pub(crate) health: Health,
-    /// Bytes that copies may hold which are still under way when their write is done: a quarter of
-    /// what all writes may hold, so that copies which nobody waits for leave room for the others.
+    /// Bytes that laggards may hold after their write is done. A quarter of the write budget, so
+    /// that they leave room for other writes.
     pub(crate) laggards: Arc<Semaphore>,
-    /// Bytes of fragments that may be kept for another device, beyond what all writes may hold.
+    /// Bytes of fragments kept for another device, beyond the write budget.
     pub(crate) kept: Arc<Semaphore>,
-    /// The same of copies: clients that stall leave them lying.
+    /// Bytes of copies kept for another device: half of the write budget. Stalled clients may hold
+    /// them long.
     pub(crate) kept_copies: Arc<Semaphore>,
-    /// Whose turn it is to add up parity.
+    /// Turns for standing bytes of writes.
     pub(crate) admission: Admission,
     pub(crate) codecs: Codecs,
-    /// Bytes of fragments that reads may hold to make lost ones of them: a quarter of that too.
+    /// Bytes of fragments that reads hold for reconstruction: a quarter of the write budget.
     pub(crate) recoveries: Arc<Semaphore>,
-    /// All of these.
+    /// Total of `recoveries`.
     pub(crate) recovery_bytes_max: usize,
 }
 
 impl Extents {
-    /// For a store whose writes may hold `buffer_bytes_max` together.
+    /// State for a store whose writes may hold `buffer_bytes_max` bytes together.
     pub(crate) fn new(buffer_bytes_max: usize) -> Self {
         let share = (buffer_bytes_max / 4).clamp(1, Semaphore::MAX_PERMITS);
         Self {

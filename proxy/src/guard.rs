@@ -1,4 +1,4 @@
-//! Who may see an object, where the object itself says so.
+//! Access checks that depend on the object itself.
 
 use martlet_protocol::entry::Object;
 
@@ -6,15 +6,15 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::store::Inner;
 
-/// Asked about every object that a session reads, or changes without bringing bytes, before anything
-/// of it is told: conditions and ranges are judged behind it.
+/// Access check for each object that a session reads, or changes without a body. It runs before
+/// conditions and ranges are evaluated, so a refused caller learns nothing of the object.
 pub trait Guard: Send + Sync {
-    /// Whether the session may go on.
+    /// Returns true if the session may access the object.
     fn admits(&self, object: &Object) -> bool;
 }
 
 impl Inner {
-    /// Refuses what a guard doesn't admit.
+    /// Refuses objects that the session's guard doesn't admit.
     pub(crate) fn admit(&self, object: &Object) -> Result<()> {
         match &self.guard {
             Some(guard) if !guard.admits(object) => Err(Error::AccessDenied),
@@ -24,7 +24,7 @@ impl Inner {
 }
 
 impl Session {
-    /// The same session with a guard before the objects that it reads.
+    /// Returns this session with a guard on the objects that it reads.
     #[must_use]
     pub fn guarded(&self, guard: std::sync::Arc<dyn Guard>) -> Self {
         Self(self.0.guarded(guard))

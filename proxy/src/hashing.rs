@@ -1,9 +1,8 @@
-//! Digests of a body in step with its arrival, without holding up an async worker.
+//! Digests of a body, computed as it arrives, without blocking an async worker.
 //!
-//! What is hashed waits here, as references to the bytes that flow on to the devices, until it is
-//! worth a thread: then one batch at a time goes to the blocking pool, where all bodies together get
-//! no more threads than there are cores. What is left at the end is too little for that and is hashed
-//! where it is; small bodies never leave their worker.
+//! Chunks wait here by reference until they are worth a thread. Then one batch at a time goes to
+//! the blocking pool; all bodies together use at most one thread for each core. The rest at the
+//! end, and small bodies, are hashed inline.
 
 use std::sync::Arc;
 
@@ -17,12 +16,12 @@ use crate::digest::{Digests, Sums};
 use crate::error::Result;
 use crate::pipe::cost;
 
-/// What is worth a thread: MD5 takes a third of a millisecond over so many bytes.
+/// Smallest batch for a thread: MD5 of these bytes takes a third of a millisecond.
 const BATCH_COST_MIN: usize = 256 * 1024;
-/// What may wait while a batch is at work: then the body has to.
+/// Bytes that may wait while a batch runs; beyond that the body waits.
 const WAITING_COST_MAX: usize = 2 * BATCH_COST_MIN;
 
-/// Digests of a body, some of which may not be in them yet.
+/// Digests of a body that may lag behind its bytes.
 pub(crate) struct Hashing {
     state: State,
     waiting: Vec<Bytes>,
@@ -33,29 +32,29 @@ pub(crate) struct Hashing {
 enum State {
     Idle(Digests),
     AtWork(JoinHandle<Digests>),
-    /// A batch ended in a panic.
+    /// A batch panicked.
     Lost,
 }
 
 impl Hashing {
-    /// Digests that have their turn when `threads` says so.
+    /// Digests whose batches run under the permits of `threads`.
     pub(crate) fn new(algorithms: &[ChecksumAlgorithm], threads: Arc<Semaphore>) -> Self {
         let state = State::Idle(Digests::new(algorithms));
         Self { state, waiting: Vec::new(), waiting_cost: 0, threads }
     }
 
-    /// Takes bytes in.
+    /// Adds a chunk.
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.waiting_cost += cost(&bytes);
         self.waiting.push(bytes);
     }
 
-    /// Returns true when bytes wait for a thread.
+    /// Returns true if chunks wait to be hashed.
     pub(crate) fn is_behind(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Puts a thread to work if enough is waiting, and waits for it if too much is.
+    /// Starts a batch if enough bytes wait; waits for the running one if too many do.
     pub(crate) async fn keep_up(&mut self) -> Result<()> {
         if self.waiting_cost < BATCH_COST_MIN {
             return Ok(());
@@ -78,7 +77,7 @@ impl Hashing {
         Ok(())
     }
 
-    /// Hashes all that waits.
+    /// Hashes all waiting chunks.
     pub(crate) async fn catch_up(&mut self) -> Result<()> {
         self.keep_up().await?;
         let mut digests = self.idle().await?;
@@ -87,7 +86,7 @@ impl Hashing {
         Ok(())
     }
 
-    /// What all bytes came to.
+    /// Final digests of all bytes.
     pub(crate) async fn finish(mut self) -> Result<Sums> {
         self.catch_up().await?;
         Ok(self.idle().await?.finish())
@@ -98,7 +97,7 @@ impl Hashing {
         std::mem::take(&mut self.waiting)
     }
 
-    /// The digests, once no thread is at work on them.
+    /// The digests, after the running batch.
     async fn idle(&mut self) -> Result<Digests> {
         if let State::AtWork(work) = &mut self.state {
             let done = work.await;

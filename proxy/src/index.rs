@@ -1,21 +1,23 @@
-//! Registers, over those who decide about them: quorum reads, plain writes and ballots (rules R3, R4, R5, R7).
+//! Registers: quorum reads, plain writes and ballots (rules R3, R4, R5, R7).
 //!
-//! Replies that agree need no second round; replies that differ are settled before anyone is told
-//! of them, so that the winner is on a quorum. Nothing waits for a replica that others can do
-//! without, and every call ends in time.
+//! Replies that agree need no second round. Replies that differ are settled before the caller
+//! receives a result, so that the winner is on a quorum. No operation waits for a dispensable
+//! replica, and every call has a timeout.
 //!
-//! Who decides are the holders by the ring and, while replicas of the register move, those before and
-//! those after, each by a quorum of their own (rule P2). Every request names the term that this
-//! goes by. A device that is further refuses it: then the term is taken in, the register placed
-//! anew, and what no quorum had answered is asked again (rule P1).
+//! The members of a register decide about it. They are its primaries; while replicas move, they are
+//! both the previous and the next holders. Each set decides by a quorum of its own (rule P2). Every
+//! request names its term. A device at a later term refuses it; then the proxy stores that term,
+//! places the register anew, and repeats requests without a quorum (rule P1).
 //!
-//! * [`place`]: where a register lives, and calls to the devices there.
-//! * [`read`]: reads at a level, [`asking`] a few at a time; [`settle`]: what replicas differ on; [`degraded`]: what happens when
-//!   primaries are out.
-//! * [`after`]: reads that wait for what their client has seen.
-//! * [`plain`]: plain writes, with [`contended`] keys; [`ballot`]: conditional ones.
-//! * [`judge`]: who says what to do about what a ballot found; [`beside`]: what is written with it.
-//! * [`verdicts`]: what came of one write on each replica, counted.
+//! * [`place`]: devices of a register, and calls to them.
+//! * [`read`]: reads at a level; [`asking`]: order of requests; [`settle`]: settlement of differing
+//!   replies; [`degraded`]: operation without a quorum of primaries.
+//! * [`after`]: reads with a read-after token.
+//! * [`plain`]: plain writes; [`contended`]: keys with recent conflicts; [`ballot`]: conditional
+//!   writes.
+//! * [`judge`]: decisions in the middle of a ballot; [`beside`]: writes next to a ballot's
+//!   register.
+//! * [`verdicts`]: replies of replicas to one write, counted.
 
 mod after;
 mod asking;
@@ -48,21 +50,21 @@ pub(crate) use self::read::weightier;
 use self::verdicts::Verdicts;
 use crate::store::Inner;
 
-/// Rounds that one write may take before it gives way.
+/// Maximum number of rounds of one write.
 const ROUNDS: u32 = 12;
 
-/// A write of one register.
+/// Parameters of a write of one register.
 #[derive(Clone, Copy)]
 pub(crate) struct Intent<'a> {
     pub(crate) key: &'a RegisterKey,
     pub(crate) write_id: WriteId,
-    /// The bucket's generation (rule M2).
+    /// Generation of the bucket (rule M2).
     pub(crate) generation: u64,
-    /// Refused past this time (rule X2).
+    /// Deadline of the commit, in milliseconds since 1970 (rule X2).
     pub(crate) commit_by_ms: u64,
-    /// What to do when a quorum of primaries is out; ballots need one at every level.
+    /// Behavior without a quorum of primaries; ballots need a quorum at every level.
     pub(crate) level: Level,
-    /// Set before the first replica is told.
+    /// Set before the first replica receives the write.
     pub(crate) claim: Option<&'a AtomicBool>,
 }
 
@@ -74,7 +76,7 @@ impl Intent<'_> {
     }
 }
 
-/// What a ballot proposes.
+/// Value that a ballot proposes.
 #[derive(Clone)]
 pub(crate) struct Proposal {
     pub(crate) value: Value,
@@ -83,47 +85,47 @@ pub(crate) struct Proposal {
 }
 
 impl Proposal {
-    /// A value without inline bytes.
+    /// Proposes a value without inline bytes.
     pub(crate) fn of(value: Value) -> Self {
         Self { value, inline: None, keep_body: false }
     }
 
-    /// What is there already, once more: who took it first-hand knows what it left behind.
+    /// Proposes the found value again. The device that took it first tracks its garbage.
     pub(crate) fn again(value: Value, inline: Option<Bytes>) -> Self {
         Self { value, inline, keep_body: true }
     }
 }
 
-/// What to do about what a ballot found.
+/// Decision about the view that a ballot found.
 pub(crate) enum Step {
     Write(Proposal),
     Keep,
-    /// Something beside it needs a ballot above this.
+    /// A write beside the register needs a ballot above this one.
     Above(Stamp),
-    /// The bucket has moved on.
+    /// The bucket has changed.
     Fenced,
 }
 
-/// Where a write ended up.
+/// Result of a write.
 #[derive(Debug)]
 pub(crate) enum Landed {
-    /// It is written, at this order.
+    /// Written, at this order.
     At(Stamp),
-    /// Nothing was written: this is what is there.
+    /// Nothing written; this view stays.
     Kept(RegisterView),
-    /// The bucket has moved on.
+    /// The bucket has changed.
     Fenced,
 }
 
-/// A write that failed.
+/// Error of a write, and its possible effects.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: crate::Error,
-    /// Some replica may hold it all the same.
+    /// True if a replica may hold the write.
     pub(crate) maybe_written: bool,
-    /// Some replica says that the bucket has moved on.
+    /// True if a replica refused the write as fenced.
     pub(crate) fenced: bool,
-    /// Others came between every time.
+    /// True if concurrent writes won every round.
     contended: bool,
 }
 
@@ -136,14 +138,14 @@ impl Failed {
         Self { maybe_written: true, ..Self::clean(error) }
     }
 
-    /// Others came between every time.
+    /// The failure after concurrent writes won every round.
     fn contended() -> Self {
         let error = Error::unavailable("too many writes at once to this key");
         Self { contended: true, ..Self::clean(error) }
     }
 
-    /// The same of a request that named conditions: S3 has an answer for those whose condition could
-    /// not be decided in time, and none of them was written.
+    /// The failure of a conditional request. Contention without an effect becomes S3's conditional
+    /// conflict.
     pub(crate) fn of_conditions(self) -> Self {
         match self {
             Self { contended: true, maybe_written: false, .. } => {
@@ -160,7 +162,7 @@ impl From<Failed> for crate::Error {
     }
 }
 
-/// The view that wins, and whether all agree on it.
+/// The winning view, and true if all agree on it.
 fn winner(views: Vec<RegisterView>) -> (RegisterView, bool) {
     let id = |view: &RegisterView| view.entry.as_ref().map(|entry| (entry.order, entry.write_id));
     let agree = views.windows(2).all(|pair| id(&pair[0]) == id(&pair[1]));
@@ -180,25 +182,24 @@ impl Inner {
         Duration::from_millis(self.options.index_hedge_ms)
     }
 
-    /// How long an operation on a register may go on trying, its turn included.
+    /// Time limit of an operation on a register, including its turn.
     pub(crate) fn operation_time(&self) -> Duration {
         Duration::from_millis(self.options.index_operation_ms)
     }
 
-    /// Until when an operation that begins now waits for its turn: half of its time is left for what
-    /// it is to do then.
+    /// Deadline of the wait for a turn. It leaves half of the operation's time for the operation.
     pub(crate) fn turn_deadline(&self) -> Instant {
         Instant::now() + self.operation_time() / 2
     }
 
-    /// The same of one that ends an upload. It waits for nobody but others who end that upload, which
-    /// takes them several operations.
+    /// Deadline of the turn of an operation that ends an upload. Its only competitors end that
+    /// upload too, which takes several operations.
     pub(crate) fn upload_turn_deadline(&self) -> Instant {
         Instant::now() + self.operation_time() * 2
     }
 
-    /// Tells all who decide, and waits until a quorum has the write, or until it can be told that
-    /// this takes too long. Those who are slower get it behind the reply.
+    /// Sends a write to all members. Returns once a quorum has it, or at the deadline. Slower
+    /// members receive it in the background.
     async fn tell<'p>(&self, place: &'p Place, write: &EntryWrite) -> Verdicts<'p> {
         let mut verdicts = Verdicts::of(&place.sets);
         let mut calls = Calls::new();
@@ -216,7 +217,7 @@ impl Inner {
                 return verdicts;
             }
             if verdicts.is_answered() {
-                // Enough have spoken to go on; the others may make that unnecessary.
+                // Enough replies to go on; a short wait may still complete the quorum.
                 deadline = deadline.min(Instant::now() + self.hedge_time());
             }
         }

@@ -1,9 +1,8 @@
-//! Bodies on their way in: inline bytes or extents, with everything checked before anything is
-//! committed.
+//! Request bodies: stored inline or in extents, and fully verified before the commit.
 //!
-//! One task does it all. It takes a chunk from the client and hands it on twice, as a reference: to
-//! the extent being written ([`outflow`]), and to be hashed, which for long bodies happens on a thread
-//! beside. What waits to be hashed is bounded for each body.
+//! A single task takes each chunk from the client and passes it on twice, by reference: to the
+//! current extent ([`outflow`]) and to the hashes. Long bodies are hashed on other threads. The
+//! bytes that wait to be hashed are bounded for each body.
 
 mod outflow;
 
@@ -26,11 +25,11 @@ use crate::ingest::outflow::Outflow;
 use crate::store::Inner;
 use crate::unclaimed::Unclaimed;
 
-/// How long a client is waited for before what it has sent is hashed, however little that is: clients that
-/// stall leave nothing lying there.
+/// Wait for a client after which its chunks are hashed, however few. So a stalled client leaves no
+/// chunks in memory.
 const HASH_AFTER: Duration = Duration::from_millis(100);
 
-/// Whose bytes come in, and where they go.
+/// Owner and target of a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Destination<'a> {
     pub(crate) bucket: BucketId,
@@ -38,19 +37,19 @@ pub(crate) struct Destination<'a> {
     pub(crate) write_id: WriteId,
     pub(crate) upload: Option<UploadId>,
     pub(crate) role: ExtentRole,
-    /// Where the body begins in its object, as far as that is known.
+    /// Offset of the body in its object, as far as known.
     pub(crate) offset: u64,
     pub(crate) policy: PolicyId,
-    /// Bodies up to this size are kept inline.
+    /// Maximum size of an inline body, in bytes.
     pub(crate) inline_bytes_max: u64,
 }
 
-/// A body that came in whole and was what it was said to be.
+/// A complete and verified body.
 pub(crate) struct Ingested {
     pub(crate) size: u64,
     pub(crate) md5: [u8; 16],
     pub(crate) checksums: Vec<Checksum>,
-    /// The bytes, if they are to be inline.
+    /// The bytes of an inline body.
     pub(crate) inline: Option<Bytes>,
     pub(crate) extents: Vec<ExtentRef>,
     /// Deletes the extents unless they are claimed.
@@ -58,7 +57,7 @@ pub(crate) struct Ingested {
 }
 
 impl Inner {
-    /// Takes a body in.
+    /// Stores a body without encryption.
     pub(crate) async fn ingest(
         self: &Arc<Self>,
         incoming: Incoming,
@@ -67,8 +66,12 @@ impl Inner {
         self.ingest_as(incoming, to, None).await
     }
 
-    /// Takes a body in, and encrypts it if there is a key. Its size and its digests are those of what
-    /// comes in.
+    /// Stores a body, encrypted if `secret` is given. Its size and digests are those of the plain
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`Error::EntityTooLarge`], [`Error::BadDigest`], [`Error::BadChecksum`], or
+    /// [`Error::InvalidRequest`] for a body of another length than declared.
     pub(crate) async fn ingest_as(
         self: &Arc<Self>,
         incoming: Incoming,
@@ -112,18 +115,18 @@ impl Inner {
     }
 }
 
-/// The client's end.
+/// The client's side of a body.
 struct Source {
     bytes: martlet_protocol::ByteStream,
     announced: Option<u64>,
     hashing: Hashing,
     arrived: u64,
-    /// What comes in is stored as this makes it.
+    /// Encryption of the incoming bytes.
     sealing: Option<Sealing>,
 }
 
 impl Source {
-    /// The next bytes that are to be stored.
+    /// Next bytes to store.
     async fn next(&mut self) -> Result<Option<Bytes>> {
         let Some(mut sealing) = self.sealing.take() else { return self.arrive().await };
         let next = self.seal_next(&mut sealing).await;
@@ -148,20 +151,21 @@ impl Source {
         Ok(None)
     }
 
-    /// Hashes bytes that were passed on, unless they were before they were sealed.
+    /// Hashes a stored chunk. Encrypted bodies are hashed before encryption.
     fn passed_on(&mut self, chunk: &Bytes) {
         if self.sealing.is_none() {
             self.hashing.push(chunk.clone());
         }
     }
 
-    /// How many bytes are to be stored, if it is known how many come in.
+    /// Number of bytes to store, if the length is declared.
     fn stored(&self) -> Option<u64> {
         let sealing = self.sealing.as_ref();
         self.announced.map(|bytes| sealing.map_or(bytes, |sealing| sealing.stored(bytes)))
     }
 
-    /// What comes next. Where the client keeps one waiting, nothing waits to be hashed.
+    /// Next chunk from the client. If it takes longer than [`HASH_AFTER`], all waiting chunks are
+    /// hashed.
     async fn come(&mut self) -> Result<Option<martlet_protocol::Result<Bytes>>> {
         if self.hashing.is_behind() {
             match timeout(HASH_AFTER, self.bytes.next()).await {
@@ -172,7 +176,7 @@ impl Source {
         Ok(self.bytes.next().await)
     }
 
-    /// The next chunk that isn't empty, as it comes in.
+    /// Next non-empty chunk, counted against the length limit.
     async fn arrive(&mut self) -> Result<Option<Bytes>> {
         while let Some(chunk) = self.come().await? {
             let chunk = chunk.map_err(body_error)?;
@@ -207,7 +211,7 @@ impl Source {
     }
 }
 
-/// Errors of the client's own making are told apart from ours.
+/// Separates the client's errors from the server's.
 fn body_error(error: martlet_protocol::Error) -> Error {
     match error.kind() {
         ErrorKind::Invalid => Error::Body(error),

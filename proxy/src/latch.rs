@@ -1,8 +1,8 @@
-//! Turns and latches on names, so that racers of one process wait for each other instead of outbidding
-//! each other. They are a courtesy, not a safeguard: what makes a conditional write exact is its ballot.
+//! Turns and latches on names, so that concurrent operations of one process wait instead of
+//! outbidding each other. They only help performance: the ballot makes a conditional write exact.
 //!
-//! * [`Turns`]: one name doesn't wait for another, and nobody waits for longer than it has time.
-//! * [`Latches`]: names share a fixed number of latches, which bounds how many are held at a time.
+//! * [`Turns`]: names don't wait for each other, and each wait has a deadline.
+//! * [`Latches`]: names share a fixed number of latches, which bounds the concurrent holders.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,13 +12,13 @@ use martlet_protocol::id::random_bytes;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-/// Names share this many latches.
+/// Number of latches, shared by hash of the name.
 const STRIPES: usize = 256;
 
-/// Latches on names of one sort. Whoever holds one takes no second one of the same sort.
+/// Latches on names of one kind. A task holds at most one of each kind.
 pub(crate) struct Latches {
     stripes: Vec<Mutex<()>>,
-    /// So that nobody outside can tell which names share a latch.
+    /// Random hash key, so that clients can't choose names that share a latch.
     secret: [u8; 16],
 }
 
@@ -28,7 +28,7 @@ impl Latches {
         Self { stripes, secret: random_bytes() }
     }
 
-    /// Waits for the latch on `name`, and holds it until the guard is dropped.
+    /// Waits for the latch on `name`; holds it until the guard is dropped.
     pub(crate) async fn lock(&self, name: impl Hash) -> MutexGuard<'_, ()> {
         let stripe = usize::try_from(hash(self.secret, name) % STRIPES as u64);
         self.stripes[stripe.expect("a small number")].lock().await
@@ -41,32 +41,32 @@ fn hash(secret: [u8; 16], name: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Turns at names of one sort. Whoever has one takes no second one of the same sort.
+/// Turns at names of one kind. A task holds at most one of each kind.
 ///
-/// Invariant: a name has a queue while somebody has its turn or waits for it, and not for longer. So
-/// there are at most as many queues as there are operations under way.
+/// Invariant: a name has a queue only while a task holds or awaits its turn. So the number of
+/// queues is at most that of running operations.
 pub(crate) struct Turns {
     queues: parking_lot::Mutex<HashMap<u64, Queue>>,
-    /// So that nobody outside can make names meet in one queue.
+    /// Random hash key, so that clients can't choose names that share a queue.
     secret: [u8; 16],
 }
 
 #[derive(Default)]
 struct Queue {
     turn: Arc<Mutex<()>>,
-    /// Who has the turn and who waits for it.
+    /// Tasks that hold or await the turn.
     users: usize,
 }
 
-/// A turn, or the end of the wait for one. It is over when this is dropped.
+/// A turn, or an expired wait for it. Dropping it ends the turn.
 pub(crate) struct Turn<'a> {
-    /// None of one who goes on without.
+    /// None after the deadline.
     turn: Option<OwnedMutexGuard<()>>,
     /// Dropped after the turn.
     _seat: Seat<'a>,
 }
 
-/// A user of a queue.
+/// Membership in a queue.
 struct Seat<'a> {
     turns: &'a Turns,
     name: u64,
@@ -77,7 +77,7 @@ impl Turns {
         Self { queues: parking_lot::Mutex::default(), secret: random_bytes() }
     }
 
-    /// Waits for the turn at `name` until a deadline, and goes on without it then.
+    /// Waits for the turn at `name` until a deadline; then goes on without it.
     pub(crate) async fn wait(&self, name: impl Hash, deadline: Instant) -> Turn<'_> {
         let name = hash(self.secret, name);
         let turn = {
@@ -86,7 +86,7 @@ impl Turns {
             queue.users += 1;
             queue.turn.clone()
         };
-        // From here on a wait that is dropped leaves its queue.
+        // From now on, a dropped wait leaves its queue.
         let seat = Seat { turns: self, name };
         let turn = timeout_at(deadline, turn.lock_owned()).await.ok();
         Turn { turn, _seat: seat }
@@ -94,7 +94,7 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// Returns true when nobody else has the turn.
+    /// Returns true if this is a turn and not an expired wait.
     #[cfg(test)]
     fn is_held(&self) -> bool {
         self.turn.is_some()

@@ -1,30 +1,30 @@
-//! The object layer: what S3's operations mean, in terms of registers and extents.
+//! The object layer: S3's operations in terms of registers and extents.
 //!
-//! A request comes in as one of the types of [`api`], is placed by the ring, and goes out as calls
-//! of [`Backend`](martlet_protocol::Backend). Nothing here knows HTTP, and nothing here knows disks.
+//! A request is one of the types of [`api`]. It is placed by the ring and becomes calls of
+//! [`Backend`](martlet_protocol::Backend). This crate has no HTTP code and no disk code.
 //!
 //! ```text
-//! put, change, read, listing, bucket, multipart, versions     what clients ask for; `accounts`: who they are;
-//!   │          │            │                                 `lifecycle`: what the rules of buckets take
+//! put, change, read, listing, bucket, multipart, versions     operations; `accounts`: principals;
+//!   │          │            │                                 `lifecycle`: actions of bucket rules
 //!   │          │            │
 //!   ▼          ▼            ▼
-//! ingest     bodies       walk ── merge             bytes in, bytes out, names in order
+//! ingest     bodies       walk ── merge             bodies in, bodies out, ordered names
 //!   │          │            │
 //!   └──────────┴─── index ──┘                       registers: quorum reads, writes, ballots
 //!                     │
-//!                  cluster                          rings, and the node behind each device
+//!                  cluster                          rings, and the node of each device
 //! ```
 //!
-//! An operation works on the rings as they are when it begins, at the level that its [`Session`]
-//! asks for, and notes there what it could be given. Registers are placed by the rings and the term
-//! of the moment: while replicas of the index move, those before and those after decide together, and
-//! a term that rises in the middle of an operation does not end it.
+//! An operation uses the rings of its start, at the level of its [`Session`], and records there the
+//! consistency that it got. Registers are placed by the current rings and term. While replicas of
+//! the index move, previous and next holders decide together. A term that rises during an operation
+//! doesn't end it.
 //!
-//! Bodies that are encrypted pass `encryption` between `ingest` or `bodies` and the extents: all above
-//! speaks of plain bytes, all below of what is stored.
+//! Encrypted bodies pass `encryption` between `ingest` or `bodies` and the extents: plain bytes
+//! above, stored bytes below.
 //!
-//! Every write ends in one entry. Its extents are on disk and everything the client said about its
-//! body has been checked before the entry is written; if it never is, they are deleted again.
+//! Every write ends in one entry. Before it is written, its extents are durable and the body is
+//! verified against the request. If it is never written, its extents are deleted.
 
 mod accounts;
 pub mod api;

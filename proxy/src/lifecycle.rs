@@ -1,16 +1,16 @@
-//! The rules of a bucket's lifecycle, carried out on its objects.
+//! Lifecycle rules of a bucket, applied to its objects.
 //!
 //! ```text
-//! a page of versions ──judge──▶ what is due ──▶ a ballot on the key each: judged again, and gone
+//! a page of versions ──judge──▶ due versions ──▶ a ballot for each: judged again, removed
 //! ```
 //!
-//! A page is what a quorum holds, and still it is old once it was read. So nothing goes by it: each
-//! ballot (rule R7) judges what it finds by the same rules and the same moment, and what is another
-//! write, has other tags or is the current version by then stays as it is.
+//! A page is read from a quorum, but is outdated afterwards. So each ballot (rule R7) judges the
+//! entry that it finds, by the page's rules and time. A version that was rewritten, has other tags
+//! or has become current stays.
 //!
-//! * [`judge`]: what of a page is due.
-//! * [`deed`]: one version goes.
-//! * [`Witness`]: whoever hears of it.
+//! * [`judge`]: selects the due versions of a page.
+//! * [`deed`]: expires or removes one version.
+//! * [`Witness`]: observer of the expired objects.
 
 mod deed;
 mod judge;
@@ -33,35 +33,35 @@ use crate::error::{Error, Result};
 use crate::session::Ask;
 use crate::store::{Inner, ObjectStore};
 
-/// Versions that one stretch looks at; more than one of them, so that one is never cut off from all
-/// others of its key.
+/// Versions on one page; more than one, so that a version is never cut off from all others of its
+/// key.
 const PAGE: usize = 250;
-/// Versions that go at a time.
+/// Concurrent expirations.
 const AT_ONCE: usize = 8;
-/// Nobody is judged by an older state than this.
+/// Strict reads, so that no stale version is judged.
 const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
-/// Hears of what rules did.
+/// Observer of objects that lifecycle rules expire.
 pub trait Witness: fmt::Debug + Send + Sync {
-    /// An object of `bucket`, which is called `name`, went by a rule. It returns at once.
+    /// Called after a rule expired an object of `bucket`, whose name is `name`. Must not block.
     fn expired(&self, name: &str, bucket: &Bucket, expired: &Expired<'_>);
 }
 
-/// What a rule did to an object.
+/// Effect of a rule on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired<'a> {
-    /// Its key.
+    /// Key of the object.
     pub key: &'a str,
-    /// Its place in the order of writes.
+    /// Stamp of the write.
     pub stamp: Stamp,
-    /// The delete marker that was put in front, or the version that was removed; none where versions are
-    /// not kept.
+    /// The delete marker that was created, or the version that was removed; none without
+    /// versioning.
     pub version: Option<VersionId>,
-    /// Whether a delete marker was put in front; otherwise something went for good.
+    /// True if a delete marker was created; false if a version was removed.
     pub is_new_marker: bool,
 }
 
-/// A store that tells somebody what rules did to its objects.
+/// A store that reports expired objects to a witness.
 #[derive(Debug)]
 pub struct WitnessedExpiry {
     store: ObjectStore,
@@ -69,7 +69,7 @@ pub struct WitnessedExpiry {
 }
 
 impl WitnessedExpiry {
-    /// What carries rules out in `store`, and tells `witness`.
+    /// Applies rules in `store`, and reports to `witness`.
     pub fn new(store: ObjectStore, witness: Arc<dyn Witness>) -> Self {
         Self { store, witness }
     }
@@ -171,7 +171,7 @@ impl Inner {
     }
 }
 
-/// The rules of a bucket, if any of them speaks of objects.
+/// Lifecycle rules of a bucket, if any applies to objects.
 fn rules_of(bucket: &Bucket) -> Result<Option<Lifecycle>> {
     let Some(document) = bucket.settings.get(Setting::Lifecycle) else { return Ok(None) };
     let rules = Lifecycle::of(document)?;

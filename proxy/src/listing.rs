@@ -1,4 +1,4 @@
-//! Listings of objects: folded by delimiter and counted after merging (rule L1).
+//! Listings of objects, folded by delimiter and counted after merging (rule L1).
 
 use bytes::Bytes;
 use martlet_protocol::RegisterKind;
@@ -13,10 +13,11 @@ use crate::merge::successor;
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
-/// Entries that one call looks at before it hands back what it has: a run of tombstones may be long.
+/// Entries that one call reads before it returns a partial page: a run of tombstones may be long.
 const SEEN_MAX: usize = 50_000;
 
-/// The bytes that names share with `name` up to and including the first delimiter beyond a prefix.
+/// Prefix of `name` up to and including the first delimiter after `prefix`; none without a
+/// delimiter.
 pub(crate) fn folded<'a>(name: &'a [u8], prefix: &[u8], delimiter: &[u8]) -> Option<&'a [u8]> {
     if delimiter.is_empty() {
         return None;
@@ -29,7 +30,7 @@ pub(crate) fn folded<'a>(name: &'a [u8], prefix: &[u8], delimiter: &[u8]) -> Opt
     Some(&name[..prefix.len() + at + delimiter.len()])
 }
 
-/// Where a listing goes on after a name: a folded prefix that the name lies in is passed over.
+/// Start of a listing after a name; skips a folded prefix that contains the name.
 fn start(list: &ListObjects, delimiter: &[u8]) -> ListStart {
     let Some(after) = &list.after else { return ListStart::First };
     let fold = folded(after.as_bytes(), list.prefix.as_bytes(), delimiter);
@@ -40,10 +41,10 @@ fn start(list: &ListObjects, delimiter: &[u8]) -> ListStart {
 }
 
 impl ObjectStore {
-    /// A page of the objects of a bucket.
+    /// Lists a page of the objects of a bucket.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
     pub async fn list(&self, bucket: &str, list: ListObjects) -> Result<ObjectPage> {
         let (inner, list) = (&self.inner(), &list);
         again_if_replaced(|| async move {
@@ -76,7 +77,7 @@ impl Inner {
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
             let Value::Object(object) = entry.value else {
-                // Within a prefix that isn't folded yet there is no place to stop.
+                // Can't stop within a prefix that may still be folded: the next page would skip it.
                 if walk.seen > SEEN_MAX && fold.is_none() {
                     page.next = Some(text(name)?);
                     return Ok(page);

@@ -1,9 +1,9 @@
-//! Locks of objects: set when an object is written, and changed afterwards.
+//! Object Lock on objects: set by a write, and changed later.
 //!
 //! Invariants:
-//! * What an object gets that doesn't say is decided with the bucket of which its entry is written: a
-//!   proxy that has not heard of the bucket's change is fenced, and completes the entry anew.
-//! * Locks are judged by the time of the cluster (rule C1), as this proxy has it.
+//! * The default retention comes from the bucket generation that the entry is written under. A
+//!   proxy with an outdated bucket is fenced, and completes the entry again.
+//! * Locks are judged by the cluster's time (rule C1), as known to this proxy.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ use crate::error::{Error, Result};
 use crate::store::{Inner, ObjectStore};
 
 impl ObjectStore {
-    /// Gives a version another retention, or none.
+    /// Sets or removes the retention of a version.
     ///
     /// # Errors
-    /// [`Error::Locked`], where that would loosen it before its time; [`Error::InvalidArgument`] for an
-    /// end that has passed; [`Error::InvalidRequest`] in a bucket whose objects can't be locked;
+    /// [`Error::Locked`] if that would weaken an unexpired retention; [`Error::InvalidArgument`]
+    /// for an end in the past; [`Error::InvalidRequest`] in a bucket without Object Lock;
     /// [`Error::NoSuchKey`], [`Error::NoSuchVersion`], [`Error::DeleteMarker`].
     pub async fn set_retention(
         &self,
@@ -41,7 +41,7 @@ impl ObjectStore {
         inner.revise_object(bucket, name.into(), &mut change).await
     }
 
-    /// Puts a legal hold on a version, or takes it off.
+    /// Sets or removes the legal hold of a version.
     ///
     /// # Errors
     /// As [`ObjectStore::set_retention`].
@@ -63,7 +63,7 @@ impl ObjectStore {
 }
 
 impl Inner {
-    /// Refuses a lock that an object of the bucket can't be written with.
+    /// Refuses a lock that a new object of the bucket can't have.
     pub(crate) async fn check_new_lock(&self, bucket: &str, marks: &Marks) -> Result<()> {
         let lock = Lock::of(marks)?;
         if lock.is_empty() {
@@ -82,7 +82,7 @@ impl Inner {
     }
 }
 
-/// What is written of a new object: with the retention of those that don't say, if its bucket has one.
+/// Adds the bucket's default retention to a new object without its own.
 pub(crate) fn completed<'a>(bucket: &Bucket, value: &'a Value) -> Result<Cow<'a, Value>> {
     let (Some(lock), Value::Object(object)) = (lock_of(bucket)?, value) else {
         return Ok(Cow::Borrowed(value));

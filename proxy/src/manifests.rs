@@ -1,5 +1,5 @@
-//! Long manifests that were read lately: they never change, and who reads an object in ranges needs
-//! its manifest for each of them.
+//! Cache of spilled manifests. Manifests are immutable, and each range request of an object needs
+//! its manifest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use martlet_protocol::ExtentId;
 use martlet_protocol::entry::Manifest;
 use parking_lot::Mutex;
 
-/// Extents and parts that all manifests together may name: some five MiB.
+/// Maximum number of extents and parts in all cached manifests together: about 5 MiB.
 const NAMED_MAX: usize = 100_000;
 
-/// Manifests by the first extent that they are stored in, the one read last in front.
+/// Manifests, keyed by the first extent that stores them, in order of last use.
 #[derive(Default)]
 pub(crate) struct Manifests {
     kept: Mutex<VecDeque<(ExtentId, Arc<Manifest>)>>,
@@ -31,7 +31,7 @@ impl Manifests {
         Some(manifest)
     }
 
-    /// Keeps a manifest, in place of those that nobody has read for longest.
+    /// Caches a manifest, and evicts the least recently used ones.
     pub(crate) fn put(&self, id: ExtentId, manifest: Arc<Manifest>) {
         if named(&manifest) > NAMED_MAX {
             return;

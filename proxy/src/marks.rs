@@ -1,4 +1,4 @@
-//! What is set about an object changes; its bytes stay where they are, and it stays as old as it was.
+//! Changes of an object's metadata documents. Its bytes and its modification time stay.
 
 use martlet_protocol::entry::{Entry, Marks, Object};
 
@@ -7,11 +7,12 @@ use crate::error::Result;
 use crate::store::ObjectStore;
 
 impl ObjectStore {
-    /// Changes what is set about an object: `change` is asked about the object that is there, again
-    /// whenever somebody else was faster, so that nobody's change is lost.
+    /// Changes the metadata documents of an object by a ballot. `change` runs again after each
+    /// concurrent write, so no change is lost.
     ///
     /// # Errors
-    /// As [`ObjectStore::set_tags`], and what `change` refuses with.
+    /// As [`ObjectStore::set_tags`], errors of `change`, and
+    /// [`Error::AccessDenied`](crate::Error::AccessDenied) by the session's guard.
     pub async fn change_marks(
         &self,
         bucket: &str,

@@ -1,15 +1,14 @@
-//! MD5, which an ETag is made of, at the speed that its chain of dependent steps allows.
+//! MD5 for ETags, optimized for its chain of dependent steps.
 //!
-//! Each of the 64 steps needs the word that the step before it made, so what counts is how many
-//! operations lie between one word and the next. The order in which a step adds its terms is chosen
-//! for that: everything that doesn't depend on the newest word comes first. In the second round the
-//! two halves of the choice have no bit in common, so they are added one by one instead of being
-//! joined first. Nothing here guards a secret: S3 asks for MD5, and Martlet's own checks are BLAKE3
-//! and CRC32C.
+//! Each of the 64 steps needs the word of the previous step, so the number of operations between
+//! two words limits the speed. Terms that don't depend on the newest word are therefore added
+//! first. In the second round, the two halves of the choice share no bit, so they are added
+//! separately instead of being joined first. MD5 is not used for security: S3 requires it, and
+//! Martlet's own checks are BLAKE3 and CRC32C.
 
 const BLOCK: usize = 64;
 
-/// The first 32 bits behind the point of |sin(i + 1)|, for each step i.
+/// First 32 fractional bits of |sin(i + 1)|, for each step i.
 #[rustfmt::skip]
 const SINES: [u32; 64] = [
     0xd76a_a478, 0xe8c7_b756, 0x2420_70db, 0xc1bd_ceee, 0xf57c_0faf, 0x4787_c62a, 0xa830_4613, 0xfd46_9501,
@@ -21,9 +20,9 @@ const SINES: [u32; 64] = [
     0xf429_2244, 0x432a_ff97, 0xab94_23a7, 0xfc93_a039, 0x655b_59c3, 0x8f0c_cc92, 0xffef_f47d, 0x8584_5dd1,
     0x6fa8_7e4f, 0xfe2c_e6e0, 0xa301_4314, 0x4e08_11a1, 0xf753_7e82, 0xbd3a_f235, 0x2ad7_d2bb, 0xeb86_d391,
 ];
-/// How far each step of a round turns its word.
+/// Rotation of each step in a round, in bits.
 const TURNS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
-/// Which word of the block a round begins with, and how far it goes on with each step.
+/// Index of a round's first word, and its stride.
 const STRIDES: [(usize, usize); 4] = [(0, 1), (1, 5), (5, 3), (0, 7)];
 
 /// MD5 of all bytes so far.
@@ -82,7 +81,7 @@ impl Md5 {
 }
 
 fn compress(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
-    // A compiler that knows the constants adds them last, one operation further down the chain.
+    // A compiler that knows the constants would add them last, which lengthens the chain.
     let sines = std::hint::black_box(&SINES);
     for block in blocks {
         let (bytes, _) = block.as_chunks();
@@ -99,7 +98,8 @@ fn compress(state: &mut [u32; 4], blocks: &[[u8; BLOCK]]) {
     }
 }
 
-/// Sixteen steps. `mix` adds what the three newer words come to; its second argument is the newest.
+/// Sixteen steps. `mix` adds the combination of the three newer words; its second argument is the
+/// newest.
 #[inline]
 fn round<const ROUND: usize>(
     [mut a, mut b, mut c, mut d]: [u32; 4],

@@ -1,13 +1,13 @@
-//! Merging sorted pages of several devices into one run of names (rule L1). Pure.
+//! Merge of sorted pages from several devices into one run of names (rule L1). Pure.
 //!
-//! Invariants: names rise; a name comes once, with the entry of the highest order that any page
-//! holds; nothing is given out while a device that may know of something lower has to be asked.
+//! Invariants: names ascend; each name is returned once, with the entry of the highest order on any
+//! page. Nothing is returned while a device that may have a lower name must be queried.
 
 use bytes::Bytes;
 use martlet_protocol::Entry;
 use martlet_protocol::backend::{ListReply, ListStart};
 
-/// What one device has said so far.
+/// Pages of one device so far.
 struct Source {
     page: std::vec::IntoIter<(Bytes, Entry)>,
     last: Option<Bytes>,
@@ -20,32 +20,32 @@ impl Source {
     }
 }
 
-/// Pages of several devices, being merged.
+/// A running merge of the pages of several devices.
 pub(crate) struct Merge {
     sources: Vec<Source>,
     start: ListStart,
-    /// Names below this are of no interest.
+    /// Names below this are skipped.
     floor: Bytes,
-    /// Who agrees on the last name that was given out.
+    /// Devices that agree on the last returned name.
     agreeing: Vec<usize>,
 }
 
 impl Merge {
-    /// A merge of `sources` devices, none of which has been asked yet.
+    /// A merge of `sources` devices without pages yet.
     pub(crate) fn new(sources: usize, start: ListStart) -> Self {
         let source = || Source { page: Vec::new().into_iter(), last: None, more: true };
         let sources = (0..sources).map(|_| source()).collect();
         Self { sources, start, floor: Bytes::new(), agreeing: Vec::new() }
     }
 
-    /// The devices that have to be asked before the merge goes on, and from where.
+    /// Devices that must be queried next, and the start of each one's page.
     pub(crate) fn wanting(&self) -> Vec<(usize, ListStart)> {
         let wanting = |source: &Source| source.more && source.page.as_slice().is_empty();
         let asked = self.sources.iter().enumerate().filter(|(_, source)| wanting(source));
         asked.map(|(at, source)| (at, self.resume(source))).collect()
     }
 
-    /// Whether any device has to be asked.
+    /// Returns true if a device must be queried.
     pub(crate) fn is_wanting(&self) -> bool {
         self.sources.iter().any(|source| source.more && source.page.as_slice().is_empty())
     }
@@ -58,14 +58,14 @@ impl Merge {
         }
     }
 
-    /// Goes on without a device, and without what it said and was not yet given out.
+    /// Removes a device, and its entries that were not returned yet.
     pub(crate) fn leave_out(&mut self, at: usize) {
         let source = &mut self.sources[at];
         source.more = false;
         source.page = Vec::new().into_iter();
     }
 
-    /// Takes a device's page in.
+    /// Adds a device's page.
     pub(crate) fn refill(&mut self, at: usize, reply: ListReply) {
         let source = &mut self.sources[at];
         source.more = reply.truncated && !reply.entries.is_empty();
@@ -75,7 +75,7 @@ impl Merge {
         source.page = reply.entries.into_iter();
     }
 
-    /// Passes over all names below `floor`.
+    /// Skips all names below `floor`.
     pub(crate) fn skip_to(&mut self, floor: Bytes) {
         self.floor = floor;
         for source in &mut self.sources {
@@ -85,8 +85,8 @@ impl Merge {
         }
     }
 
-    /// The next name with its entry; [`Merge::agreeing`] says who agrees on it. None at the end, or
-    /// when devices have to be asked.
+    /// The next name and entry; [`Merge::agreeing`] returns the devices that agree on it. None at
+    /// the end, or if a device must be queried.
     pub(crate) fn next(&mut self) -> Option<(Bytes, Entry)> {
         if self.is_wanting() {
             return None;
@@ -116,13 +116,13 @@ impl Merge {
         best.map(|entry| (name, entry))
     }
 
-    /// Those of the devices that agree on the last name that was given out.
+    /// Devices that agree on the last returned name.
     pub(crate) fn agreeing(&self) -> &[usize] {
         &self.agreeing
     }
 }
 
-/// The lowest name above all that begin with `prefix`; none if there is no such name.
+/// The lowest name above all names that begin with `prefix`; none if no such name exists.
 pub(crate) fn successor(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut successor = prefix[..=last].to_vec();

@@ -1,13 +1,13 @@
-//! Multipart uploads: a register with compare-and-set (rule M1), and parts beside it.
+//! Multipart uploads: a register with compare-and-set (rule M1), and registers of parts.
 //!
-//! Each write of a part has a register of its own, so that sending a part again overwrites nothing:
-//! the newest of a number counts, and what a Complete has chosen stays where it is until the upload
-//! has ended. Parts are freed only then: all of them after an abort, those that were not chosen
-//! after a completion; the registers of the chosen are removed without their bytes.
+//! Each write of a part has its own register, so a repeated upload of a part overwrites nothing.
+//! The newest write of a number counts. The chosen parts stay until the upload ends; only then
+//! parts are freed. An abort frees all parts; a completion frees the others, and removes the
+//! registers of the chosen ones without their bytes.
 //!
-//! * [`part`]: parts come in and are listed.
-//! * [`complete`]: parts are chosen, and what comes of them is decided.
-//! * [`drive`]: a decision is driven to its end by whoever finds it.
+//! * [`part`]: writes and listings of parts.
+//! * [`complete`]: choice of the parts, and the decision.
+//! * [`drive`]: finishes a decision, on any proxy.
 //! * [`list`]: open uploads.
 
 mod complete;
@@ -36,21 +36,21 @@ use crate::index::{Intent, Landed, Proposal, Step};
 use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore, check_key};
 
-/// An upload that was found.
+/// An upload's bucket and register.
 pub(crate) struct Place<'a> {
     name: &'a str,
     object_key: &'a str,
     id: UploadId,
     bucket: Arc<Bucket>,
     key: RegisterKey,
-    /// The level that was asked for, if any was.
+    /// Level of the request, if it names one.
     asked: Option<Level>,
-    /// The operation at the place began no later.
+    /// A time at or before the start of the operation.
     began: Instant,
 }
 
 impl Place<'_> {
-    /// The register of the object that the upload will make.
+    /// Register of the upload's future object.
     fn object_register(&self) -> RegisterKey {
         RegisterKey::object(self.bucket.id, self.bucket.index_shards, self.object_key)
     }
@@ -91,14 +91,15 @@ fn info(upload: Upload) -> UploadInfo {
     }
 }
 
-/// What an object will say of itself that an upload makes. Who began that is the upload's own.
+/// Attributes of the future object. The initiator belongs only to the upload.
 fn attributes_of(upload: &Upload) -> Attributes {
     let mut attributes = upload.attributes.clone();
     attributes.marks.remove(Mark::Initiator);
     attributes
 }
 
-/// CRCs of parts can be joined to that of the whole, hashes can't; CRC64NVME is only ever of the whole.
+/// Refuses invalid kinds of checksum. Only CRCs of parts can be combined; CRC64NVME always covers
+/// the whole object.
 fn check_kind(checksum: Option<(ChecksumAlgorithm, ChecksumKind)>) -> Result<()> {
     match checksum {
         Some((algorithm, ChecksumKind::FullObject)) if !algorithm.is_joinable() => Err(
@@ -111,7 +112,7 @@ fn check_kind(checksum: Option<(ChecksumAlgorithm, ChecksumKind)>) -> Result<()>
     }
 }
 
-/// A new id, sorted by time: uploads of one key list in the order in which they began.
+/// A new id that sorts by time, so that uploads of one key list in order of creation.
 fn new_id(now_ms: u64) -> UploadId {
     let UploadId(mut bytes) = UploadId::random();
     bytes[..6].copy_from_slice(&now_ms.to_be_bytes()[2..]);
@@ -137,7 +138,7 @@ impl Inner {
         Err(Error::NoSuchUpload)
     }
 
-    /// An upload that takes parts. One that was being completed is driven to its end first.
+    /// Reads an upload that accepts parts. An unfinished completion is driven to its end first.
     async fn open_upload(self: &Arc<Self>, place: &Place<'_>) -> Result<Upload> {
         let mut upload = self.upload(place).await?;
         if matches!(upload.state, UploadState::Completing { .. }) {
@@ -155,8 +156,8 @@ impl Inner {
         }
     }
 
-    /// Compares and sets the state of an upload: `change` says what follows, or none to leave it.
-    /// Answers with the upload as it is then; `claim` is set before anything may have changed.
+    /// Changes the state of an upload by compare-and-set; `change` returns the next state, or none
+    /// to keep it. Returns the upload after that. `claim` is set before any change is possible.
     async fn change_upload(
         &self,
         place: &Place<'_>,
@@ -168,8 +169,8 @@ impl Inner {
         Ok(changed.0)
     }
 
-    /// The same by a write of this id; `change` is told the write before it, too, and the answer says
-    /// which write the upload is of then.
+    /// Changes the state by a write with this id. `change` also receives the id of the last write;
+    /// the result contains the id of the upload's write afterwards.
     async fn take_turn(
         &self,
         place: &Place<'_>,
@@ -206,7 +207,7 @@ impl Inner {
     }
 }
 
-/// A part as it is listed: number, the write that brought it, and what it is.
+/// One write of a part: its number, register and entry.
 struct Listed {
     number: u16,
     register: RegisterKey,
@@ -214,7 +215,7 @@ struct Listed {
 }
 
 impl ObjectStore {
-    /// Begins an upload.
+    /// Creates an upload.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`], [`Error::InvalidRequest`] for a checksum that parts can't have.
@@ -229,10 +230,10 @@ impl ObjectStore {
         again_if_replaced(|| inner.create_upload(bucket, key, new)).await
     }
 
-    /// Gives an upload up, and frees its parts.
+    /// Aborts an upload, and frees its parts.
     ///
     /// # Errors
-    /// [`Error::NoSuchUpload`] when it isn't open: completed, aborted, or never there.
+    /// [`Error::NoSuchUpload`] if it is completed, aborted, or never existed.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<()> {
         let inner = &self.inner();
         again_if_replaced(|| inner.abort_upload(bucket, key, upload)).await
@@ -292,7 +293,7 @@ impl Inner {
         if after.state != UploadState::Aborted {
             return Err(Error::NoSuchUpload);
         }
-        // Also of one that was aborted before: whoever did it may not have come to this.
+        // Also after an earlier abort, which may have failed before this step.
         self.free_parts(&place, &Body::Empty).await?;
         match before.state {
             UploadState::Aborted => Err(Error::NoSuchUpload),

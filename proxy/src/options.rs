@@ -1,27 +1,27 @@
-//! What can be set about an [`ObjectStore`](crate::ObjectStore).
+//! Settings of an [`ObjectStore`](crate::ObjectStore).
 
 use martlet_protocol::limits;
 
 /// Settings of an object store; the defaults are for production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Smallest part of a completed upload but its last.
+    /// Minimum size in bytes of a completed upload's parts, except the last.
     pub part_bytes_min: u64,
-    /// How long a bucket that was looked up is taken for granted.
+    /// Lifetime of a cached bucket, in milliseconds.
     pub bucket_cache_ms: u64,
-    /// How long an access key that was looked up is taken for granted.
+    /// Lifetime of a cached access key, in milliseconds.
     pub account_cache_ms: u64,
-    /// The same while no quorum answers.
+    /// Lifetime of a cached access key while no quorum replies, in milliseconds.
     pub account_outage_ms: u64,
-    /// Bytes of bodies that all writes together may hold on their way to devices.
+    /// Maximum number of body bytes that all writes hold together before devices take them.
     pub buffer_bytes_max: usize,
-    /// How long one call to a register may take.
+    /// Timeout of one call to a register, in milliseconds.
     pub index_call_ms: u64,
-    /// How long primaries are waited for before whoever else may know is asked too.
+    /// Time in milliseconds that primaries are awaited before other devices are queried.
     pub index_patience_ms: u64,
-    /// How long a read waits for the replicas that it asked before it asks one more.
+    /// Time in milliseconds before a read queries one more replica.
     pub index_hedge_ms: u64,
-    /// How long an operation on a register may go on trying.
+    /// Time limit of an operation on a register, with retries, in milliseconds.
     pub index_operation_ms: u64,
 }
 

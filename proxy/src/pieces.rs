@@ -1,28 +1,28 @@
-//! Pieces of a body that wait for those to come.
+//! Queue of body chunks.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// A piece that is shorter is joined to others: what is needed to hold it would be many times as long.
+/// Chunks shorter than this are joined: their overhead would be many times their length.
 const SHORT_BYTES: usize = 4096;
 
-/// Pieces of a body, in order. However short they come, what they take is bounded by their bytes.
+/// Chunks of a body in order. Their memory is bounded by their bytes, however short the chunks are.
 #[derive(Debug, Default)]
 pub struct Pieces {
     whole: VecDeque<Bytes>,
-    /// Behind all of them.
+    /// Short chunks at the end, joined.
     short: BytesMut,
     bytes: usize,
 }
 
 impl Pieces {
-    /// How many bytes they are together.
+    /// Number of bytes of all chunks.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Puts one behind the others.
+    /// Appends a chunk.
     pub fn push(&mut self, piece: Bytes) {
         self.bytes += piece.len();
         if piece.len() < SHORT_BYTES {
@@ -33,7 +33,7 @@ impl Pieces {
         }
     }
 
-    /// Takes so many bytes from the front, or all there are.
+    /// Takes up to `bytes` bytes from the front.
     pub fn take(&mut self, bytes: usize) -> Vec<Bytes> {
         self.join();
         let mut left = bytes.min(self.bytes);
@@ -52,7 +52,7 @@ impl Pieces {
         taken
     }
 
-    /// Takes all of them.
+    /// Takes all bytes.
     pub fn take_all(&mut self) -> Vec<Bytes> {
         self.take(self.bytes)
     }

@@ -1,9 +1,9 @@
-//! A pipe of bytes from a body to a device: bounded, and able to begin again from its start for as
-//! long as little has flowed, so that a device which refuses an extent can be replaced by the next.
+//! A bounded pipe of bytes from a body to a device. Until too much has been taken, it can restart
+//! from the beginning, so another device can replace one that refuses an extent.
 //!
-//! Three ends look at a pipe: who puts bytes in ([`Pipe`]), who asks a device to take them ([`Tap`],
-//! which gives one [`Flow`] after another) and who judges how it goes ([`Gauge`]). Bytes count
-//! against the budget of all writes until a device has taken them.
+//! A pipe has three ends: the writer ([`Pipe`]), the reader ([`Tap`], which yields one [`Flow`]
+//! after another) and the observer ([`Gauge`]). Bytes count against the write budget until a device
+//! has taken them.
 
 mod tap;
 
@@ -19,62 +19,63 @@ use tokio::time::Instant;
 
 pub(crate) use self::tap::Tap;
 
-/// What may wait in a pipe before its writer has to.
+/// Cost of waiting bytes above which the writer has to wait.
 const WAITING_COST_MAX: usize = 4 * CHUNK_BYTES;
-/// What is kept for a second beginning: every packed extent is, unless it came in tiny pieces.
+/// Cost of the bytes kept for a restart. Covers every packed extent, except one of very many tiny
+/// chunks.
 #[expect(clippy::cast_possible_truncation, reason = "little more than one MiB")]
 const REPLAY_COST_MAX: usize = PACKED_BYTES_MAX as usize + 256 * PIECE_BYTES;
-/// What keeping a piece costs besides its bytes: a client may send them one by one.
+/// Overhead of a chunk besides its bytes: a client may send single bytes.
 const PIECE_BYTES: usize = 128;
 
-/// A share of the bytes that all writes together may hold.
+/// A share of the write budget.
 pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
 
-/// The end that bytes go into; dropped before [`Pipe::finish`], it breaks off.
+/// The writing end. Dropping it before [`Pipe::finish`] breaks the pipe.
 pub(crate) struct Pipe(Arc<Mutex<State>>);
 
-/// Shows how a pipe stands.
+/// Observer of a pipe's state.
 #[derive(Clone)]
 pub(crate) struct Gauge(Arc<Mutex<State>>);
 
-/// How far the bytes have come that go into a pipe.
+/// State of the bytes that go into a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// There may be more.
+    /// More may follow.
     Open,
-    /// All are in.
+    /// All bytes are in.
     Finished,
-    /// The rest will never come.
+    /// The rest will never arrive.
     Broken,
 }
 
-/// What became of the bytes that come out of a pipe.
+/// State of the bytes that come out of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
-    /// They are wanted.
+    /// A device may read them.
     Open,
-    /// A device has stored all that went in.
+    /// A device has stored all of them.
     Stored,
-    /// Nobody reads any more.
+    /// No reader is left.
     Abandoned,
 }
 
-/// How a pipe stands.
+/// Snapshot of a pipe's state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
-    /// What waits in it, with the cost of keeping it.
+    /// Cost of the bytes that wait in the pipe.
     pub(crate) waiting_cost: usize,
-    /// Bytes that were taken out since the last beginning.
+    /// Bytes taken since the last start.
     pub(crate) taken_bytes: u64,
-    /// When last a byte was taken out, or put in where there was none.
+    /// Time of the last byte taken, or put into an empty pipe.
     pub(crate) moved_at: Instant,
-    /// Whether a device waits for bytes that aren't there.
+    /// True if a device waits for bytes.
     pub(crate) hungry: bool,
-    /// How far the bytes have come that go in.
+    /// State of the input.
     pub(crate) input: Input,
-    /// Whether nobody reads any more, and not all was stored.
+    /// True if no reader is left and not all was stored.
     pub(crate) abandoned: bool,
-    /// Whether a device has stored all that went in.
+    /// True if a device has stored all bytes.
     pub(crate) stored: bool,
 }
 
@@ -82,35 +83,35 @@ struct State {
     waiting: VecDeque<(Bytes, Permit)>,
     waiting_cost: usize,
     taken: Vec<(Bytes, Permit)>,
-    /// Where what is kept for another beginning has to find a share; none where it needs none.
+    /// Budget for bytes kept for a restart; none if unlimited.
     kept: Option<Keep>,
-    /// What was taken since the beginning, as if it had been kept.
+    /// Cost of the bytes taken since the start, kept or not.
     taken_cost: usize,
     taken_bytes: u64,
     moved_at: Instant,
     input: Input,
     output: Output,
-    /// No second beginning is wanted.
+    /// True if no restart is needed any more.
     settled: bool,
-    /// Which beginning this is: flows of earlier ones take nothing more.
+    /// Number of the current start: flows of earlier starts take nothing more.
     beginning: u32,
     cut: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Waits for a cut.
+    /// Task that waits for a cut.
     watcher: Option<Waker>,
 }
 
-/// Where pipes find a share for what they keep for another beginning.
+/// Budget for the bytes that pipes keep for a restart.
 #[derive(Clone)]
 pub(crate) struct Keep {
     pub(crate) bytes: Arc<Semaphore>,
-    /// How many pipes keep the same bytes, each of which pays its part.
+    /// Number of pipes that share the kept bytes and their cost.
     pub(crate) pipes: usize,
 }
 
-/// A new pipe. If there is `kept`, bytes that a device has taken find a share there, or they are let
-/// go and with them the chance of another beginning.
+/// Creates a pipe. With `kept`, taken bytes need a share of that budget; without one they are
+/// dropped, and the pipe can't restart.
 pub(crate) fn pipe(kept: Option<Keep>) -> (Pipe, Tap) {
     let state = Arc::new(Mutex::new(State {
         waiting: VecDeque::new(),
@@ -133,7 +134,8 @@ pub(crate) fn pipe(kept: Option<Keep>) -> (Pipe, Tap) {
 }
 
 impl Pipe {
-    /// Whether there is room, or none is needed any more. If not, the task is woken when there may be.
+    /// Returns true if the pipe has room or needs none. Otherwise the task is woken when it may
+    /// have.
     pub(crate) fn poll_ready(&self, context: &Context<'_>) -> bool {
         let mut state = self.0.lock();
         let no_more = state.output != Output::Open || state.input != Input::Open;
@@ -144,8 +146,8 @@ impl Pipe {
         ready
     }
 
-    /// Whether a device waits for bytes that aren't there, or has stored all of them. If not, the task
-    /// is woken when one may.
+    /// Returns true if a device waits for bytes or has stored all. Otherwise the task is woken when
+    /// one may.
     pub(crate) fn poll_hungry(&self, context: &Context<'_>) -> bool {
         let mut state = self.0.lock();
         let hungry = state.is_hungry() || state.output == Output::Stored;
@@ -155,7 +157,7 @@ impl Pipe {
         hungry
     }
 
-    /// Puts bytes in.
+    /// Appends bytes.
     pub(crate) fn push(&self, bytes: Bytes, permit: Permit) {
         let mut state = self.0.lock();
         if state.output != Output::Open {
@@ -169,15 +171,15 @@ impl Pipe {
         wake(&mut state.reader);
     }
 
-    /// Takes the bytes away from the device that has them now. It is for the other end to find
-    /// another, or to give up.
+    /// Takes the bytes away from the current device. The reader looks for another device, or gives
+    /// up.
     pub(crate) fn cut(&self) {
         let mut state = self.0.lock();
         state.cut = true;
         wake(&mut state.watcher);
     }
 
-    /// Says that all bytes are in.
+    /// Marks the end of the bytes.
     pub(crate) fn finish(&self) {
         let mut state = self.0.lock();
         if state.input == Input::Open {
@@ -187,7 +189,7 @@ impl Pipe {
         }
     }
 
-    /// How it stands.
+    /// Current state.
     pub(crate) fn standing(&self) -> Standing {
         self.0.lock().standing()
     }
@@ -204,24 +206,24 @@ impl Drop for Pipe {
 }
 
 impl Gauge {
-    /// How it stands.
+    /// Current state.
     pub(crate) fn standing(&self) -> Standing {
         self.0.lock().standing()
     }
 
-    /// Whether the bytes can be given to another device from their beginning.
+    /// Returns true if another device can get the bytes from their beginning.
     pub(crate) fn can_rewind(&self) -> bool {
         self.0.lock().can_rewind()
     }
 
-    /// No second beginning is wanted: what was kept for it is let go.
+    /// Drops the bytes kept for a restart; none is needed any more.
     pub(crate) fn settle(&self) {
         let mut state = self.0.lock();
         state.settled = true;
         state.taken = Vec::new();
     }
 
-    /// Lets the bytes break off unless they have all been taken.
+    /// Breaks the pipe, unless all bytes have been taken.
     pub(crate) fn break_off(&self) {
         let mut state = self.0.lock();
         if !state.waiting.is_empty() || state.input != Input::Finished {
@@ -235,7 +237,7 @@ impl Gauge {
 }
 
 impl Standing {
-    /// Whether more may be put in.
+    /// Returns true if the pipe accepts more bytes.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting_cost < WAITING_COST_MAX
     }
@@ -254,7 +256,7 @@ impl State {
         }
     }
 
-    /// Whether all that was taken could be given again, and not with the next piece too.
+    /// Returns true if the pipe can restart now, but not after the next chunk.
     fn next_is_the_last_chance(&self) -> bool {
         let with_next = |(bytes, _): &(Bytes, Permit)| self.taken_cost + cost(bytes);
         self.can_rewind()
@@ -269,7 +271,7 @@ impl State {
         !self.settled && self.input != Input::Broken && self.taken_cost <= REPLAY_COST_MAX
     }
 
-    /// Keeps what a device has taken for another beginning, while there may be one.
+    /// Keeps taken bytes for a restart, while one is possible.
     fn keep(&mut self, bytes: &Bytes) {
         let share = match &self.kept {
             _ if self.settled || self.taken_cost > REPLAY_COST_MAX => None,
@@ -294,7 +296,7 @@ impl State {
     }
 }
 
-/// What keeping a piece costs.
+/// Memory cost of a chunk.
 pub(crate) fn cost(bytes: &Bytes) -> usize {
     bytes.len() + PIECE_BYTES
 }
@@ -314,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits until there is room.
+    /// Waits until the pipe has room.
     async fn ready(pipe: &Pipe) {
         poll_fn(|context| if pipe.poll_ready(context) { Poll::Ready(()) } else { Poll::Pending })
             .await;

@@ -1,11 +1,11 @@
-//! Which storage policy things go under.
+//! Storage policies of buckets and objects.
 //!
-//! A bucket has a policy from its creation on; an object goes under its bucket's unless its storage
-//! class names another. What was written stays where it is, whatever the bucket's policy is later:
-//! manifests and uploads say theirs.
+//! A bucket has a policy from its creation. Its objects use that policy, unless their storage class
+//! names another. Stored objects keep their policy when the bucket's changes: manifests and uploads
+//! record theirs.
 //!
-//! * A policy is called by its name in any case, with `-` and `_` for each other: storage classes are
-//!   written in capitals, `ARCHIVE_EC` for `archive-ec`.
+//! * Names of policies match in any case, and `-` equals `_`. Storage classes are upper case:
+//!   `ARCHIVE_EC` for `archive-ec`.
 
 use martlet_protocol::PolicyId;
 use martlet_protocol::entry::{Attributes, Bucket};
@@ -14,37 +14,37 @@ use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::store::Inner;
 
-/// The storage class of what goes under its bucket's policy, as nothing does that names none.
+/// The storage class of objects under their bucket's policy; also the default.
 const STANDARD: &str = "STANDARD";
 
-/// Whether requests that name the one policy mean the other, too.
+/// Returns true if two names denote one policy.
 pub fn is_same_policy(one: &str, other: &str) -> bool {
     let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     one.bytes().map(folded).eq(other.bytes().map(folded))
 }
 
 impl Cluster {
-    /// The policy that is called so; of two, the one of the lower number.
+    /// The policy with this name; of several, that with the lowest number.
     pub fn policy_called(&self, name: &str) -> Option<PolicyId> {
         let mut identities = self.policies().map(martlet_ring::Ring::identity);
         identities.find(|it| is_same_policy(&it.policy_name, name)).map(|it| it.policy)
     }
 
-    /// What a policy is called, if there is a ring of it.
+    /// Name of a policy, if it has a ring.
     pub fn policy_name(&self, policy: PolicyId) -> Option<&str> {
         self.data(policy).ok().map(|ring| ring.identity().policy_name.as_str())
     }
 
-    /// The names of all policies, as a sentence says them.
+    /// Names of all policies, as part of a message.
     pub fn policy_names(&self) -> String {
         let names = self.policies().map(|ring| ring.identity().policy_name.as_str());
         format!("there are {}", names.collect::<Vec<_>>().join(", "))
     }
 
-    /// The policy that a request asks for by name; the default where it asks for none.
+    /// The policy named by a request; the default if it names none.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when none is called so.
+    /// [`Error::InvalidArgument`] for an unknown name.
     pub fn policy_asked(&self, name: Option<&str>) -> Result<PolicyId> {
         let Some(name) = name else { return Ok(self.default_policy()) };
         self.policy_called(name).ok_or_else(|| {
@@ -55,7 +55,10 @@ impl Cluster {
 }
 
 impl Inner {
-    /// The policy of an object to be written with these attributes.
+    /// The policy of a new object with these attributes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidStorageClass`].
     pub(crate) fn policy_of(&self, bucket: &Bucket, attributes: &Attributes) -> Result<PolicyId> {
         match attributes.storage_class.as_deref() {
             None | Some(STANDARD) => Ok(bucket.policy),

@@ -1,4 +1,4 @@
-//! PUT: a body comes in, is checked, and is committed by its entry.
+//! PutObject: a body is stored, verified, and committed by its entry.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ use crate::store::{Inner, ObjectStore, check_key};
 use crate::unclaimed::Unclaimed;
 use crate::versions::New;
 
-/// An object's register, and the bucket that it was last known to be in.
+/// Register of an object, and its bucket as last read.
 pub(crate) struct Site<'a> {
     pub(crate) name: &'a str,
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) key: RegisterKey,
-    /// The level that was asked for, if any was.
+    /// Level of the request, if it names one.
     asked: Option<Level>,
-    /// The operation at the site began no later.
+    /// A time at or before the start of the operation.
     pub(crate) began: Instant,
 }
 
 impl Inner {
-    /// Where an object is to be written.
+    /// Register and bucket of an object to write.
     pub(crate) async fn site<'a>(&self, name: &'a str, key: &str) -> Result<Site<'a>> {
         check_key(key)?;
         let began = Instant::now();
@@ -44,7 +44,7 @@ impl Inner {
         Ok(Site { name, bucket, key, asked: self.ask.level, began })
     }
 
-    /// Refuses to say that something is absent at a site whose bucket was replaced.
+    /// Refuses to report an absence if the site's bucket was replaced.
     pub(crate) async fn check_site(&self, site: &Site<'_>) -> Result<()> {
         self.check_not_replaced(site.name, &site.bucket, site.began).await
     }
@@ -63,7 +63,7 @@ impl Site<'_> {
     }
 }
 
-/// The object of an entry that was found.
+/// The object in a view, if it holds one.
 pub(crate) fn object_of(view: &RegisterView) -> Option<&Object> {
     match &view.entry.as_ref()?.value {
         Value::Object(object) => Some(object),
@@ -75,8 +75,8 @@ impl ObjectStore {
     /// Writes an object.
     ///
     /// # Errors
-    /// Whatever the body ended in, a checksum that differs, a condition that doesn't hold. Nothing
-    /// is left behind then.
+    /// An error of the body, a checksum mismatch, a failed condition, [`Error::QuotaExceeded`]. No
+    /// extents are left behind then.
     pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
         let inner = self.inner();
         let site = inner.site(bucket, key).await?;
@@ -136,8 +136,8 @@ impl Inner {
         }
     }
 
-    /// Where the bytes went, as an entry says it. A manifest that is too long for one is stored first,
-    /// in extents that are claimed with the bytes.
+    /// The stored bytes as the entry's body. A manifest that is too long is stored first, in
+    /// extents that are claimed together with the bytes.
     pub(crate) async fn body_for(
         self: &Arc<Self>,
         ingested: &mut Ingested,
@@ -198,7 +198,7 @@ impl Inner {
         Err(busy())
     }
 
-    /// Writes an object over what there is, or above it where versions are kept: which one it is.
+    /// Writes an object; in a versioned bucket, as a new version, which is returned.
     async fn write_new(
         &self,
         bucket: &Bucket,
@@ -243,15 +243,15 @@ impl Inner {
     }
 }
 
-/// Whether an object may be written to another bucket than the one that its body came in for: nothing
-/// of it is stored yet, and no key of its bucket's has sealed it.
+/// Returns true if an object may move to another bucket than its body was sent for: it has no
+/// extents, and isn't encrypted.
 fn is_of_no_bucket(value: &Value) -> bool {
     let Value::Object(object) = value else { return false };
     matches!(object.body, Body::Empty | Body::Inline { .. })
         && object.attributes.marks.get(Mark::Encryption).is_none()
 }
 
-/// Where the bytes went, as an entry says it.
+/// The stored bytes as an entry's body.
 pub(crate) fn body_of(ingested: &mut Ingested, to: Destination<'_>) -> Body {
     if let Some(inline) = &ingested.inline {
         return Body::Inline { crc32c: crc32c(inline) };

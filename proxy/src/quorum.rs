@@ -1,24 +1,24 @@
-//! Counting devices towards a quorum of each set that decides (rule P2). Pure.
+//! Count of devices towards a quorum of each deciding set (rule P2). Pure.
 
 use martlet_protocol::DeviceId;
 use martlet_ring::Sets;
 
-/// How a count stands.
+/// State of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Neither enough said yes, nor can it be told that they never will.
+    /// No quorum yet, but still possible.
     Undecided,
-    /// Enough said yes, of each set.
+    /// A quorum of each set has agreed.
     Met,
-    /// Too many said no, of some set.
+    /// A quorum of some set is impossible.
     Impossible,
 }
 
-/// Counts the devices that say yes and those that say no, each once, until a quorum of each set is
-/// met or can't be any more.
+/// Counts agreeing and refusing devices, each once, until a quorum of each set is met or
+/// impossible.
 ///
-/// Invariants: once met or impossible, a count stays so; it is undecided only while devices are
-/// outstanding. Who is of no set counts for nothing.
+/// Invariants: once met or impossible, a count stays so. It is undecided only while devices are
+/// outstanding. Devices outside all sets don't count.
 #[derive(Clone, Debug)]
 pub struct QuorumTally<'a> {
     sets: &'a Sets,
@@ -27,17 +27,17 @@ pub struct QuorumTally<'a> {
 }
 
 impl<'a> QuorumTally<'a> {
-    /// A count of which nothing was heard yet.
+    /// A count without replies.
     pub fn new(sets: &'a Sets) -> Self {
         Self { sets, yes: Vec::new(), no: Vec::new() }
     }
 
-    /// A count in which these say yes.
+    /// A count with these agreeing devices.
     pub fn of(sets: &'a Sets, yes: impl IntoIterator<Item = DeviceId>) -> Self {
         Self { sets, yes: yes.into_iter().collect(), no: Vec::new() }
     }
 
-    /// Counts what one device says; its first word stands.
+    /// Counts the reply of one device; later replies of the device are ignored.
     pub fn push(&mut self, device: DeviceId, yes: bool) -> Progress {
         if !self.yes.contains(&device) && !self.no.contains(&device) {
             if yes { self.yes.push(device) } else { self.no.push(device) }
@@ -45,22 +45,22 @@ impl<'a> QuorumTally<'a> {
         self.progress()
     }
 
-    /// Who said yes.
+    /// Devices that agreed.
     pub fn yes(&self) -> &[DeviceId] {
         &self.yes
     }
 
-    /// Whether a quorum of each set said yes.
+    /// Returns true if a quorum of each set has agreed.
     pub fn is_met(&self) -> bool {
         self.sets.has_quorum(|device| self.yes.contains(&device))
     }
 
-    /// Whether a quorum of each set says yes or may yet.
+    /// Returns true if a quorum of each set has agreed or still can.
     pub fn may_be_met(&self) -> bool {
         self.sets.has_quorum(|device| !self.no.contains(&device))
     }
 
-    /// How the count stands.
+    /// Current state.
     pub fn progress(&self) -> Progress {
         if self.is_met() {
             Progress::Met
@@ -83,7 +83,7 @@ mod tests {
         Sets::single(&ids.iter().copied().map(DeviceId).collect::<Vec<_>>())
     }
 
-    /// Devices 1, 2, 3 before, 2, 3, 4 after.
+    /// Devices 1, 2, 3 before, and 2, 3, 4 after.
     fn joint() -> Sets {
         Sets::joint(&[1, 2, 3].map(DeviceId), &[2, 3, 4].map(DeviceId))
     }

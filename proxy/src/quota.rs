@@ -1,26 +1,27 @@
-//! Quotas: how much the buckets of an owner hold and may hold, asked before a body is taken in.
+//! Quotas: limits on the usage of an owner's buckets, checked before a body is read.
 //!
 //! ```text
-//! PUT ──▶ charge ── counted + written here since + under way + asked ≤ quota? ──▶ body ──▶ entry
-//!            │                                                                      │
-//!            └── no: QuotaExceeded                       given back, or written here ┘
+//! PUT ─▶ charge ─ counted + written here since + under way + requested ≤ quota? ─▶ body ─▶ entry
+//!           │                                                                        │
+//!           └── no: QuotaExceeded                            returned, or written here ┘
 //! ```
 //!
-//! * [`ledger`]: what is held, as far as one proxy knows; pure.
-//! * [`count`]: the counts, for the worker that goes through buckets.
-//! * [`charge`]: what a write has asked for; [`set`]: what a bucket may hold.
+//! * [`ledger`]: usage known to one proxy; pure.
+//! * [`count`]: counts of buckets, for the usage worker.
+//! * [`charge`]: usage requested by a write; [`set`]: quotas of buckets.
 //!
-//! What buckets hold is counted from time to time, and told in documents beside the accounts. A proxy
-//! adds what it has written since the count began: overwritten and deleted bytes stay in that sum until
-//! the next count. So a quota is passed by no more than what other proxies have written since the last
-//! count, and this one if it was started anew since then. Before the first count only what was written
-//! here counts. Reads and deletes are never asked.
+//! The usage of buckets is counted periodically and stored in documents beside the accounts. A
+//! proxy adds what it has written since the start of the count. Overwritten and deleted bytes stay
+//! in that sum until the next count. So a quota is exceeded at most by what other proxies have
+//! written since the last count. If this proxy was restarted since, its writes before that add to
+//! the excess. Before the first count, only this proxy's writes count. Reads and deletes are never
+//! checked.
 //!
 //! Invariants:
-//! * Nothing of a bucket without a quota, of an owner without one, is counted or remembered.
-//! * A quota is at most [`account_cache_ms`](crate::StoreOptions::account_cache_ms) old while a quorum
-//!   answers. When none does, the one that was known stays: quotas cost no availability.
-//! * What is under way is given back whatever becomes of it.
+//! * Buckets without a quota, of owners without one, are neither counted nor stored.
+//! * A cached quota is at most [`account_cache_ms`](crate::StoreOptions::account_cache_ms) old
+//!   while a quorum replies. Otherwise the last known quota applies: quotas cost no availability.
+//! * A charge under way is always returned, whatever the result of the write.
 
 mod charge;
 mod count;
@@ -45,35 +46,35 @@ use crate::accounts::BucketUsage;
 use crate::error::Result;
 use crate::store::{Inner, ObjectStore};
 
-/// Owners that are remembered at once.
+/// Maximum number of cached owners.
 const OWNERS_MAX: usize = 10_000;
-/// Counts are asked for no more often than this, and than it takes a tenth of the time.
+/// Minimum interval between reads of counts. Reads take at most a tenth of the time.
 const COUNTS_KEPT_FOR: Duration = Duration::from_secs(1);
 const SHARE_OF_TIME: u32 = 10;
-/// How long a write waits to hear of a quota before the one that was known stays.
+/// Longest wait of a write for a quota before the last known one applies.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// More than a quota allows would be held.
+/// A write would exceed a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the quota of the {} would be passed: {excess}", .whose.name())]
 pub struct Exceeded {
-    /// Whose quota it is.
+    /// Owner of the quota.
     pub whose: Whose,
-    /// What there would be too much of.
+    /// The exceeded limit.
     pub excess: Excess,
 }
 
-/// Whose a quota is.
+/// Owner of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The bucket's.
+    /// One bucket.
     Bucket,
-    /// Of all buckets of its owner together.
+    /// All buckets of a tenant together.
     Tenant,
 }
 
 impl Whose {
-    /// Its name.
+    /// Name of the owner's kind, for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bucket => "bucket",
@@ -82,7 +83,7 @@ impl Whose {
     }
 }
 
-/// The quotas that a write is under.
+/// Quotas that apply to a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) bucket: Quota,
@@ -95,7 +96,7 @@ impl Bounds {
     }
 }
 
-/// Owners of buckets that were written to lately.
+/// Owners of recently written buckets.
 #[derive(Default)]
 pub(crate) struct Quotas(RwLock<HashMap<String, Arc<Account>>>);
 
@@ -103,23 +104,23 @@ pub(crate) struct Quotas(RwLock<HashMap<String, Arc<Account>>>);
 pub(crate) struct Account {
     owner: String,
     known: Mutex<Known>,
-    /// Held while it is asked what there is to know.
+    /// Held during a lookup of the quota and counts.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Known {
     quota: Quota,
-    /// When it was begun to read that.
+    /// Start of the read of the quota.
     since: Option<Instant>,
-    /// When it was begun to read counts, and how long they are good for.
+    /// Start of the read of the counts, and their lifetime.
     counts: Option<(Instant, Duration)>,
     ledger: Ledger,
-    /// Somebody asks behind.
+    /// True while a background lookup runs.
     is_asked: bool,
 }
 
-/// What is to be done before something is decided by what is known.
+/// Lookup needed before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Nobody,
@@ -140,7 +141,7 @@ impl Quotas {
         }
         let mut all = self.0.write();
         if all.len() >= OWNERS_MAX {
-            // Whoever has something under way holds its account itself.
+            // A write under way holds its account itself.
             all.retain(|_, account| Arc::strong_count(account) > 1);
         }
         let account = || Account {
@@ -153,7 +154,7 @@ impl Quotas {
 }
 
 impl Known {
-    /// Whom to ask before it can be told how things are; `is_counted` if counts are wanted.
+    /// Lookup needed now; `is_counted` is true if counts are needed.
     fn ask(&mut self, kept_for: Duration, is_counted: bool) -> Ask {
         let age = self.since.map(|since| since.elapsed());
         let Some(age) = age.filter(|age| *age < kept_for) else { return Ask::First };
@@ -170,13 +171,13 @@ impl Known {
     }
 }
 
-/// Returns true for the canonical id of a tenant: 64 hexadecimal digits. No other owner has a quota of
+/// Returns true for a tenant's canonical id: 64 hexadecimal digits. No other owner has a quota of
 /// its own.
 pub fn is_of_tenant(owner: &str) -> bool {
     owner.len() == 64 && owner.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What is set about a bucket. What can't be read limits nothing.
+/// Quota of a bucket. An unreadable quota limits nothing, and is logged.
 pub(crate) fn quota_of(bucket: &Bucket) -> Quota {
     let Some(document) = bucket.settings.get(Setting::Quota) else { return Quota::default() };
     Quota::decode(document).unwrap_or_else(|error| {
@@ -186,7 +187,7 @@ pub(crate) fn quota_of(bucket: &Bucket) -> Quota {
 }
 
 impl Inner {
-    /// Takes note of what a write will add, unless a quota forbids it. Asks nobody where there is none.
+    /// Charges the usage of a write against the quotas. Needs no lookup without a quota.
     ///
     /// # Errors
     /// [`Exceeded`].
@@ -206,7 +207,7 @@ impl Inner {
 }
 
 impl ObjectStore {
-    /// The quota of the owner of a bucket, with counts of late if there is any quota at all.
+    /// Quota of a bucket's owner. Refreshes the counts too if any quota applies.
     async fn quota_of_owner(&self, account: &Arc<Account>, of_bucket: &Quota) -> Quota {
         let kept_for = Duration::from_millis(self.inner().options.account_cache_ms);
         let look = || {
@@ -224,14 +225,14 @@ impl ObjectStore {
             (Ask::First, _) => {}
         }
         let _turn = account.turn.lock().await;
-        // Whoever came before may have asked.
+        // An earlier holder of the turn may have looked it up.
         if look().0 == Ask::First {
             self.learn(account, of_bucket).await;
         }
         account.known.lock().quota
     }
 
-    /// Asks for the quota of an owner, and for counts if there is any quota.
+    /// Reads the quota of an owner, and the counts if any quota applies.
     async fn learn(&self, account: &Account, of_bucket: &Quota) {
         let since = Instant::now();
         let before = account.known.lock().quota;
@@ -261,7 +262,7 @@ impl ObjectStore {
         Ok(self.tenant_of(owner).await?.map(|tenant| tenant.quota).unwrap_or_default())
     }
 
-    /// What was counted in the buckets of an owner. When nobody answers, what is known stays.
+    /// Counts of an owner's buckets; none if they can't be read, so the last ones stay.
     async fn counts(&self, owner: &str) -> Option<Vec<(BucketId, Counted)>> {
         let read = |it: BucketUsage| {
             let counted = Counted { usage: it.usage, began_ms: it.began_ms };
@@ -276,11 +277,11 @@ impl ObjectStore {
         }
     }
 
-    /// What the buckets of a tenant held together when they were last counted, and when the oldest of
-    /// those counts began; none: none was counted.
+    /// Usage of a tenant's buckets at their last counts, and the earliest start of these counts in
+    /// milliseconds since 1970; none without counts.
     ///
     /// # Errors
-    /// When too few nodes answer.
+    /// Fails if too few nodes reply.
     pub async fn tenant_usage(&self, canonical_id: &str) -> Result<(Usage, Option<u64>)> {
         let usages = self.usages(Some(canonical_id)).await?;
         let usage = usages.iter().fold(Usage::default(), |sum, it| sum.plus(it.usage));

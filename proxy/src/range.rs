@@ -1,4 +1,4 @@
-//! Which bytes of an object a selection names. Pure.
+//! Byte ranges of selections. Pure.
 
 use std::ops::Range;
 
@@ -7,16 +7,16 @@ use martlet_protocol::entry::Checksum;
 use crate::api::Selection;
 use crate::error::{Error, Result};
 
-/// What a selection comes to for one object.
+/// A selection applied to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selected {
-    /// The bytes.
+    /// The selected bytes.
     pub(crate) range: Range<u64>,
-    /// Whether only a part was asked for.
+    /// True if the selection is a range or part.
     pub(crate) partial: bool,
-    /// How many parts the object has, if a part was asked for and it has any.
+    /// Number of the object's parts, if a part of a multipart object was selected.
     pub(crate) parts: Option<u32>,
-    /// The checksum of the part that was asked for, where it was kept.
+    /// Checksum of the selected part, if it was stored.
     pub(crate) checksum: Option<Checksum>,
 }
 
@@ -27,7 +27,10 @@ impl Selected {
 }
 
 impl Selection {
-    /// The bytes of an object of `size` bytes, completed from `parts` of these lengths.
+    /// Applies the selection to an object of `size` bytes with `parts` of these lengths.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRange`] for an empty range; [`Error::InvalidPartNumber`].
     pub(crate) fn resolve(self, size: u64, parts: &[u64]) -> Result<Selected> {
         let range = match self {
             Self::Whole => return Ok(Selected::new(0..size, false, None)),
@@ -35,7 +38,7 @@ impl Selection {
                 let end = last.map_or(size, |last| last.saturating_add(1).min(size));
                 first..end
             }
-            // The end of nothing is all of it.
+            // A suffix of an empty object is the whole object.
             Self::Suffix { length: 1.. } if size == 0 => return Self::Whole.resolve(size, parts),
             Self::Suffix { length } => size.saturating_sub(length)..size,
             Self::Part { number } => return part(number, size, parts),
@@ -47,7 +50,7 @@ impl Selection {
     }
 }
 
-/// An object that was put at once is its own first part.
+/// The range of a part. An object of a single PUT is its own first part.
 fn part(number: u32, size: u64, parts: &[u64]) -> Result<Selected> {
     let wrong = Error::InvalidPartNumber { number, parts: parts.len().max(1) };
     let Some(at) = number.checked_sub(1).and_then(|at| usize::try_from(at).ok()) else {

@@ -1,4 +1,4 @@
-//! GET and HEAD, and where an object's bytes lie.
+//! GetObject and HeadObject, and the locations of an object's bytes.
 
 use std::sync::Arc;
 
@@ -21,17 +21,18 @@ use crate::range::Selected;
 use crate::store::{Inner, ObjectStore, check_key};
 use crate::versions::no_object;
 
-/// An object that was found.
+/// An object that was read from its register.
 pub(crate) struct Found {
     pub(crate) object: Arc<Object>,
     pub(crate) stamp: Stamp,
     inline: Option<bytes::Bytes>,
-    /// What it keeps of its key, if it is encrypted.
+    /// Its encryption document, if it is encrypted.
     pub(crate) locked: Option<Locked>,
 }
 
 impl Inner {
-    /// An object of a bucket, or why there is none. Other proxies may have replaced the bucket.
+    /// Reads an object of a bucket, or returns the reason for its absence. Handles a concurrently
+    /// replaced bucket.
     pub(crate) async fn find(
         &self,
         bucket: &str,
@@ -84,7 +85,7 @@ impl Inner {
         }
     }
 
-    /// Which bytes a selection names. Only a part's place has to be looked up.
+    /// Resolves a selection to a range. Only parts need the manifest.
     pub(crate) async fn select(
         self: &Arc<Self>,
         object: &Object,
@@ -101,8 +102,7 @@ impl Inner {
         Ok(selected)
     }
 
-    /// What to say where the key of an object is missing or wrong: a part that there isn't can't be
-    /// had with any.
+    /// The error for a wrong or missing key. A part that doesn't exist takes precedence.
     async fn refused_key(
         self: &Arc<Self>,
         object: &Object,
@@ -127,7 +127,7 @@ impl Inner {
         Ok(ObjectRead { object, stamp, range, partial, parts, checksum, body: None })
     }
 
-    /// The selected bytes of an object, by its key if it is encrypted.
+    /// Opens a range of an object; decrypts it if `secret` is given.
     pub(crate) async fn open(
         self: &Arc<Self>,
         found: &Found,
@@ -143,7 +143,7 @@ impl Inner {
         }
     }
 
-    /// Bytes of an object as they are stored.
+    /// Opens a range of an object's stored bytes.
     pub(crate) async fn open_stored(
         self: &Arc<Self>,
         found: &Found,
@@ -180,8 +180,7 @@ fn inline_stream(
     Ok(stream::once(std::future::ready(Ok(selected))).boxed())
 }
 
-/// The parts of an object, with their checksums where they were kept: those of one algorithm, that of
-/// the object's own.
+/// Parts of an object, with checksums of the object's own algorithm if they were stored.
 fn parts_of(object: &Object, manifest: &Manifest) -> Vec<ObjectPart> {
     let part = |(at, &size)| ObjectPart { size, checksum: part_checksum(object, manifest, at) };
     manifest.parts.iter().enumerate().map(part).collect()
@@ -194,7 +193,7 @@ fn part_checksum(object: &Object, manifest: &Manifest, at: usize) -> Option<Chec
 }
 
 impl ObjectStore {
-    /// An object and the selected bytes of it.
+    /// Reads an object and a selection of its bytes.
     ///
     /// # Errors
     /// [`Error::NoSuchKey`], [`Error::NoSuchVersion`], [`Error::DeleteMarker`],
@@ -220,7 +219,7 @@ impl ObjectStore {
         Ok(ObjectRead { object, stamp, range, partial, parts, checksum, body })
     }
 
-    /// The same without bytes, for who must have the object's key all the same if it is encrypted by one.
+    /// Returns metadata only; requires the customer key for SSE-C objects.
     ///
     /// # Errors
     /// As [`ObjectStore::get`].
@@ -239,7 +238,7 @@ impl ObjectStore {
         inner.described(found, selection, conditions).await
     }
 
-    /// The same without bytes, and for anybody: a key says nothing about what is not encrypted.
+    /// Returns metadata only, without a check of the customer key. Metadata is not encrypted.
     ///
     /// # Errors
     /// As [`ObjectStore::get`].
@@ -255,7 +254,7 @@ impl ObjectStore {
         inner.described(found, selection, conditions).await
     }
 
-    /// An object, and the parts that it was completed from.
+    /// Returns an object and its parts.
     ///
     /// # Errors
     /// As [`ObjectStore::head`].
@@ -275,12 +274,12 @@ impl ObjectStore {
         Ok(ObjectParts { object, stamp, parts })
     }
 
-    /// Where an object's bytes lie, for those who read them in place: its extents, or the fragments of
-    /// data that they are kept as. Inline objects lie nowhere, and so do the bytes of fragments that
-    /// are lost or out of reach.
+    /// Locations of an object's bytes for reads in place: its extents, or their data fragments.
+    /// Inline objects have none, and lost or unreachable fragments are left out.
     ///
     /// # Errors
-    /// [`Error::NoSuchKey`], or an extent that no device has.
+    /// [`Error::NoSuchKey`], [`Error::InvalidRequest`] for an encrypted object, or an extent that
+    /// no device has.
     pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
         let inner = self.inner();
         let found = inner.find(bucket, key.into(), Want::Entry).await?;

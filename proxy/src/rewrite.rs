@@ -1,23 +1,22 @@
-//! The objects of a bucket whose bytes lie under another policy go to the bucket's present one.
+//! Rewrite of a bucket's objects under its current storage policy.
 //!
 //! ```text
-//! look: walk over all names ──▶ how many objects, how many bytes
-//! move: walk over all names ──▶ a few at a time: read ─▶ write anew ─▶ replace the entry
+//! look: walk over all names ──▶ number of objects and bytes to move
+//! move: walk over all names ──▶ a few concurrently: read ─▶ write anew ─▶ replace the entry
 //! ```
 //!
-//! Nothing is remembered between two rewrites: what lies where it should is passed over, so one that
-//! was cut short is simply begun again, on whichever proxy. Two at a time do no harm, only work
-//! twice.
+//! No state is kept between rewrites: objects under the right policy are skipped. So an interrupted
+//! rewrite is started again, on any proxy. Two concurrent rewrites are harmless, but duplicate
+//! work.
 //!
-//! What a client sees is the same object before and after: the entry keeps all that it says of itself,
-//! its date and tag included, and the extents that it named before are garbage as after any
-//! overwrite, kept for readers until their grace is over. Only its order rises, as that of any write
-//! may; whoever reads after a stamp of before is served.
+//! Clients see an unchanged object: its metadata, date and ETag stay. The former extents become
+//! garbage as after any overwrite, and are kept for readers during the grace time. Only the order
+//! rises, as that of any write may; reads after an earlier stamp are served.
 //!
-//! An object whose storage class names a policy stays where its client put it.
+//! An object whose storage class names a policy is not moved.
 //!
-//! * [`object`]: one object, and why it never comes back over what a client wrote.
-//! * [`pace`]: how fast.
+//! * [`object`]: moves one object without undoing clients' writes.
+//! * [`pace`]: limits the speed.
 
 mod object;
 mod pace;
@@ -40,28 +39,29 @@ use crate::error::{Error, Result};
 use crate::session::Ask;
 use crate::store::ObjectStore;
 
-/// Objects that are moved at a time.
+/// Concurrent moves.
 const OBJECTS_AT_ONCE: usize = 4;
-/// Names looked at in one go.
+/// Versions on one page.
 const PAGE: usize = 500;
-/// How often an object is tried.
+/// Attempts for each object.
 const TRIES: u32 = 3;
-/// Before an object is tried again; longer each time.
+/// Wait before the second attempt; twice as long before the third.
 const REST: Duration = Duration::from_millis(300);
-/// So many objects in a row that can't be moved, and the rewrite gives up.
+/// Number of consecutive failed objects after which the rewrite gives up.
 const FAILURES_IN_A_ROW_MAX: u32 = 16;
-/// Nobody is answered from an older state than this.
+/// Strict reads, so that no stale version is moved.
 const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
-/// Says whether clients wait longer than they should.
+/// Returns true if clients wait longer than they should.
 pub type ClientsWait = dyn Fn() -> bool + Send + Sync;
 
-/// How a rewrite goes about it.
+/// Speed limits of a rewrite.
 #[derive(Clone, Default)]
 pub struct RewriteOptions {
-    /// Bytes a second that it moves at most; none for as fast as it goes.
+    /// Maximum rate in bytes per second; none for no limit.
     pub bytes_per_s: Option<u64>,
-    /// Asked before each piece: while clients wait, it steps back for a moment.
+    /// Called before each chunk. While it returns true, the chunk is delayed, by at most one
+    /// second.
     pub clients_wait: Option<Arc<ClientsWait>>,
 }
 
@@ -76,32 +76,32 @@ impl fmt::Debug for RewriteOptions {
     }
 }
 
-/// How far a rewrite is.
+/// Progress of a rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewriteProgress {
-    /// Whether it is known how much there is to move.
+    /// True once the amount to move is known.
     pub looked: bool,
-    /// Objects that lay under another policy when that was looked for.
+    /// Number of objects under another policy, when they were counted.
     pub objects_to_move: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes_to_move: u64,
-    /// Objects looked at since.
+    /// Objects processed since then.
     pub seen: u64,
     /// Objects moved.
     pub moved: u64,
-    /// Their bytes.
+    /// Bytes of the moved objects.
     pub moved_bytes: u64,
-    /// Bytes read of objects that were moved or are on their way.
+    /// Bytes read of objects that were moved or are being moved.
     pub copied_bytes: u64,
-    /// Objects that could not be moved, and stay where they were.
+    /// Objects that could not be moved, and stay under their policy.
     pub failed: u64,
-    /// Why that was so for the last of them.
+    /// Key and error of the last failure.
     pub failure: Option<String>,
-    /// How long it has been moving objects.
+    /// Time since it began to move objects.
     pub moving_for: Duration,
 }
 
-/// A rewrite of one bucket: to be run once, looked at by anyone meanwhile.
+/// A rewrite of one bucket. Runs once; its progress may be read concurrently.
 #[derive(Debug)]
 pub struct Rewrite {
     bucket: String,
@@ -112,7 +112,7 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// Of a bucket, not begun yet.
+    /// A rewrite of a bucket, not started yet.
     pub fn new(bucket: impl Into<String>, options: RewriteOptions) -> Self {
         Self {
             bucket: bucket.into(),
@@ -123,19 +123,19 @@ impl Rewrite {
         }
     }
 
-    /// The bucket.
+    /// Name of the bucket.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// How far it is.
+    /// Current progress.
     pub fn progress(&self) -> RewriteProgress {
         let moving_for = self.moving_since.lock().map(|since| since.elapsed()).unwrap_or_default();
         let copied_bytes = self.pace.copied_bytes();
         RewriteProgress { copied_bytes, moving_for, ..self.progress.lock().clone() }
     }
 
-    /// Ends it soon. What is half moved stays where it was.
+    /// Stops the rewrite soon. Objects in progress stay under their policy.
     pub fn stop(&self) {
         self.pace.stop();
     }
@@ -155,7 +155,7 @@ impl Rewrite {
         progress.failure = Some(format!("{key}: {why}"));
     }
 
-    /// An error if it should not go on.
+    /// Fails if the rewrite was stopped or too many consecutive objects failed.
     fn check(&self) -> Result<()> {
         let stopped = |why: String| Err(martlet_protocol::Error::unavailable(why).into());
         if self.pace.is_stopped() {
@@ -169,24 +169,24 @@ impl Rewrite {
     }
 }
 
-/// Where a walk over versions goes on.
+/// Start of a page of versions.
 type After = Option<(String, Option<VersionId>)>;
 
-/// Some objects of a bucket.
+/// A page of a bucket's objects.
 struct Page {
     count: u64,
-    /// Keys, versions and sizes of those that lie under another policy.
+    /// Keys, versions and sizes of the objects under another policy.
     astray: Vec<(String, VersionId, u64)>,
     next: After,
 }
 
 impl ObjectStore {
-    /// Rewrites a bucket. Ends when every object was looked at; those that could not be moved are
-    /// counted, and stay as they were.
+    /// Rewrites a bucket. Ends once every object was processed; objects that could not be moved are
+    /// counted and stay unchanged.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; names that can't be listed; too many objects in a row that can't be
-    /// moved; that it was stopped. What was moved by then stays moved.
+    /// [`Error::NoSuchBucket`]; a failed listing; too many consecutive failures; a stop. Objects
+    /// moved by then stay moved.
     pub async fn rewrite(&self, rewrite: &Rewrite) -> Result<()> {
         self.look(rewrite).await?;
         *rewrite.moving_since.lock() = Some(Instant::now());
@@ -206,8 +206,7 @@ impl ObjectStore {
         }
     }
 
-    /// A page of the objects of its bucket: where to go on, and the keys and sizes of those that lie
-    /// under another policy.
+    /// Reads a page of the bucket's objects, and selects those under another policy.
     async fn names(&self, rewrite: &Rewrite, after: After) -> Result<Page> {
         rewrite.check()?;
         let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
@@ -225,7 +224,7 @@ impl ObjectStore {
         Ok(Page { count, astray, next })
     }
 
-    /// Finds out how much there is to move.
+    /// Counts the objects and bytes to move.
     async fn look(&self, rewrite: &Rewrite) -> Result<()> {
         let mut after = None;
         loop {
@@ -241,7 +240,7 @@ impl ObjectStore {
         }
     }
 
-    /// Moves one object, if it has to be; what came of it is noted.
+    /// Moves one object if necessary, and records the result.
     async fn move_object(&self, rewrite: &Rewrite, name: (&str, VersionId), size: u64) {
         let key = name.0;
         if rewrite
@@ -258,7 +257,7 @@ impl ObjectStore {
             if rewrite.check().is_err() {
                 return;
             }
-            // By the rings of now, not of when the rewrite began.
+            // With the current rings, not those of the rewrite's start.
             let inner = self.session(STRICT).inner();
             let attempt = Attempt::new(&rewrite.pace);
             let outcome = inner.rewrite_object(&rewrite.bucket, name, &attempt).await;

@@ -1,7 +1,7 @@
-//! What a request asks of consistency, and the store as that request sees it.
+//! Consistency options of a request, and the store as seen by one request.
 //!
-//! A token says what its bearer has seen or written: `<stamp>-<q|d>-<8 hex of its key's hash>`. A
-//! request that brings it back is never answered from an older state (rule A3).
+//! A token names a write that its bearer has read or written: `<stamp>-<q|d>-<8 hex of its key's
+//! hash>`. A request with a token never returns an older state (rule A3).
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,23 +13,23 @@ use martlet_protocol::{Given, Level, Stamp};
 use crate::error::Error;
 use crate::store::ObjectStore;
 
-/// What a request asks of consistency.
+/// Consistency options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// A level other than the bucket's.
+    /// Level of the request; none for the bucket's.
     pub level: Option<Level>,
-    /// Answer from no older state than this.
+    /// Return no older state than this.
     pub read_after: Option<ReadAfter>,
 }
 
-/// What its bearer has seen or written.
+/// A write that the token's bearer has read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAfter {
-    /// The order of the write.
+    /// Order of the write.
     pub stamp: Stamp,
-    /// Whether a quorum holds it.
+    /// True if a quorum holds the write.
     pub quorum: bool,
-    /// Of bucket and key.
+    /// First four bytes of the hash of bucket and key.
     pub key: [u8; 4],
 }
 
@@ -39,7 +39,7 @@ impl ReadAfter {
         Self { stamp, quorum: given == Given::Quorum, key: key_hash(bucket, key) }
     }
 
-    /// Whether it is a token of this key.
+    /// Returns true if the token belongs to this key.
     pub fn is_of(&self, bucket: &str, key: &str) -> bool {
         self.key == key_hash(bucket, key)
     }
@@ -87,18 +87,18 @@ fn parse(text: &str) -> Option<ReadAfter> {
     (pieces.next().is_none() && parsed.to_string() == text).then_some(parsed)
 }
 
-/// An [`ObjectStore`] for one request, with an account of what the request was given. Its clones
-/// keep the same account.
+/// An [`ObjectStore`] for one request, which records the consistency of its replies. Clones share
+/// that record.
 #[derive(Clone)]
 pub struct Session(pub(crate) ObjectStore);
 
 impl Session {
-    /// What the replies so far rest on: the worst of their parts.
+    /// Consistency of the replies so far: the weakest of their parts.
     pub fn given(&self) -> Given {
         self.0.inner().given()
     }
 
-    /// The token for who has seen or written `stamp` at a key in this session.
+    /// Token for a write at a key that was read or written in this session.
     pub fn token(&self, bucket: &str, key: &str, stamp: Stamp) -> ReadAfter {
         ReadAfter::new(bucket, key, stamp, self.given())
     }

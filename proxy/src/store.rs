@@ -1,8 +1,8 @@
-//! The object store: one type, whose operations stand in the modules of their subjects.
+//! The object store. Its operations are defined in the modules of their subjects.
 //!
-//! What is the store's for good stands in [`Shared`]; what belongs to one operation, or to the few
-//! that a [`Session`] makes, stands in [`Inner`]: the rings as they were when it began, what its
-//! client asked for, and what it could be given.
+//! [`Shared`] is the store's permanent state. [`Inner`] is the state of one operation, or of a
+//! [`Session`]'s operations: the rings of its start, the request's options, and the consistency of
+//! its replies.
 
 use std::fmt;
 use std::ops::Deref;
@@ -29,60 +29,60 @@ use crate::options::StoreOptions;
 use crate::quota::Quotas;
 use crate::session::{Ask, Session};
 
-/// Completed uploads whose parts one proxy frees at a time.
+/// Completed uploads whose parts one proxy frees concurrently.
 const FREEING_MAX: usize = 8;
 
-/// Objects in buckets, over the nodes of a cluster. Cheap to clone.
+/// Objects in buckets, on the nodes of a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct ObjectStore {
     shared: Arc<Shared>,
-    /// Of a session: its operations are one.
+    /// State of a session, shared by its operations.
     bound: Option<Arc<Inner>>,
 }
 
-/// What all operations share.
+/// State shared by all operations.
 pub(crate) struct Shared {
     rings: RwLock<Arc<Cluster>>,
-    /// The highest term that was heard of.
+    /// Highest known term.
     term: AtomicU64,
     pub(crate) options: StoreOptions,
     pub(crate) stamps: StampSource,
     pub(crate) buckets: BucketCache,
-    /// What owners of buckets are called.
+    /// Cache of bucket owners' names.
     pub(crate) owners: Owners,
     pub(crate) manifests: Manifests,
-    /// Keys where writers met lately.
+    /// Keys with recent write conflicts.
     pub(crate) contended: Contended,
-    /// Whose registers did not answer lately.
+    /// Health of devices in calls to registers.
     pub(crate) silent: Health,
-    /// Counts reads, so that replicas take turns.
+    /// Counter of reads, to rotate replicas.
     pub(crate) turn: AtomicUsize,
     /// Turns at ballots on a register.
     pub(crate) ballots: Turns,
-    /// Turns at the end of an upload, with ballots inside.
+    /// Turns at the end of an upload, which contain ballots.
     pub(crate) uploads: Turns,
-    /// Completed uploads whose parts may be freed at a time.
+    /// Permits for completed uploads whose parts are being freed.
     pub(crate) freeing: Arc<Semaphore>,
-    /// Bytes of bodies that may still be taken in, over all writes.
+    /// Body bytes that all writes may still hold.
     pub(crate) buffer: Arc<Semaphore>,
-    /// Threads that may hash at a time.
+    /// Permits for hashing threads.
     pub(crate) hashers: Arc<Semaphore>,
     pub(crate) extents: Extents,
-    /// How much owners of buckets hold and may hold, of whom that was asked lately.
+    /// Cache of quotas and usage of bucket owners.
     pub(crate) quotas: Quotas,
-    /// The master keys that wrap the data keys of objects.
+    /// Master keys that wrap the data keys of objects.
     pub(crate) vault: Vault,
 }
 
-/// One operation.
+/// State of one operation.
 pub(crate) struct Inner {
     shared: Arc<Shared>,
-    /// The rings as they were when it began.
+    /// The rings of its start.
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) ask: Ask,
-    /// Asked about the objects that are read.
+    /// Access check of the objects that it reads.
     pub(crate) guard: Option<Arc<dyn Guard>>,
-    /// What it says of keys, and is told of them.
+    /// Encryption keys of the request, and the encryption to report.
     pub(crate) told: Arc<Told>,
     given: Arc<Mutex<Given>>,
 }
@@ -96,17 +96,17 @@ impl Deref for Inner {
 }
 
 impl Shared {
-    /// The rings as they are now.
+    /// The current rings.
     pub(crate) fn cluster(&self) -> Arc<Cluster> {
         self.rings.read().clone()
     }
 
-    /// The highest term that was heard of.
+    /// Highest known term.
     pub(crate) fn term(&self) -> Term {
         Term(self.term.load(Ordering::Acquire))
     }
 
-    /// A term was heard of; it never falls.
+    /// Raises the highest known term; it never falls.
     pub(crate) fn raise_term(&self, term: Term) {
         if term != Term::ANY {
             self.term.fetch_max(term.0, Ordering::AcqRel);
@@ -121,17 +121,17 @@ impl Inner {
         Self { shared, cluster, ask, guard: None, told: Arc::default(), given }
     }
 
-    /// The store, for what goes on when the operation is over.
+    /// The store, for work after the end of the operation.
     pub(crate) fn store(&self) -> ObjectStore {
         ObjectStore { shared: self.shared.clone(), bound: None }
     }
 
-    /// What is asked of an operation in a bucket.
+    /// Level of an operation in a bucket.
     pub(crate) fn level(&self, bucket: &Bucket) -> Level {
         self.ask.level.unwrap_or(bucket.consistency)
     }
 
-    /// Notes what a part of the operation rests on: its worst part counts.
+    /// Records the consistency of a part of the operation: the weakest part counts.
     pub(crate) fn note(&self, given: Given) {
         if given > Given::Quorum {
             let mut worst = self.given.lock();
@@ -145,12 +145,12 @@ impl Inner {
 }
 
 impl ObjectStore {
-    /// A store over `cluster`.
+    /// A store on `cluster`, without master keys.
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions) -> Self {
         Self::with_vault(cluster, clock, options, Vault::default())
     }
 
-    /// The same with master keys, so that it can encrypt objects by keys of its own.
+    /// A store on `cluster` that can encrypt objects by the master keys of `vault`.
     pub fn with_vault(
         cluster: Cluster,
         clock: Arc<dyn Clock>,
@@ -182,44 +182,44 @@ impl ObjectStore {
         Self { shared: Arc::new(shared), bound: None }
     }
 
-    /// A bucket as it was found last, if it is remembered. Nobody is asked.
+    /// A bucket from the cache, of any age, without a lookup.
     pub fn remembered_bucket(&self, name: &str) -> Option<Arc<Bucket>> {
         self.shared.buckets.get_old(name)
     }
 
-    /// Whether there is a master key to encrypt objects by.
+    /// Returns true if a master key for encryption exists.
     pub fn can_encrypt(&self) -> bool {
         self.shared.vault.seals()
     }
 
-    /// Puts other rings in place. Operations that have begun end by those that they began with.
+    /// Replaces the rings. Running operations keep those of their start.
     pub fn set_cluster(&self, cluster: Cluster) {
         *self.shared.rings.write() = Arc::new(cluster);
     }
 
-    /// Tells of a term that a device was told (rule P1). It never falls.
+    /// Raises the highest known term to that of a device (rule P1). It never falls.
     pub fn set_term(&self, term: Term) {
         self.shared.raise_term(term);
     }
 
-    /// The highest term that was heard of.
+    /// Highest known term.
     pub fn term(&self) -> Term {
         self.shared.term()
     }
 
-    /// The rings as they are now.
+    /// The current rings.
     pub fn cluster(&self) -> Arc<Cluster> {
         self.shared.cluster()
     }
 
-    /// The same store for one request: at a level of its own, and with an account of what it was
-    /// given.
+    /// The store for one request, with options of its own and a record of the consistency of its
+    /// replies.
     pub fn session(&self, ask: Ask) -> Session {
         let inner = Arc::new(Inner::new(self.shared.clone(), ask));
         Session(Self { shared: self.shared.clone(), bound: Some(inner) })
     }
 
-    /// The same with a guard before the objects that are read.
+    /// This store or session, with a guard on the objects that it reads.
     pub(crate) fn guarded(&self, guard: Arc<dyn Guard>) -> Self {
         let inner = self.inner();
         let inner = Inner {
@@ -233,7 +233,7 @@ impl ObjectStore {
         Self { shared: self.shared.clone(), bound: Some(Arc::new(inner)) }
     }
 
-    /// The operation that begins here, or that of the session.
+    /// State of a new operation, or that of the session.
     pub(crate) fn inner(&self) -> Arc<Inner> {
         match &self.bound {
             Some(inner) => inner.clone(),
@@ -248,7 +248,7 @@ impl fmt::Debug for ObjectStore {
     }
 }
 
-/// Refuses keys that no object can have. NUL would blur where a key ends in an upload's name.
+/// Refuses invalid keys. NUL would make the end of a key ambiguous in an upload's register name.
 pub(crate) fn check_key(key: &str) -> Result<()> {
     if key.is_empty() || key.len() > limits::KEY_BYTES_MAX || key.contains('\0') {
         let max = limits::KEY_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! The object layer over devices in memory: what clients see, and what is left behind.
+//! Tests of the object layer on in-memory devices: results for clients, and data left behind.
 
 mod absent;
 mod accounts;

@@ -1,8 +1,8 @@
-//! Extents that no entry names yet: deleted again unless an entry claims them.
+//! Extents without an entry yet: deleted unless an entry claims them.
 //!
-//! They are deleted wherever they may have been written: on devices that refused or gave no answer,
-//! and on those that are still at it, which come to their end first. Devices are told side by side,
-//! each for a while only: what a dead one keeps is left to the sweep, which finds it by its owner.
+//! They are deleted wherever they may have been written, also on devices that refused or did not
+//! reply. Writes under way end first. Devices are called concurrently with a timeout; the sweep
+//! finds leftovers on dead devices by their owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use tokio::time::timeout;
 use crate::extents::END_TIME;
 use crate::store::Inner;
 
-/// How long a device may take to delete what nobody wants.
+/// Timeout of a device's deletion.
 const DELETE_TIME: Duration = Duration::from_secs(5);
 
-/// Where extents may have been written.
+/// Devices that may hold the extents.
 pub(crate) struct Placed {
     places: Mutex<Vec<(DeviceId, ExtentId)>>,
-    /// Becomes true when nobody wants them; copies under way keep receivers of it.
+    /// Becomes true once the extents are unwanted; background copies hold receivers.
     unwanted: watch::Sender<bool>,
 }
 
@@ -33,30 +33,29 @@ impl Placed {
         Self { places: Mutex::default(), unwanted: watch::Sender::new(false) }
     }
 
-    /// Notes a device that is about to be asked to write an extent.
+    /// Records a device before an extent is sent to it.
     pub(crate) fn note(&self, device: DeviceId, id: ExtentId) {
         self.places.lock().push((device, id));
     }
 
-    /// For copies that go on by themselves: shows when they are unwanted, and is kept until they
-    /// have come to their end.
+    /// Receiver for background copies: reports that they are unwanted, and is held until they end.
     pub(crate) fn unwanted(&self) -> watch::Receiver<bool> {
         self.unwanted.subscribe()
     }
 
-    /// Ends the copies that go on by themselves; true if there are none.
+    /// Ends the background copies; returns true if none runs.
     fn is_quiet(&self) -> bool {
         self.unwanted.send_replace(true);
         self.unwanted.receiver_count() == 0
     }
 }
 
-/// Extents that no entry names yet. Dropped, it deletes them, as far as devices let it: what is
-/// left, the sweep finds by its owner.
+/// Extents without an entry yet. Dropping it deletes them where devices are reachable; the sweep
+/// finds the rest by their owner.
 pub(crate) struct Unclaimed {
     inner: Arc<Inner>,
     placed: Arc<Placed>,
-    /// Shared by extents of which an entry names all or none.
+    /// Shared by extents that are claimed together.
     claimed: Arc<AtomicBool>,
 }
 
@@ -65,23 +64,23 @@ impl Unclaimed {
         Self { inner, placed: Arc::new(Placed::new()), claimed: Arc::default() }
     }
 
-    /// Ties these to others: whoever claims those claims these.
+    /// Ties these extents to `others`: they are claimed together.
     pub(crate) fn claimed_with(&mut self, others: &Self) {
         self.claimed = others.claimed.clone();
     }
 
-    /// Where devices are noted before they are asked to write.
+    /// The record of devices that may hold the extents.
     pub(crate) fn placed(&self) -> Arc<Placed> {
         self.placed.clone()
     }
 
-    /// Set as soon as an entry that names them may have been written: from then on they stay,
-    /// whatever becomes of the request.
+    /// Set before an entry that names them may be written. From then on they stay, whatever the
+    /// result of the request.
     pub(crate) fn claim(&self) -> &AtomicBool {
         &self.claimed
     }
 
-    /// No entry names them after all.
+    /// Withdraws the claim: no entry names them.
     pub(crate) fn release(&self) {
         self.claimed.store(false, Ordering::Release);
     }
@@ -106,7 +105,7 @@ impl Drop for Unclaimed {
 }
 
 impl Inner {
-    /// Deletes extents that nobody wants, in the background.
+    /// Deletes unwanted extents in the background.
     pub(crate) fn delete_soon(self: &Arc<Self>, placed: Vec<(DeviceId, ExtentId)>) {
         let (false, Ok(runtime)) = (placed.is_empty(), tokio::runtime::Handle::try_current())
         else {
@@ -116,8 +115,8 @@ impl Inner {
         runtime.spawn(async move { inner.delete_extents(placed).await });
     }
 
-    /// Lets go of what a device wrote that isn't what it was sent, in the background. Nothing is
-    /// remembered there, so that the right bytes may come to it yet.
+    /// Removes wrong bytes from a device in the background. Leaves no delete mark, so the right
+    /// bytes may still be written there.
     pub(crate) fn release_soon(self: &Arc<Self>, device: DeviceId, id: ExtentId) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let inner = self.clone();

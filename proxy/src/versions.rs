@@ -1,23 +1,25 @@
-//! Objects of which versions are kept (rules R4, R8).
+//! Objects in versioned buckets (rules R4, R8).
 //!
-//! The current version of a key, an object or a delete marker, is in the key's register: its *head*.
-//! Each other one is in a register beside it. All that changes a key is a ballot on its head:
+//! The current version of a key, an object or a delete marker, is stored in the key's register: its
+//! *head*. Every other version has a register beside it. Every change of a key is a ballot on its
+//! head:
 //!
 //! ```text
 //! promise b ──▶ write beside the head, at order b ──▶ accept at b
 //! ```
 //!
-//! * What a new head takes the place of is on a quorum beside it before the head is accepted. So
-//!   whatever holds a head may have it replaced by any repair, hint or move.
-//! * A version that is removed has its tombstone on a quorum before the head lets go of it.
-//! * A head is the version that it is, whatever its register beside it says: a copy may be left there
-//!   from before, or a tombstone by a removal that came no further.
-//! * A version that is locked is not removed; its lock changes by ballots on the head, too.
-//! * A version without an id is replaced by the next one without: it has one register for all.
+//! * The version that a new head replaces is on a quorum beside the head before the new one is
+//!   accepted. So any device may replace a head by a repair, hint or move.
+//! * A removed version has its tombstone on a quorum before the head changes.
+//! * A head counts as its version, whatever the register beside it holds: an old copy, or a
+//!   tombstone of an unfinished removal.
+//! * A locked version is not removed; its lock changes by ballots on the head too.
+//! * Versions without an id share one register, and replace each other.
 //!
-//! * [`append`]: a new version; [`remove`]: one goes for good; [`revise`]: what is said of one changes.
-//! * [`beside`]: what they read and write beside a head.
-//! * [`find`]: one version, read; [`list`]: all of them; [`enable`]: how a bucket comes to keep them.
+//! * [`append`]: new versions; [`remove`]: permanent removal; [`revise`]: changes of metadata.
+//! * [`beside`]: reads and writes beside a head.
+//! * [`find`]: reads of one version; [`list`]: listings; [`enable`]: start of versioning in a
+//!   bucket.
 
 mod append;
 mod beside;

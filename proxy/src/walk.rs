@@ -1,10 +1,10 @@
-//! Walks over registers in the order of their names, across all devices that hold shards of them.
+//! Walks over registers in order of name, across all devices with shards of them.
 //!
-//! A walk reaches as far as it has to (rule L1): one replica of each shard where that was asked
-//! for; else all who decide about it, of whom a quorum of each set has to hold out to the end (rule
-//! P2); else, where the level allows it, everyone who answers, with what they keep for others merged
-//! in. Whoever fails is left out. A walk that has to reach further, or that meets a newer term, begins
-//! again behind the last name that it gave out.
+//! A walk reaches as far as needed (rule L1). At level `any` it reads one replica of each shard.
+//! Otherwise it reads all members, and a quorum of each set must reply up to the end (rule P2). If
+//! the level allows, it falls back to every device that replies, with its hints merged in. Failed
+//! devices are left out. A walk that must reach further, or meets a newer term, starts again after
+//! the last name that it returned.
 
 mod paths;
 
@@ -26,23 +26,23 @@ use crate::merge::Merge;
 use crate::session::ReadAfter;
 use crate::store::Inner;
 
-/// Entries asked of a device at a time, at most.
+/// Maximum number of entries on one page of a device.
 const PAGE_MAX: usize = 2000;
-/// How much larger each further page of a device is. The first is sized after what is wanted; who
-/// comes back has met tombstones or folded names, and may meet many more.
+/// Growth factor of a device's later pages. The first is sized for the expected names; more pages
+/// are needed after tombstones or folded names, of which more may follow.
 const PAGE_GROWTH: usize = 4;
 
-/// The least that a page may come after those of a quorum.
+/// Minimum wait for late pages after those of a quorum.
 const LAG_MIN: Duration = Duration::from_millis(2);
 
-/// How far a walk reaches.
+/// Set of devices that a walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     /// One member of each shard.
     One,
-    /// All members, of whom a quorum of each set has to answer.
+    /// All members; a quorum of each set must reply.
     Quorum,
-    /// Members, previous holders and handoffs, whoever answers.
+    /// Members, previous holders and handoffs; as many as reply.
     Everyone,
 }
 
@@ -63,19 +63,19 @@ pub(crate) struct Walk<'a> {
     places: Vec<(Shard, Place)>,
     sources: Vec<Source>,
     merge: Merge,
-    /// Where the walk would begin again.
+    /// Start of the walk if it is begun again.
     resume: ListStart,
-    /// Devices that failed.
+    /// Failed devices.
     out: HashSet<DeviceId>,
     expected: usize,
-    /// Replicas that must agree on an entry before it is anyone's to see, where no shard moves.
+    /// Number of replicas that must agree on an entry; none if a shard is moving.
     quorum: Option<usize>,
-    /// Entries that devices have sent so far, and rows without one where they were many.
+    /// Entries received so far, plus skipped rows without entries where they were many.
     pub(crate) seen: usize,
 }
 
 impl<'a> Walk<'a> {
-    /// A walk from `start` whose caller will want about `expected` names.
+    /// A walk from `start` whose caller expects to read about `expected` names.
     pub(crate) fn new(
         inner: &'a Inner,
         paths: &Paths,
@@ -106,14 +106,14 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Gives out nothing that is older than a token (rule A3). To be called before the first name.
+    /// Makes the walk return no state older than the token (rule A3). Must precede the first name.
     pub(crate) fn honour(&mut self, token: Option<ReadAfter>) {
         let Some(token) = token else { return };
         self.token = Some(token);
         self.begin(if token.quorum { Reach::Quorum } else { Reach::Everyone });
     }
 
-    /// Begins, or begins again behind the last name, over as many devices as the reach asks for.
+    /// Starts the walk, or restarts it after the last name, on the devices of `reach`.
     fn begin(&mut self, reach: Reach) {
         self.reach = reach;
         let mut asked: BTreeMap<(DeviceId, Role), Vec<Shard>> = BTreeMap::new();
@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// How many of the devices that are asked hold each name.
+    /// Number of the queried devices that hold each name.
     fn copies(&self) -> usize {
         match self.reach {
             Reach::One => 1,
@@ -155,7 +155,7 @@ impl<'a> Walk<'a> {
     }
 
     fn source(&self, (device, role): (DeviceId, Role), shards: Vec<Shard>, limit: usize) -> Source {
-        // One whose word is not final may not skip names (rule L1).
+        // A device whose reply isn't final must not skip names (rule L1).
         let fold = self.paths.fold.clone().filter(|_| self.copies() == 1);
         let request = ListRequest {
             bucket: self.paths.bucket,
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
         Source { device, role, request, is_out: self.out.contains(&device) }
     }
 
-    /// The next name and what it holds.
+    /// The next name and its entry.
     pub(crate) async fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
         loop {
             if self.merge.is_wanting() {
@@ -183,11 +183,11 @@ impl<'a> Walk<'a> {
                 return Ok(Some((name, entry)));
             }
             if self.reach == Reach::Everyone {
-                // No quorum vouches for it.
+                // No quorum confirms the entry.
                 self.inner.note(Given::Degraded);
                 return Ok(Some((name, entry)));
             }
-            // A name that replicas differ on, after a quorum agrees (rule R5).
+            // Replicas differ: a register read settles the entry first (rule R5).
             let key = self.paths.register(name.clone());
             if let Some(entry) = self.inner.read(&key, Want::Entry, self.level).await?.entry {
                 return Ok(Some((name, entry)));
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a quorum of each set agrees on the name that the merge gave out.
+    /// Returns true if a quorum of each set agrees on the last name of the merge.
     fn agrees_on(&self, name: &Bytes) -> bool {
         let agreeing = self.merge.agreeing();
         if let Some(quorum) = self.quorum {
@@ -207,18 +207,18 @@ impl<'a> Walk<'a> {
         place.is_some_and(|(_, place)| place.has_quorum(devices))
     }
 
-    /// The term that the walk goes by: all its places are of one moment.
+    /// The term of the walk, common to all its places.
     fn term(&self) -> Term {
         self.places.first().map_or(Term::NONE, |(_, place)| place.term)
     }
 
-    /// Passes over all names below `floor`.
+    /// Skips all names below `floor`.
     pub(crate) fn skip_to(&mut self, floor: Bytes) {
         self.resume = ListStart::At(floor.clone());
         self.merge.skip_to(floor);
     }
 
-    /// Asks those who have to be asked before the walk can go on.
+    /// Requests the pages that the merge needs next.
     async fn refill(&mut self) -> Result<()> {
         let mut calls = Calls::new();
         for (at, start) in self.merge.wanting() {
@@ -247,7 +247,7 @@ impl<'a> Walk<'a> {
                 deadline = deadline.min(Instant::now() + self.lag(&silent, began.elapsed()));
             }
         }
-        // One that was merely not the first has been no more silent than the others.
+        // A device that was merely not the first was no more silent than the others.
         if began.elapsed() >= self.inner.hedge_time() {
             self.inner.note_silence(&calls, began);
         }
@@ -267,7 +267,7 @@ impl<'a> Walk<'a> {
         self.places.first().is_some_and(|(_, place)| self.inner.has_moved_on(place))
     }
 
-    /// Begins again at the term that was met.
+    /// Restarts the walk at the newer term.
     fn place_anew(&mut self) -> Result<()> {
         self.places = places(self.inner, &self.paths)?;
         self.quorum = quorum(&self.places);
@@ -276,9 +276,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// How long those are waited for that a walk can do without: as long again as the others took, for
-    /// names that replicas differ on cost less with one more of them; not at all where none of them has
-    /// answered lately.
+    /// Wait for late devices that the walk can do without: as long as the others took, since one
+    /// more reply settles many differences cheaply. Zero if all were silent lately.
     fn lag(&self, silent: &HashSet<usize>, took: Duration) -> Duration {
         let is_shunned = |at: &usize| self.inner.silent.is_shunned(self.sources[*at].device);
         if silent.iter().all(is_shunned) {
@@ -306,7 +305,7 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, at: usize, reply: ListReply) {
         let limit = &mut self.sources[at].request.limit;
-        // A device ends a page with this where it has passed over many rows without an entry.
+        // A device ends a page with this entry after many rows without an entry.
         let is_cut = reply.entries.last().is_some_and(|(_, entry)| entry.order == Stamp::ZERO);
         self.seen += reply.entries.len() + if is_cut { LIST_EMPTY_ROWS_MAX } else { 0 };
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
@@ -322,26 +321,29 @@ impl<'a> Walk<'a> {
         self.merge.leave_out(at);
     }
 
-    /// Whether the walk reaches enough without these sources.
+    /// Returns true if the walk reaches enough devices without these sources.
     fn can_do_without(&self, silent: &HashSet<usize>) -> bool {
         self.reach == Reach::Quorum && self.has_quorums(silent)
     }
 
-    /// The devices that are there in some part, but for some sources.
+    /// Devices that have not failed, of the roles that `is_part` accepts, without the sources in
+    /// `but`.
     fn there(&self, is_part: impl Fn(Role) -> bool, but: &HashSet<usize>) -> HashSet<DeviceId> {
         let sources = self.sources.iter().enumerate();
         let there = sources.filter(|(at, source)| !source.is_out && !but.contains(at));
         there.filter(|(_, source)| is_part(source.role)).map(|(_, source)| source.device).collect()
     }
 
-    /// Whether a quorum of each set of every shard is there, but for some sources.
+    /// Returns true if a quorum of each set of every shard has not failed, without the sources in
+    /// `but`.
     fn has_quorums(&self, but: &HashSet<usize>) -> bool {
         let there = self.there(|role| role == Role::Member, but);
         let is_there = |device: &DeviceId| there.contains(device);
         self.places.iter().all(|(_, place)| place.has_quorum(place.members().filter(is_there)))
     }
 
-    /// Whether enough nodes speak for every shard, a holder among them: the rule of an absent key.
+    /// Returns true if enough nodes reply for every shard, a holder among them, as absence of a key
+    /// requires.
     fn has_speakers(&self) -> bool {
         let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
@@ -353,14 +355,13 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Begins again over more devices. Where all of them are out there is nobody left to ask, and
-    /// what was reached is judged at once.
+    /// Restarts the walk on more devices. If all of them have failed, evaluates the result at once.
     fn reach_further(&mut self, reach: Reach, failure: Option<Error>) -> Result<()> {
         self.begin(reach);
         if self.merge.is_wanting() { Ok(()) } else { self.reach_enough(failure) }
     }
 
-    /// Goes on if enough are there, reaches further if that is allowed, or gives up.
+    /// Goes on if enough devices have replied, extends the reach if allowed, or fails.
     fn reach_enough(&mut self, failure: Option<Error>) -> Result<()> {
         let none = || Error::unavailable("too few replicas of the index answer");
         let all_there = !self.sources.iter().any(|source| source.is_out);
@@ -372,7 +373,7 @@ impl<'a> Walk<'a> {
             }
             Reach::One => self.reach_further(Reach::Quorum, failure),
             Reach::Quorum if all_there || has_quorums() => Ok(()),
-            // Whoever decides at a later term is there: others may not answer in their place.
+            // Members of a later term are reachable: other devices may not reply in their place.
             Reach::Quorum if failure.as_ref().is_some_and(|error| error.newer_term().is_some()) => {
                 Err(failure.unwrap_or_else(none))
             }
@@ -389,7 +390,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where the shards of a walk are now.
+/// Current places of a walk's shards.
 fn places(inner: &Inner, paths: &Paths) -> Result<Vec<(Shard, Place)>> {
     let (cluster, term) = (inner.cluster(), inner.term());
     let place = |shard: &Shard| {
@@ -399,7 +400,7 @@ fn places(inner: &Inner, paths: &Paths) -> Result<Vec<(Shard, Place)>> {
     paths.shards.iter().map(place).collect()
 }
 
-/// How many that agree are a quorum of any of the shards; none where one of them has two sets.
+/// The largest quorum of any shard; none if a shard has two sets.
 fn quorum(places: &[(Shard, Place)]) -> Option<usize> {
     let quorum =
         |(_, place): &(Shard, Place)| (!place.sets.is_joint()).then(|| place.sets.quorum(0));

@@ -1,9 +1,9 @@
-//! Audit: reads everything at a bounded rate, so that what decays is found before its last copy does
+//! Audit: reads everything at a bounded rate, so that bit rot is found before the last copy rots
 //! (rule H1).
 //!
-//! Nodes verify and put aside; the worker says where and how fast, and brings back what was put
-//! aside from another device at once. What it can't bring back now, `replicate` will: whoever still
-//! has a copy asks, and hears that one is missing.
+//! Nodes verify and quarantine. The worker sets position and rate, and restores quarantined extents
+//! from other devices at once. If that fails, `replicate` restores them later, when a device with a
+//! copy finds one missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,20 @@ use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::replicate::copy::{copy_back, patience};
 use crate::worker::{Progress, Worker};
 
-/// Bytes of a step: enough that its overhead disappears, few enough that clients don't notice.
+/// Bounds on the bytes of a step: large enough to hide its overhead, small enough not to disturb
+/// clients.
 const STEP_BYTES_MIN: u64 = 1024 * 1024;
 const STEP_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// How often a stretch is tried before the rest of its part of a device is left for a later pass.
+/// Number of tries of a step, after which the rest of its part of a device waits for a later pass.
 const TRIES: u32 = 2;
 
-/// How fast devices are audited.
+/// Rate of the audit.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditOptions {
-    /// Bytes read in a second, over all devices looked after together.
+    /// Bytes read in a second, over all devices of the scope together.
     pub bytes_per_second: u64,
-    /// Between the end of a pass and the beginning of the next.
+    /// Pause between the end of a pass and the beginning of the next.
     pub rest: Duration,
 }
 
@@ -48,9 +49,9 @@ pub struct Audit {
     cursors: Arc<dyn Cursors>,
     rounds: Rounds,
     part: Part,
-    /// Times that the stretch that comes next has failed.
+    /// Number of failures of the next step.
     failures: u32,
-    /// Extents that this pass has seen, and things that it found corrupt and could not bring back.
+    /// Extents seen in this pass; corrupt items of this pass that could not be restored.
     seen: u64,
     lost: u64,
     left: u64,
@@ -58,7 +59,7 @@ pub struct Audit {
     step_bytes: u64,
 }
 
-/// What of a device is being audited, and up to where it was.
+/// Part of a device that is being audited, and the position in it.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Registers(Option<BinKey>),
@@ -68,7 +69,7 @@ enum Part {
 impl Audit {
     const NAME: &str = "audit";
 
-    /// A worker over all devices that `scope` looks after.
+    /// Creates a worker over all devices of `scope`.
     pub fn new(cluster: impl Into<SharedCluster>, scope: Scope, options: AuditOptions) -> Self {
         Self {
             cluster: cluster.into(),
@@ -85,7 +86,7 @@ impl Audit {
         }
     }
 
-    /// The same, going on where `cursors` say: at an extent of a device.
+    /// Continues at the position in `cursors`: at an extent of a device.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
         if let Some((device, after)) = load_place(&*cursors, Self::NAME) {
@@ -96,12 +97,12 @@ impl Audit {
         self
     }
 
-    /// About a second's worth.
+    /// Bytes of about one second.
     fn step_bytes(&self) -> u64 {
         self.options.bytes_per_second.clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
     }
 
-    /// The next stretch of a device; whether that was its last.
+    /// Audits the next part of a device; returns true if that was its last.
     async fn stretch(&mut self, cluster: &Cluster, device: DeviceId) -> Result<(Progress, bool)> {
         match self.part {
             Part::Registers(_) if cluster.index.device(device).is_none() => {
@@ -135,7 +136,7 @@ impl Audit {
         }
     }
 
-    /// Brings back what a node has put aside.
+    /// Restores extents that a node has quarantined.
     async fn bring_back(
         &mut self,
         cluster: &Cluster,
@@ -160,8 +161,8 @@ impl Audit {
         }
     }
 
-    /// Goes on after a stretch that failed: it is tried again, then the device's extents are, then the
-    /// next device; whether that ended a pass.
+    /// Continues after a failed step: retries it, then skips to the device's extents, then to the
+    /// next device. Returns true if that ended a pass.
     fn fail(&mut self, cluster: &Cluster) -> bool {
         self.failures += 1;
         if self.failures < TRIES {
@@ -177,7 +178,7 @@ impl Audit {
         }
     }
 
-    /// Goes on to the next device; whether that ended a pass.
+    /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         (self.part, self.failures) = (Part::Registers(None), 0);
         let ended = self.rounds.advance(&cluster.devices_of(&self.scope));

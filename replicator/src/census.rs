@@ -1,11 +1,12 @@
-//! Census: an independent count of what every device holds, against the rings.
+//! Census: an independent count of every device's contents, against the rings.
 //!
-//! "Done", of a rebalance, a drain or a repair, is said only after one. It shares no code with the
-//! comparison that `replicate` makes: it reads what is there, device by device, in the order of keys
-//! and ids, and holds what it finds side by side.
+//! A rebalance, drain or repair is reported as done only after a census. It shares no code with the
+//! comparison in `replicate`. It reads each device in the order of keys and ids, and compares the
+//! results.
 //!
-//! Clients go on meanwhile, so pages are of different moments. Whatever looks wrong is asked about
-//! again before it counts. Silent devices are named, and nothing is said about what they hold.
+//! Clients go on meanwhile, so pages are read at different times. Apparent faults are checked again
+//! before they count. Silent devices are listed, and the census states nothing about their
+//! contents.
 
 mod bodies;
 mod extents;
@@ -20,17 +21,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
 
-/// Findings that are told one by one.
+/// Maximum number of findings that are reported individually.
 const FINDINGS_MAX: usize = 100;
-/// Second looks that are waited for: where more than this is wrong, it is no passing matter.
+/// Maximum number of waits for a second check: more faults are not transient.
 const WAITS_MAX: u32 = 20;
 
-/// How a census is taken.
+/// Options of a census.
 #[derive(Clone, Copy, Debug)]
 pub struct CensusOptions {
-    /// Between two pages.
+    /// Pause between two pages.
     pub pause: Duration,
-    /// Before what looks wrong is asked about again.
+    /// Wait before an apparent fault is checked again.
     pub second_look: Duration,
 }
 
@@ -40,18 +41,18 @@ impl Default for CensusOptions {
     }
 }
 
-/// What was counted of one kind of thing.
+/// Counts of one kind of item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Registers, or extents.
     pub things: u64,
-    /// Their copies, wherever they are.
+    /// All copies of them, on any device.
     pub copies: u64,
-    /// Copies that the rings ask for and that aren't there.
+    /// Copies that the rings require and that don't exist.
     pub missing: u64,
-    /// Copies that are behind the newest, or other than the rest.
+    /// Copies that are older than the newest, or differ from the rest.
     pub older: u64,
-    /// Copies where the rings ask for none.
+    /// Copies on devices for which the rings require none.
     pub stray: u64,
 }
 
@@ -61,7 +62,7 @@ impl Tally {
     }
 }
 
-/// What a census found.
+/// Result of a census.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusReport {
     /// Partitions of all rings.
@@ -70,50 +71,49 @@ pub struct CensusReport {
     pub registers: Tally,
     /// Extents of all storage policies, their copies or fragments.
     pub extents: Tally,
-    /// Extents that entries want and that fewer fragments are left of than it takes, wherever they
-    /// are.
+    /// Extents that entries need and that have too few fragments left, on all devices together.
     #[serde(default)]
     pub lost: u64,
-    /// Writes that are kept for primaries.
+    /// Hints: writes kept for primaries.
     pub hints: u64,
-    /// Replicas that are moving from one device to another, as far as the rings say.
+    /// Replicas that are moving between devices, according to the rings.
     pub moving: u64,
     /// Devices of the rings that did not answer.
     pub silent: Vec<DeviceId>,
     /// Devices of the index ring that answer and have no votes.
     pub without_votes: Vec<DeviceId>,
-    /// The first of the faults that were found, each in a line.
+    /// The first faults, one line each.
     pub findings: Vec<String>,
-    /// Whether everything is where the rings say, and nothing anywhere else.
+    /// True if every item is where the rings require it, and nowhere else.
     pub clean: bool,
 }
 
-/// How far a census has come.
+/// Progress of a census.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusProgress {
     /// Registers counted.
     pub registers: u64,
     /// Extents counted.
     pub extents: u64,
-    /// Extents there are, copies counted once each, as devices say.
+    /// Number of extent copies, as devices report them.
     pub extent_copies: u64,
     /// Faults found.
     pub faults: u64,
 }
 
-/// A census on its way.
+/// A running census.
 struct Census<'a> {
     cluster: &'a Cluster,
     options: CensusOptions,
     report: CensusReport,
     silent: BTreeSet<DeviceId>,
-    /// Second looks that may still be waited for.
+    /// Remaining waits for second checks.
     waits: u32,
     tell: &'a mut (dyn FnMut(&CensusProgress) + Send),
     progress: CensusProgress,
 }
 
-/// Counts everything once; `tell` hears how far it has come.
+/// Counts everything once; `tell` receives the progress.
 pub async fn census(
     cluster: &Cluster,
     options: CensusOptions,
@@ -135,7 +135,7 @@ pub async fn census(
 }
 
 impl Census<'_> {
-    /// Who answers, who votes, who keeps hints; and what the rings say of themselves.
+    /// Records silent devices, votes, hints, and the rings' own figures.
     async fn look_at_devices(&mut self) {
         let cluster = self.cluster;
         let rings = [&cluster.index].into_iter().chain(cluster.data.values());
@@ -170,7 +170,7 @@ impl Census<'_> {
         }
     }
 
-    /// After a page.
+    /// Pauses after a page.
     async fn rest(&mut self) {
         self.progress.registers = self.report.registers.things;
         self.progress.extents = self.report.extents.things;
@@ -178,7 +178,7 @@ impl Census<'_> {
         tokio::time::sleep(self.options.pause).await;
     }
 
-    /// Before a second look.
+    /// Waits before a second check.
     async fn wait(&mut self) {
         if self.waits > 0 {
             self.waits -= 1;

@@ -1,20 +1,21 @@
-//! Ring changes: who decides about the partitions that a new index ring moves, step by step (rules P2,
-//! P3).
+//! Ring changes: moves the right to decide about partitions to new holders, phase by phase (rules
+//! P2, P3).
 //!
 //! ```text
 //!  old holders decide ──▶ both decide ──────────────────────────▶ new holders decide
-//!                         │ a quorum of both sets has heard  ▲
+//!                         │ a quorum of both sets knows it   ▲
 //!                         └──▶ new holders copy ──▶ joined ──┘
 //! ```
 //!
-//! * `plan`: what is to be done next, as a pure function of the ring and of what devices say.
-//! * `join`: how a new holder copies.
+//! * `plan`: the next action, as a pure function of the ring and of the devices' statuses.
+//! * `join`: copying to a new holder.
 //!
-//! Every replicator runs this, and any number at once: what they do is idempotent, and each decides by
-//! what the devices have persisted. A phase begins when the first device is told of its term; whoever
-//! is found behind is told later. Nothing is kept in the process that a crash could lose.
+//! Every replicator runs this worker, several at once: their actions are idempotent, and each
+//! decides by the state that devices have persisted. A phase begins when the first device records
+//! its term; devices found behind get the term later. The process keeps no state that a crash could
+//! lose.
 //!
-//! Silence blocks a phase and nothing else: clients go on, by the quorums of the phase that is.
+//! Silence blocks a phase and nothing else: clients go on, by the quorums of the current phase.
 
 mod join;
 mod plan;
@@ -34,9 +35,9 @@ use self::plan::{Next, next};
 use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
 use crate::worker::{Progress, Worker};
 
-/// Between two looks.
+/// Pause between two checks.
 const REST: Duration = Duration::from_secs(2);
-/// Steps that may fail in a row before joining begins anew, perhaps with other sources.
+/// Consecutive failed steps after which joining begins anew, perhaps with other sources.
 const FAILURES_MAX: u32 = 3;
 
 /// The worker.
@@ -46,20 +47,20 @@ pub struct RingChange {
     scope: Scope,
     stamps: StampSource,
     joining: Option<Joining>,
-    /// Why the change does not go on: said once, not every time.
+    /// Last logged reason for which the change waits; logged once.
     told: Option<String>,
 }
 
 impl RingChange {
-    /// A worker that brings the change of the index ring on its way, and lets those devices join that
-    /// `scope` looks after.
+    /// Creates a worker that advances the change of the index ring, and lets devices of `scope`
+    /// join.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self { cluster: cluster.into(), clock, scope, stamps, joining: None, told: None }
     }
 
-    /// Copies a page to a device that joins: whether one has joined, and how many registers were
-    /// looked at. None when no device is this worker's to join.
+    /// Copies a page to a joining device. Returns true if it has joined, and the number of
+    /// registers visited. None if no waiting device belongs to this worker.
     async fn join(
         &mut self,
         cluster: &Cluster,
@@ -89,7 +90,7 @@ impl RingChange {
         }
     }
 
-    /// Begins with the first of `waiting` that is this worker's and has its sources together.
+    /// Begins with the first of `waiting` that is in scope and has enough sources.
     fn begin(
         &self,
         cluster: &Cluster,
@@ -115,7 +116,7 @@ impl RingChange {
     }
 }
 
-/// Tells devices of a term; how many have persisted it.
+/// Sends a term to devices; returns the number that persisted it.
 async fn raise(cluster: &Cluster, devices: &[DeviceId], term: Term) -> usize {
     let told = devices.iter().map(|device| async move {
         let told = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };

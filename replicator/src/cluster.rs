@@ -1,5 +1,4 @@
-//! What the workers know of the cluster: its rings, who answers for each device, and for whom they
-//! work.
+//! The workers' view of the cluster: rings, nodes, and the scope of devices that a process handles.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,63 +11,63 @@ use parking_lot::RwLock;
 
 use crate::known::{KnownTerm, Spread};
 
-/// A device that has not answered an index call by then is silent.
+/// Timeout of an index call, after which a device counts as silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The rings, and the node of each device.
 #[derive(Clone)]
 pub struct Cluster {
-    /// Where entries lie.
+    /// Ring of the index.
     pub index: Arc<Ring>,
-    /// Where the extents of each policy lie.
+    /// Ring of the extents of each policy.
     pub data: HashMap<PolicyId, Arc<Ring>>,
-    /// Who answers for each device.
+    /// Node that serves each device.
     pub nodes: HashMap<DeviceId, Arc<dyn Backend>>,
-    /// The highest term that was heard of; it outlives the rings.
+    /// Highest known term; it outlives the rings.
     pub term: KnownTerm,
-    /// Whether most nodes of the index ring have it.
+    /// True if most nodes of the index ring have it.
     pub spread: Spread,
 }
 
-/// The cluster as it is now: rings travel, nodes move, and workers look anew at each step.
+/// The current cluster. Rings change and nodes move, so workers read it again at each step.
 #[derive(Clone)]
 pub struct SharedCluster(Arc<RwLock<Arc<Cluster>>>);
 
-/// Whose devices a process looks after. Each device should be looked after by somebody; by two is
-/// wasteful, and harmless.
+/// Devices that a process handles. Some process should handle each device; two are wasteful, and
+/// harmless.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of every node.
+    /// Devices of every node.
     #[default]
     All,
-    /// Those of these nodes, by their names in the rings.
+    /// Devices of these nodes, by their names in the rings.
     Nodes(Vec<String>),
 }
 
-/// Who holds the registers of one place in the index.
+/// Holders of the registers of one index partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holders {
     pub(crate) primaries: Vec<DeviceId>,
-    /// Those whom primaries are taking over from, as far as the ring still has them.
+    /// Devices from which primaries are taking over, as far as the ring still has them.
     pub(crate) previous: Vec<DeviceId>,
-    /// Whether anybody else may have a say: a replica is on its way from one device to another, or
-    /// the ring isn't the one in use.
+    /// True if other devices may decide too: a replica is moving between devices, or the ring is
+    /// not in use.
     pub(crate) in_transition: bool,
 }
 
 impl SharedCluster {
-    /// A cluster that may be replaced later.
+    /// Wraps a cluster that may be replaced later.
     pub fn new(cluster: Cluster) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(cluster))))
     }
 
-    /// The cluster as it is now.
+    /// Returns the current cluster.
     pub fn get(&self) -> Arc<Cluster> {
         self.0.read().clone()
     }
 
-    /// Replaces it: every later step of every worker goes by the new one. What was heard of terms
-    /// stays.
+    /// Replaces the cluster: every later step of every worker uses the new one. The highest known
+    /// term stays.
     pub fn set(&self, mut cluster: Cluster) {
         let mut current = self.0.write();
         current.term.raise(cluster.term.get());
@@ -84,7 +83,7 @@ impl From<Cluster> for SharedCluster {
 }
 
 impl Scope {
-    /// The devices of a ring that are looked after, by id.
+    /// Returns the devices of a ring in scope, by id.
     fn of(&self, ring: &Ring) -> BTreeSet<DeviceId> {
         let mine = ring.devices().iter().filter(|device| match self {
             Self::All => true,
@@ -95,14 +94,14 @@ impl Scope {
 }
 
 impl Cluster {
-    /// The node of a device.
+    /// Returns the node of a device. `Unavailable` if no node serves it.
     pub(crate) fn node(&self, device: DeviceId) -> Result<&dyn Backend> {
         let node = self.nodes.get(&device);
         node.map(AsRef::as_ref)
             .ok_or_else(|| Error::unavailable(format!("no node answers for device {device}")))
     }
 
-    /// Who holds what stands at `placement` on the index ring.
+    /// Returns the holders of `placement` on the index ring.
     pub(crate) fn holders(&self, placement: u64) -> Holders {
         let primaries: Vec<DeviceId> =
             self.index.primaries(self.index.partition(placement)).collect();
@@ -114,61 +113,61 @@ impl Cluster {
         Holders { primaries, previous, in_transition }
     }
 
-    /// Who decides about what stands at `placement`, as far as this process has heard (rule P2).
+    /// Returns the devices that decide about `placement` at the highest known term (rule P2).
     pub(crate) fn sets(&self, placement: u64) -> Sets {
         self.index.sets(self.index.partition(placement), self.term.get())
     }
 
-    /// The term to name in requests that go by the index ring (rule P1).
+    /// Returns the term for requests that use the index ring (rule P1).
     pub(crate) fn named(&self) -> Result<Term> {
         self.index.term_at(self.term.get()).ok_or_else(|| {
             Error::unavailable("the index ring waits for the ring change before it to be over")
         })
     }
 
-    /// Whether a ring change is under way that the index ring knows nothing of.
+    /// Returns true if a ring change is in progress that the index ring doesn't contain.
     pub(crate) fn is_behind(&self) -> bool {
         self.term.get() > Term::of(self.index.change(), martlet_protocol::Phase::New)
     }
 
-    /// Every device of the index ring: primaries and handoffs of any partition.
+    /// Returns every device of the index ring: primaries and handoffs of any partition.
     pub(crate) fn index_devices(&self) -> Vec<DeviceId> {
         self.index.devices().iter().map(|device| device.id).collect()
     }
 
-    /// Those of the index ring that `scope` looks after.
+    /// Returns the devices of the index ring in `scope`.
     pub(crate) fn index_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
         scope.of(&self.index)
     }
 
-    /// Those that may hold extents, of whatever policy, and that `scope` looks after.
+    /// Returns the devices in `scope` that may hold extents of any policy.
     pub(crate) fn data_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
         self.data.values().flat_map(|ring| scope.of(ring)).collect()
     }
 
-    /// All of both kinds that `scope` looks after.
+    /// Returns the index and data devices in `scope`.
     pub(crate) fn devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
         &self.index_devices_of(scope) | &self.data_devices_of(scope)
     }
 
-    /// Whether a device may hold extents.
+    /// Returns true if a device may hold extents.
     pub(crate) fn has_extents(&self, device: DeviceId) -> bool {
         self.data.values().any(|ring| ring.device(device).is_some())
     }
 
-    /// How many extents these devices have, as far as they answer.
+    /// Number of extents on these devices, as far as they answer.
     pub(crate) async fn extents_on(&self, devices: &BTreeSet<DeviceId>) -> u64 {
         let statuses = self.statuses().await;
         devices.iter().filter_map(|device| statuses.get(device)).map(|it| it.extents).sum()
     }
 
-    /// Every device of a policy's ring, where a copy of any of its extents may lie.
+    /// Returns every device of a policy's ring; each may have a copy of any of its extents.
     pub(crate) fn data_devices(&self, policy: PolicyId) -> Result<Vec<DeviceId>> {
         Ok(self.ring_of(policy)?.devices().iter().map(|device| device.id).collect())
     }
 
-    /// The same, in the order in which a copy of one extent is best looked for: its primaries, then
-    /// those that stand in for them.
+    /// Returns the devices of a policy's ring in the best order for finding one extent: its
+    /// primaries, then its handoffs.
     pub(crate) fn holders_of(&self, policy: PolicyId, id: ExtentId) -> Result<Vec<DeviceId>> {
         let ring = self.ring_of(policy)?;
         let partition = ring.partition(id.placement());
@@ -182,11 +181,11 @@ impl Cluster {
         })
     }
 
-    /// How the devices are that serve, each node asked once. One that is being opened again, or is
-    /// offline, says nothing of its votes: that is silence.
+    /// Returns the statuses of serving devices; each node is queried once. A device that is being
+    /// reopened, or is offline, reports no votes, and counts as silent.
     pub(crate) async fn statuses(&self) -> HashMap<DeviceId, DeviceStatus> {
         let mut asked: Vec<&Arc<dyn Backend>> = Vec::new();
-        // In the order of devices, so that a simulation repeats.
+        // In the order of devices, so that simulations are repeatable.
         let by_device: BTreeMap<_, _> = self.nodes.iter().collect();
         for node in by_device.into_values() {
             if !asked.iter().any(|known| Arc::ptr_eq(known, node)) {
@@ -206,14 +205,14 @@ impl Cluster {
     }
 }
 
-/// An answer, or silence.
+/// Limits a call to [`PATIENCE`]; a timeout is `Unavailable`.
 pub(crate) async fn in_time<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(PATIENCE, call)
         .await
         .unwrap_or_else(|_| Err(Error::unavailable("a device did not answer in time")))
 }
 
-/// A place in an endless walk over devices that come and go.
+/// Position in an endless walk over a changing set of devices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rounds(Option<DeviceId>);
 
@@ -224,13 +223,13 @@ impl From<DeviceId> for Rounds {
 }
 
 impl Rounds {
-    /// The device that the walk stands at.
+    /// Returns the current device of the walk.
     pub(crate) fn at(self, devices: &BTreeSet<DeviceId>) -> Option<DeviceId> {
         let from = self.0.unwrap_or(DeviceId(0));
         devices.range(from..).next().or_else(|| devices.first()).copied()
     }
 
-    /// Goes on to the next device; whether that ended a round.
+    /// Advances to the next device; returns true if that ended a round.
     pub(crate) fn advance(&mut self, devices: &BTreeSet<DeviceId>) -> bool {
         let next = self.at(devices).and_then(|at| {
             devices.range((std::ops::Bound::Excluded(at), std::ops::Bound::Unbounded)).next()

@@ -1,8 +1,8 @@
-//! Extents that are kept as fragments: which there are, where each belongs, who has it.
+//! Extents that are kept as fragments: their fragments, homes and holders.
 //!
 //! Invariants:
 //! * fragment number i of an extent belongs to replica number i of its partition, and nowhere else;
-//! * a ring of another code than a fragment's is no ring for it: nothing is said about its place.
+//! * a ring of another code determines no home of a fragment.
 
 pub(crate) mod read;
 
@@ -17,45 +17,46 @@ use martlet_ring::Ring;
 
 use crate::cluster::{Cluster, in_time};
 
-/// Devices that are asked at once, and extents that one is asked about in a call.
+/// Devices queried concurrently, and extents in one query.
 const AT_ONCE: usize = 16;
 const IDS_MAX: usize = 1000;
 
-/// A coded extent, and where its fragments belong.
+/// A coded extent, and the homes of its fragments.
 #[derive(Clone, Debug)]
 pub(crate) struct Coded {
-    /// What manifests call it.
+    /// Extent id in manifests.
     pub(crate) whole: ExtentId,
     pub(crate) policy: PolicyId,
     pub(crate) geometry: Geometry,
-    /// Of each fragment.
+    /// Place of each fragment.
     places: Vec<Place>,
 }
 
-/// Where a fragment belongs.
+/// Place of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) home: DeviceId,
-    /// Whom the home is taking over from.
+    /// Device from which the home is taking over.
     pub(crate) previous: Option<DeviceId>,
 }
 
-/// The code of a ring, if it is one of fragments.
+/// Returns the code of a ring, if it is one of fragments.
 pub(crate) fn code_of(ring: &Ring) -> Option<Code> {
     Code::of(ring.identity().redundancy).ok().flatten()
 }
 
-/// The code of a policy, if its devices hold fragments.
+/// Returns the code of a policy, if its devices hold fragments.
 ///
 /// # Errors
-/// When there is no ring for it: nobody can tell.
+/// If the policy has no ring.
 pub(crate) fn code_of_policy(cluster: &Cluster, policy: PolicyId) -> Result<Option<Code>> {
     let unknown =
         || Error::unavailable(format!("there is no ring for the storage policy {}", policy.0));
     Ok(code_of(cluster.data.get(&policy).ok_or_else(unknown)?))
 }
 
-/// What devices may hold of these extents of a policy: themselves, or all their fragments.
+/// Returns the ids that devices may hold of these extents of a policy: their own, or all
+/// fragments'.
 pub(crate) fn stored_ids(
     cluster: &Cluster,
     policy: PolicyId,
@@ -70,19 +71,19 @@ pub(crate) fn stored_ids(
 }
 
 impl Coded {
-    /// The extent that a record is of a fragment of; none for a copy.
+    /// Returns the extent of a record's fragment; none for a copy.
     ///
     /// # Errors
-    /// When its policy has no ring, or one of another code.
+    /// If its policy has no ring, or one of another code.
     pub(crate) fn of_record(cluster: &Cluster, record: &ExtentRecord) -> Option<Result<Self>> {
         let stripe = record.layout.stripe?;
         Some(Self::new(cluster, record.layout.policy, record.named(), stripe))
     }
 
-    /// An extent of a policy.
+    /// Returns an extent of a policy.
     ///
     /// # Errors
-    /// When the policy has no ring, or one of another code.
+    /// If the policy has no ring, or one of another code.
     pub(crate) fn new(
         cluster: &Cluster,
         policy: PolicyId,
@@ -106,35 +107,35 @@ impl Coded {
         Ok(Self { whole, policy, geometry, places })
     }
 
-    /// The fragments that are stored, in order.
+    /// Returns the stored fragments, in order.
     pub(crate) fn fragments(&self) -> impl Iterator<Item = FragmentIndex> + use<> {
         self.geometry.stored().iter().collect::<Vec<_>>().into_iter()
     }
 
-    /// The id under which a device holds a fragment.
+    /// Id under which a device holds a fragment.
     pub(crate) fn id(&self, fragment: FragmentIndex) -> ExtentId {
         self.whole.fragment(fragment.0)
     }
 
-    /// Where a fragment belongs.
+    /// Place of a fragment.
     pub(crate) fn place(&self, fragment: FragmentIndex) -> Place {
         self.places[usize::from(fragment.0)]
     }
 
-    /// Where what has this id belongs, if it is a fragment that is stored.
+    /// Returns the home of an id, if it is a stored fragment.
     pub(crate) fn home_of(&self, id: ExtentId) -> Option<DeviceId> {
         let fragment = FragmentIndex(id.fragment_number());
         let is_stored = self.geometry.stored_bytes(fragment) > 0;
         is_stored.then(|| self.place(fragment).home)
     }
 
-    /// Every device that may have a fragment: the homes first, in order.
+    /// Returns every device that may have a fragment: the homes first, in order.
     pub(crate) fn everyone(&self, cluster: &Cluster) -> Result<Vec<DeviceId>> {
         cluster.holders_of(self.policy, self.whole)
     }
 }
 
-/// What devices say of what they hold.
+/// Presence of extents and fragments, as devices report it.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     said: HashMap<(DeviceId, ExtentId), Presence>,
@@ -142,12 +143,12 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// What a device says of an extent or a fragment; silence is none.
+    /// Returns the presence of an extent or a fragment on a device; none if the device is silent.
     pub(crate) fn of(&self, device: DeviceId, id: ExtentId) -> Option<Presence> {
         self.said.get(&(device, id)).copied()
     }
 
-    /// Asks devices, each about its list.
+    /// Queries devices, each about its list.
     pub(crate) async fn ask(
         &mut self,
         cluster: &Cluster,

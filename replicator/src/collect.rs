@@ -1,30 +1,32 @@
-//! Collect: tombstones that nobody needs any more (rule T1).
+//! Collect: removes tombstones that are no longer needed (rule T1).
 //!
 //! ```text
-//! old ──all primaries hold it, nobody else holds anything──▶ marked on all primaries ──▶ let go
+//! old ──all primaries hold it, other devices hold nothing──▶ marked on all primaries ──▶ dropped
 //! ```
 //!
-//! A tombstone stands against copies of what it deleted that may be somewhere still. So it goes only
-//! when every device of the index ring has said that it holds no such copy, and every primary that it
-//! holds the tombstone itself. Marked, it has left the trees by which devices compare what they hold:
-//! one that let it go is not brought it back by another that has not.
+//! A tombstone protects against remaining copies of the deleted entry. So it is dropped only when
+//! every device of the index ring has confirmed that it holds no such copy, and every primary that
+//! it holds the tombstone. A marked tombstone has left the trees by which devices compare their
+//! registers. So a device that dropped the tombstone doesn't get it back from one that has not.
 //!
-//! Silence blocks: while any device of the ring is out, nothing is collected, for however long. So a
-//! device that was away for longer than the reclaim age has missed no collection, comes back with its
-//! votes, and finds every tombstone that it needs: its absence needs no clock and nobody's memory
-//! (rule G1). One that is taken out of the ring never comes back under its id.
+//! Silence blocks: while any device of the ring is out, nothing is collected, without a time limit.
+//! So a device that was away for longer than the reclaim age has missed no collection. It comes
+//! back with its votes, and finds every tombstone that it needs. Its absence needs no clock and no
+//! memory of other devices (rule G1). A device that is removed from the ring never comes back under
+//! its id.
 //!
-//! What was on its way when everybody was asked can't arrive afterwards: clients' writes are refused
-//! that are older than ten minutes (rule T2), workers let go of pages that they read minutes ago, and
-//! the reclaim age is longer than both.
+//! A write that was in flight during the queries can't arrive later. Devices refuse clients' writes
+//! that are older than ten minutes (rule T2), workers discard pages that are minutes old, and the
+//! reclaim age exceeds both.
 //!
-//! A ballot that finds nothing and decides to write nothing leaves its promise behind, on registers that
-//! hold nothing else. It stands against ballots and writes below it, which are refused for their age after
-//! ten minutes anyway (rule T2). So it goes a while after that, once every device has said that it holds
-//! nothing of the register, and all primaries are there with their votes. Nobody compares promises, so
-//! nothing brings one back, and nothing has to be marked first.
+//! A ballot that finds nothing and decides to write nothing leaves its promise on an otherwise
+//! empty register. The promise refuses ballots and writes below it, which are refused anyway for
+//! their age after ten minutes (rule T2). So the promise is dropped an hour after it was made.
+//! First every device must have confirmed that it holds nothing else of the register, and all
+//! primaries must answer with their votes. Devices don't compare promises, so none comes back, and
+//! none needs a mark first.
 //!
-//! What is left of buckets that are gone goes too, whether tombstones or not: see [`gone`].
+//! All registers of deleted buckets are removed too, tombstones or not: see [`gone`].
 
 mod cases;
 pub(crate) mod gone;
@@ -47,21 +49,22 @@ use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::copying::PAGE;
 use crate::worker::{Progress, Worker};
 
-/// The longest rest between two passes: they go by everything that a device holds.
+/// Maximum rest between two passes, because a pass visits every register of a device.
 const REST_MAX: Duration = Duration::from_hours(1);
-/// Passes for each reclaim age.
+/// Number of passes in each reclaim age.
 const PASSES: u64 = 16;
-/// How old a promise is before it may go: older than anything that it stands against, by a margin for
-/// clocks and for what is slow.
+/// Age in milliseconds after which a promise may be dropped. It exceeds the age of everything that
+/// the promise refuses, with a margin for clocks and slow processes.
 const PROMISE_AGE_MS: u64 = 6 * FIRST_HAND_AGE_MS_MAX;
-/// How often a pass looks for registers that hold nothing but promises, which a walk leaves out.
+/// Interval in milliseconds of passes that look for registers with only promises, which a walk
+/// omits.
 const PROMISES_EVERY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How it goes about it.
+/// Options of the worker.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectOptions {
-    /// How old a tombstone is before it may go, in milliseconds: longer than anything can be on its
-    /// way.
+    /// Age in milliseconds after which a tombstone may be collected; it exceeds the time that any
+    /// write can be in flight.
     pub age_ms: u64,
 }
 
@@ -79,31 +82,31 @@ pub struct Collect {
     scope: Scope,
     rounds: Rounds,
     after: Option<RegisterKey>,
-    /// Whether this pass looks for marked ones and for promises too, which a walk leaves out: the first
-    /// over a ring does, each after one that left marked ones behind, and one a day.
+    /// True if this pass also visits marked tombstones and promises, which a walk omits. This holds
+    /// for the first pass over a ring, after a pass that left marked tombstones, and once a day.
     thorough: bool,
-    /// When the last such pass began.
+    /// Start of the last such pass, in milliseconds since 1970.
     thorough_ms: u64,
     ring: Option<RingHash>,
-    /// Which buckets there are, as far as this pass has asked.
+    /// Existing buckets, as far as this pass has queried them.
     buckets: Buckets,
-    /// What this pass has left.
+    /// Items left by this pass.
     left: Left,
-    /// What the last whole pass left.
+    /// Items left by the last whole pass.
     before: Left,
 }
 
-/// Tombstones that are old and stay.
+/// Old tombstones that stay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Left {
     count: u64,
     oldest_ms: Option<u64>,
-    /// Whether some of them may be marked.
+    /// True if some of them may be marked.
     marked: bool,
 }
 
 impl Collect {
-    /// A worker over the tombstones whose first primary `scope` looks after.
+    /// Creates a worker over the tombstones whose first primary is in `scope`.
     pub fn new(
         cluster: impl Into<SharedCluster>,
         clock: Arc<dyn Clock>,
@@ -130,7 +133,7 @@ impl Collect {
         }
     }
 
-    /// The next registers of a device.
+    /// Returns the next registers of a device.
     async fn page(
         &self,
         cluster: &Cluster,
@@ -146,8 +149,8 @@ impl Collect {
         Ok(page.into_iter().map(|(key, view)| (key, view.entry)).collect())
     }
 
-    /// Takes what is left of buckets that are gone from all devices: what stays of a page, and how
-    /// many registers of it went.
+    /// Removes registers of deleted buckets from all devices. Returns the rest of the page, and the
+    /// number of its registers that were removed.
     async fn purge(
         &mut self,
         cluster: &Cluster,
@@ -160,7 +163,7 @@ impl Collect {
         self.buckets.purge(cluster, now_ms, &everyone, page, of).await
     }
 
-    /// Those of a page that are old tombstones, and this device's to collect.
+    /// Returns the old tombstones of a page that this device should collect.
     fn due(
         &self,
         cluster: &Cluster,
@@ -172,14 +175,14 @@ impl Collect {
             let entry = entry.as_ref().filter(|entry| entry.value.is_tombstone())?;
             (entry.order.time_ms() < before_ms).then(|| (key.clone(), entry.order))
         });
-        // Of marked ones the first primary may know nothing.
+        // The first primary may have dropped marked tombstones already.
         let is_mine = |(key, _): &(RegisterKey, Stamp)| {
             self.thorough || cluster.holders(key.placement()).primaries.first() == Some(&device)
         };
         tombstones.filter(is_mine).collect()
     }
 
-    /// Marks and lets go what may be: how many went.
+    /// Marks and drops tombstones as allowed; returns the number dropped.
     async fn collect(
         &mut self,
         cluster: &Cluster,
@@ -214,8 +217,7 @@ impl Collect {
         Ok(drops.len() as u64)
     }
 
-    /// Lets registers of a page go that hold nothing but promises of which nobody can make use any
-    /// more: how many went.
+    /// Drops a page's registers that hold only expired promises; returns their number.
     async fn collect_promises(
         &self,
         cluster: &Cluster,
@@ -234,7 +236,7 @@ impl Collect {
         Ok(drops.len() as u64)
     }
 
-    /// Whether that ended a pass.
+    /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
@@ -269,8 +271,8 @@ impl Worker for Collect {
         "collect"
     }
 
-    /// A pass goes by all registers, and finds what became old since the last: some passes in each
-    /// reclaim age are enough.
+    /// A pass visits all registers, and finds tombstones that became old since the last pass. A few
+    /// passes in each reclaim age are enough.
     fn idle_pause(&self, usual: Duration) -> Duration {
         let wanted = Duration::from_millis(self.options.age_ms / PASSES);
         wanted.clamp(usual.min(REST_MAX), REST_MAX)
@@ -309,7 +311,8 @@ impl Worker for Collect {
                 }
             }
             Err(error) => {
-                // Whoever is out keeps what it has until it returns; and so do all others.
+                // A device that is out keeps its registers until it returns, and so do all other
+                // devices.
                 tracing::debug!(%device, %error, "a device does not say what it holds");
                 self.left.marked = true;
                 progress.idle = self.advance(&cluster);

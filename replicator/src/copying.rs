@@ -1,12 +1,13 @@
-//! Copying registers to a device that lacks them, from those that hold them.
+//! Copies registers to a device that lacks them, from devices that hold them.
 //!
-//! Every device tells its registers in the same order, a page at a time. What lies up to the lowest
-//! end of the pages is complete; the rest comes with the next page. A register that a source's page
-//! leaves out, that source does not hold.
+//! Every device returns its registers in one common order, page by page. Up to the lowest end of
+//! the pages the registers are complete; the rest comes with the next page. A source doesn't hold a
+//! register that its page leaves out.
 //!
-//! What the sources agree on is copied as it is. What they differ in may have been accepted by a few
-//! and be known to nobody else: copied as it is, it could become the word of a quorum although a
-//! ballot that went past it is still on its way. So an identity round settles it first (rule R6).
+//! Registers on which the sources agree are copied unchanged. If sources differ, the newest write
+//! may exist on few devices only. Copied unchanged, it could become a quorum's value, although a
+//! ballot that passed it is still running. So an identity round settles the register first (rule
+//! R6).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -19,63 +20,63 @@ use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, StampSource,
 use crate::cluster::{Cluster, in_time};
 use crate::identity::{Candidate, Known, newest, settle};
 
-/// Registers asked for at a time.
+/// Registers requested at a time.
 pub(crate) const PAGE: usize = 256;
-/// Registers that are copied at once.
+/// Registers copied concurrently.
 const AT_ONCE: usize = 32;
-/// A page that is older than this is let go: a worker that stood still must not bring back what was
+/// Maximum age of a page. A worker that was suspended must not bring back registers that were
 /// collected meanwhile (rule T1).
 const PAGE_AGE_MAX: Duration = Duration::from_mins(2);
 
-/// Registers of several devices up to a common end, and who holds what of them.
+/// Registers of several devices up to a common end, with the devices' views.
 pub(crate) struct Page {
     registers: BTreeMap<RegisterKey, HashMap<DeviceId, RegisterView>>,
-    /// Where the next page begins; none when this was the last.
+    /// Start of the next page; none after the last page.
     pub(crate) horizon: Option<RegisterKey>,
     read_at: std::time::Instant,
-    /// A time before the first of the pages was read, in milliseconds since 1970.
+    /// A time before the first page was read, in milliseconds since 1970.
     read_ms: u64,
 }
 
-/// A device that lacks registers, and those that it learns from.
+/// A device that lacks registers, and its sources.
 pub(crate) struct Copying<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) stamps: &'a StampSource,
     pub(crate) device: DeviceId,
-    /// Those whose pages were read, the device itself left out.
+    /// Devices whose pages were read, without the device itself.
     pub(crate) sources: &'a [DeviceId],
-    /// What is written at or above it finds its way by itself, through quorums that remember.
+    /// Stamp from which on quorums deliver writes without this copy.
     pub(crate) fresh_from: Option<Stamp>,
-    /// Ballots lie above it.
+    /// Lower bound of ballots.
     pub(crate) above: Stamp,
 }
 
-/// What came of a page.
+/// Outcome of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
-    /// Registers looked at.
+    /// Registers visited.
     pub(crate) items: u64,
-    /// Registers brought.
+    /// Registers copied.
     pub(crate) brought: u64,
-    /// Those of them that were written before `fresh_from`.
+    /// Copied registers that were written before `fresh_from`.
     pub(crate) missing: u64,
-    /// The highest promise that was met.
+    /// Highest promise found.
     pub(crate) promise: Stamp,
 }
 
-/// What was found of one register.
+/// Outcome for one register.
 enum Found {
-    /// The device holds it.
+    /// The device holds its newest write.
     Complete,
-    /// It was missing and was brought, and need not have been.
+    /// It was missing and was copied, although the copy was not needed.
     Fresh,
-    /// It was missing and was brought.
+    /// It was missing and was copied.
     Missing,
 }
 
 impl Page {
-    /// Puts the pages of several devices, all begun at one place, together; they were asked for at
-    /// `read_ms` or later.
+    /// Merges pages of several devices with a common start; they were requested at `read_ms` or
+    /// later.
     pub(crate) fn merge(
         read_ms: u64,
         pages: Vec<(DeviceId, Vec<(RegisterKey, RegisterView)>)>,
@@ -95,7 +96,7 @@ impl Page {
 }
 
 impl Copying<'_> {
-    /// Brings the device what it lacks of a page.
+    /// Copies the registers of a page that the device lacks.
     pub(crate) async fn page(&self, page: &Page) -> Result<Copied> {
         let views = page.registers.values().flat_map(HashMap::values);
         let promise = views.map(|view| view.promise).max().unwrap_or_default();
@@ -126,13 +127,13 @@ impl Copying<'_> {
         let sets = self.cluster.sets(key.placement());
         let all: Vec<DeviceId> =
             self.sources.iter().copied().filter(|id| sets.contains(*id)).collect();
-        // Those who decide alone before the change, whose word stands after it.
+        // Devices that decide alone before the change; their writes remain valid after it.
         let decide: Vec<bool> = all.iter().map(|id| sets.is_of(0, *id)).collect();
         let of = |id: &DeviceId| views.get(id).cloned().unwrap_or_default();
         let mut theirs: Vec<RegisterView> = all.iter().map(of).collect();
         let read_ms = page.read_ms;
         if !self.is_settled(&theirs, &decide) {
-            // Pages are of different moments: a write may just have passed by.
+            // Pages were read at different times: a write may be in progress.
             theirs = self.read_all(key, &all).await?;
         }
         let was_settled = self.is_settled(&theirs, &decide);
@@ -148,7 +149,7 @@ impl Copying<'_> {
         }
         let is_fresh = was_settled && self.fresh_from.is_some_and(|from| best.entry.order >= from);
         if let WriteReply::Behind(floor) = self.bring(key, &best, read_ms).await? {
-            // A promise of the device stands in the way: the order rises above it.
+            // A promise of the device refuses the write: the order rises above the promise.
             let above = floor.max(self.above);
             let known = Some(Known { candidate: best, read_ms });
             let settled = settle(self.cluster, self.stamps, key, known, above).await?;
@@ -158,8 +159,8 @@ impl Copying<'_> {
         Ok(if is_fresh { Found::Fresh } else { Found::Missing })
     }
 
-    /// Whether those who decide agree on the newest that anybody holds, or differ only in what finds
-    /// its way by itself.
+    /// Returns true if the deciding devices agree on the newest write. Also true if the newest
+    /// write is fresh, because quorums deliver it.
     fn is_settled(&self, theirs: &[RegisterView], decide: &[bool]) -> bool {
         let held = |view: &RegisterView| view.entry.as_ref().map(|it| (it.order, it.write_id));
         let newest = theirs.iter().map(held).max().flatten();

@@ -1,8 +1,8 @@
-//! Where long walks go on after a restart.
+//! Cursors: positions at which long walks continue after a restart.
 //!
-//! A cursor is a line of text that only its worker understands. Losing one costs the time of a walk
-//! begun anew, and nothing else: so a file of them is replaced whole and never synced, and one that
-//! makes no sense counts as none.
+//! A cursor is a line of text in a format of its worker. A lost cursor costs only the time of a new
+//! walk. So a file of cursors is replaced whole and never synced, and an invalid cursor counts as
+//! none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use std::path::PathBuf;
 use martlet_protocol::{DeviceId, ExtentId};
 use parking_lot::Mutex;
 
-/// Keeps cursors by the names of their workers.
+/// Stores cursors by worker name.
 pub trait Cursors: Send + Sync {
-    /// What was saved last.
+    /// Returns the last saved cursor.
     fn load(&self, worker: &str) -> Option<String>;
 
     /// Saves a cursor: one line.
     fn save(&self, worker: &str, cursor: &str);
 }
 
-/// Where a walk over the extents of devices goes on: at a device, above an extent.
+/// Loads the position of a walk over the extents of devices: the device, and the last extent.
 pub(crate) fn load_place(
     cursors: &dyn Cursors,
     worker: &str,
@@ -29,7 +29,7 @@ pub(crate) fn load_place(
     Some((DeviceId(device.parse().ok()?), after.parse().ok()))
 }
 
-/// The inverse of [`load_place`].
+/// Saves the position for [`load_place`].
 pub(crate) fn save_place(
     cursors: &dyn Cursors,
     worker: &str,
@@ -40,7 +40,7 @@ pub(crate) fn save_place(
     cursors.save(worker, &format!("{} {after}", device.0));
 }
 
-/// Cursors that last as long as the process.
+/// Cursors in memory, lost with the process.
 #[derive(Debug, Default)]
 pub struct MemoryCursors(Mutex<BTreeMap<String, String>>);
 
@@ -54,7 +54,7 @@ impl Cursors for MemoryCursors {
     }
 }
 
-/// Cursors in a file of their own: a line for each worker, its name, a tab, the cursor.
+/// Cursors in a file: a line for each worker, with its name, a tab, and the cursor.
 #[derive(Debug)]
 pub struct FileCursors {
     path: PathBuf,
@@ -62,7 +62,7 @@ pub struct FileCursors {
 }
 
 impl FileCursors {
-    /// Reads the file, if it is there and can be read.
+    /// Reads the file, if it exists and is readable.
     pub fn open(path: PathBuf) -> Self {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let pairs = text.lines().filter_map(|line| line.split_once('\t'));
@@ -70,7 +70,7 @@ impl FileCursors {
         Self { path, held: Mutex::new(held) }
     }
 
-    /// Puts a new file in the place of the old one.
+    /// Replaces the file atomically.
     fn write(&self, held: &BTreeMap<String, String>) -> std::io::Result<()> {
         let lines = held.iter().map(|(worker, cursor)| format!("{worker}\t{cursor}\n"));
         let beside = self.path.with_extension("new");
@@ -115,7 +115,7 @@ mod tests {
         std::fs::write(&path, [0xff, 0xfe, b'\n']).unwrap();
         assert_eq!(FileCursors::open(path.clone()).load("audit"), None);
         std::fs::remove_file(&path).unwrap();
-        // A folder that is gone is no reason to stop.
+        // A missing folder is no error.
         let nowhere = FileCursors::open(path.join("gone").join("cursors"));
         nowhere.save("audit", "1");
         assert_eq!(nowhere.load("audit").as_deref(), Some("1"));

@@ -1,23 +1,24 @@
-//! Expire: uploads that ended, or were given up (rule M1), and what the rules of buckets take.
+//! Expire: uploads that have ended or were abandoned (rule M1), and lifecycle rules of buckets.
 //!
 //! ```text
-//! open ──too old──▶ aborted ──▶ its parts go ──▶ … ──no part can come any more──▶ it goes
-//!                  completed ─▶ its parts go ──▶ … ──────────────────────────────▶ it goes
+//! open ──too old──▶ aborted ──▶ its parts go ──▶ … ──no further part can come──▶ it goes
+//!                  completed ─▶ its parts go ──▶ … ────────────────────────────▶ it goes
 //! ```
 //!
-//! What goes becomes a tombstone, by a ballot that looks at what is there first: nobody who completes,
-//! aborts or reads the upload at the same time sees anything but one of its states after another.
-//! Tombstones are collected as all others are. The extents of parts become garbage as the nodes make
-//! it; reclaim asks who wants them still, and those that a completed object took over stay.
+//! Each removed item becomes a tombstone, by a ballot that reads the register first. So a client
+//! that completes, aborts or reads the upload at this time sees a consistent sequence of states.
+//! The tombstones are collected like all others. Nodes turn the extents of parts into garbage.
+//! Reclaim checks if they are still needed, and keeps those that a completed object took over.
 //!
-//! Parts go before their upload: without it, nobody could tell that they are wanted no more. And the
-//! upload stays for as long as a part of it may be written yet, so that none is left alone.
+//! Parts are removed before their upload: without the upload, no worker could tell that they are
+//! unneeded. The upload stays as long as a part of it may still be written, so that no part is left
+//! alone.
 //!
-//! An upload whose completion was decided and never came to its end, because its proxy died and its client
-//! never came back, is driven on by the object layer: whether its object was written is for those to
-//! find out who can judge the condition that it was decided on. Where there is no object layer it stays.
+//! A completion may be decided and never end, because its proxy died and its client never came
+//! back. The object layer then continues it: only the object layer can judge the condition of the
+//! completion, and so find out if the object was written. Without an object layer the upload stays.
 //!
-//! * [`buckets`]: which buckets there are, with their rules; [`parts`]: which parts an upload has.
+//! * [`buckets`]: the buckets with their rules; [`parts`]: the parts of an upload.
 //! * [`objects`]: the walk over the objects of buckets that have rules.
 
 mod buckets;
@@ -49,32 +50,33 @@ use crate::cursors::Cursors;
 use crate::identity::{Candidate, replace};
 use crate::worker::{Progress, Worker};
 
-/// Uploads that one step looks at.
+/// Uploads visited by one step.
 const BATCH: usize = 64;
-/// Parts that are freed at once.
+/// Parts freed concurrently.
 const AT_ONCE: usize = 16;
-/// The longest rest between two passes.
+/// Maximum rest between two passes.
 const REST_MAX: Duration = Duration::from_mins(10);
-/// How often in a day of the rules objects are gone through.
+/// Number of walks over objects in a day of the rules.
 const PASSES_A_DAY: u64 = 24;
 
-/// How long an upload may be in the middle of its completion.
+/// Time in milliseconds for which an upload may be completing.
 const COMPLETING_AGE_MS: u64 = 60 * 60 * 1000;
 
-/// How it goes about it.
+/// Options of the worker.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpireOptions {
-    /// How old an open upload is before it is aborted, in milliseconds; none: never.
+    /// Age in milliseconds after which an open upload is aborted; none: never.
     pub open_age_ms: Option<u64>,
-    /// How long an upload may be in the middle of its completion before it is driven on, in
-    /// milliseconds: longer than whoever completes it may take.
+    /// Time in milliseconds after which a completion is continued by this worker; it exceeds the
+    /// time that the completing request may take.
     pub completing_age_ms: u64,
-    /// How long after its end the parts of an upload are left to whoever ended it, in milliseconds.
+    /// Time in milliseconds after its end in which the parts of an upload are left to the proxy
+    /// that ended it.
     pub parts_grace_ms: u64,
-    /// How long after its end an upload is remembered, in milliseconds: longer than a part of it can
-    /// be on its way.
+    /// Time in milliseconds after its end for which an upload is remembered; it exceeds the time
+    /// that a part can be in flight.
     pub ended_grace_ms: u64,
-    /// How long the days of rules are.
+    /// Length of a day in rules.
     pub day: Day,
 }
 
@@ -97,31 +99,31 @@ pub struct Expire {
     scope: Scope,
     options: ExpireOptions,
     stamps: StampSource,
-    /// What this pass still has to list; none before a pass.
+    /// Listings left in this pass; none before a pass.
     lists: Option<VecDeque<Listing>>,
     left: u64,
-    /// Who does what rules say of objects, where anybody does.
+    /// Object layer that carries out rules on objects, if this process has one.
     objects: Option<Objects>,
 }
 
-/// What a pass goes through: uploads, and objects.
+/// Work of a pass: uploads, and objects.
 type Passes = (VecDeque<Listing>, Vec<Task>);
 
-/// The uploads of one bucket, in the shards whose first primary is one device.
+/// Uploads of one bucket, in the shards whose first primary is one device.
 #[derive(Clone, Debug)]
 struct Listing {
     bucket: BucketId,
-    /// What clients call the bucket.
+    /// Name of the bucket for clients.
     name: Bytes,
     index_shards: u16,
     shards: Vec<Shard>,
     device: DeviceId,
     start: ListStart,
-    /// The rules of the bucket.
+    /// Lifecycle rules of the bucket.
     rules: Arc<Lifecycle>,
 }
 
-/// What is to become of an upload.
+/// Action on an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Stay,
@@ -132,12 +134,12 @@ enum Fate {
 }
 
 impl ExpireOptions {
-    /// How often the objects of a bucket with rules are gone through.
+    /// Returns the interval in milliseconds of walks over the objects of a bucket with rules.
     fn period_ms(&self) -> u64 {
         (self.day.ms() / PASSES_A_DAY).max(1000)
     }
 
-    /// Whether a rule says that an open upload is to be given up by now.
+    /// Returns true if a rule aborts an open upload by now.
     fn is_due(&self, upload: &Upload, rules: &Lifecycle, now_ms: u64) -> bool {
         let subject = Subject { key: &upload.key, object: None };
         let standing = Standing::Upload { initiated_ms: upload.initiated_ms };
@@ -172,7 +174,7 @@ impl ExpireOptions {
 }
 
 impl Expire {
-    /// A worker over the uploads whose first primary `scope` looks after.
+    /// Creates a worker over the uploads whose first primary is in `scope`.
     pub fn new(
         cluster: impl Into<SharedCluster>,
         clock: Arc<dyn Clock>,
@@ -184,14 +186,13 @@ impl Expire {
         Self { cluster, clock, scope, options, stamps, lists: None, left: 0, objects }
     }
 
-    /// The same, with what rules say of objects carried out by `expiry`; where it stands, it
-    /// remembers in `cursors`.
+    /// Adds `expiry`, which carries out rules on objects; `cursors` store the position of the walk.
     #[must_use]
     pub fn with_objects(self, expiry: Arc<dyn ObjectExpiry>, cursors: Arc<dyn Cursors>) -> Self {
         Self { objects: Some(Objects::new(expiry, cursors)), ..self }
     }
 
-    /// What a pass has to list.
+    /// Returns the work of a pass.
     async fn lists(&self, cluster: &Cluster) -> Result<Passes> {
         let mine = cluster.index_devices_of(&self.scope);
         let (mut lists, mut tasks) = (VecDeque::new(), Vec::new());
@@ -221,7 +222,7 @@ impl Expire {
         Ok((lists, tasks))
     }
 
-    /// Brings an upload further; whether that brought anything to its end.
+    /// Advances an upload; returns true if anything was completed.
     async fn expire(
         &self,
         cluster: &Cluster,
@@ -231,7 +232,7 @@ impl Expire {
     ) -> Result<bool> {
         let fate = self.options.fate(entry, rules, self.clock.now_ms());
         match fate {
-            // Driving one on is for those who know what its bucket is called.
+            // The caller continues completions, because it has the bucket's name.
             Fate::Stay | Fate::Finish => Ok(false),
             Fate::Abort => self.abort(cluster, at).await,
             Fate::FreeParts | Fate::Forget => {
@@ -245,7 +246,7 @@ impl Expire {
         }
     }
 
-    /// Has a completion driven on that never came to its end.
+    /// Continues a completion that never ended; returns true if that completed it.
     async fn finish(&self, bucket: &Bytes, entry: &Entry) -> Result<bool> {
         let (Some(objects), Value::Upload(upload)) = (&self.objects, &entry.value) else {
             return Ok(false);
@@ -254,7 +255,7 @@ impl Expire {
         objects.expiry().finish_upload(&bucket, &upload.key, upload.id).await
     }
 
-    /// Gives an open upload up. Its parts go in a later pass, as those of any that ended.
+    /// Aborts an open upload. A later pass removes its parts, like those of any ended upload.
     async fn abort(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
         let decide = |found: Option<Candidate>| match found?.entry.value {
             Value::Upload(mut upload) if upload.state == UploadState::Open => {
@@ -266,7 +267,7 @@ impl Expire {
         Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
     }
 
-    /// Lets an upload go, if it is what it was judged to be.
+    /// Removes an upload, if its state is still due for removal.
     async fn forget(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
         let now_ms = self.clock.now_ms();
         let decide = |found: Option<Candidate>| {
@@ -277,7 +278,7 @@ impl Expire {
         Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
     }
 
-    /// Frees all parts of an upload that ended: how many there were.
+    /// Frees all parts of an ended upload; returns their number.
     async fn free_parts(
         &self,
         cluster: &Cluster,
@@ -302,8 +303,8 @@ impl Expire {
 }
 
 impl Expire {
-    /// Begins a pass: over the uploads, and after them over the objects of buckets with rules, if it
-    /// is time for those.
+    /// Begins a pass over the uploads. If the objects of buckets with rules are due, they follow
+    /// after the uploads.
     async fn begin(&mut self, cluster: &Cluster) -> Result<()> {
         self.left = 0;
         let (lists, tasks) = self.lists(cluster).await?;
@@ -315,7 +316,7 @@ impl Expire {
         Ok(())
     }
 
-    /// Goes through some of the objects.
+    /// Visits some of the objects.
     async fn step_objects(&mut self) -> Progress {
         let day = self.options.day;
         let Some(objects) = &mut self.objects else { return Progress::default() };
@@ -326,7 +327,7 @@ impl Expire {
     }
 }
 
-/// The rules of a bucket; those that are not understood take nothing.
+/// Returns the rules of a bucket; invalid rules have no effect.
 fn rules_of(bucket: &Bucket) -> Arc<Lifecycle> {
     let rules = bucket.settings.get(Setting::Lifecycle).map(Lifecycle::of).transpose();
     let rules = rules.unwrap_or_else(|error| {
@@ -336,14 +337,14 @@ fn rules_of(bucket: &Bucket) -> Arc<Lifecycle> {
     Arc::new(rules.unwrap_or_default())
 }
 
-/// A new write, whose order a ballot gives it.
+/// Makes a new write, whose order the ballot sets.
 fn written(value: Value) -> Candidate {
     let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value };
     Candidate { entry, inline: None, keep_body: false }
 }
 
 impl Expire {
-    /// Deals with a page of a listing; what is left of it.
+    /// Processes a page of a listing; returns the rest of the listing.
     async fn go_on(
         &self,
         cluster: &Cluster,
@@ -377,7 +378,7 @@ impl Expire {
         Some(Listing { start: ListStart::After(last.name), ..listing })
     }
 
-    /// The next uploads of a listing.
+    /// Returns the next uploads of a listing.
     async fn page(
         &self,
         cluster: &Cluster,
@@ -396,7 +397,7 @@ impl Expire {
         let node = cluster.node(listing.device)?;
         let page = in_time(node.list(listing.device, &request)).await?;
         let uploads = page.entries.into_iter().map(|(name, entry)| {
-            // The key of the object, then NUL and the upload's id.
+            // Key of the object, then NUL and the upload's id.
             let object = &name[..name.len().saturating_sub(17)];
             let (bucket, shard) = (listing.bucket, shard_of(object, listing.index_shards));
             (RegisterKey { bucket, shard, kind: RegisterKind::Upload, name }, entry)

@@ -1,14 +1,14 @@
-//! How clients fare, so that background work can step back.
+//! Latency of client requests, to which background work yields.
 
 use std::fmt;
 use std::time::Duration;
 
 use martlet_protocol::Latency;
 
-/// Returns how long clients wait elsewhere; zero when nobody knows of any.
+/// Returns the latency of clients of other processes; zero without known clients.
 type Elsewhere = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// The time to the first byte of client requests, here and elsewhere.
+/// Time to first byte of client requests, in this process and in others.
 #[derive(Default)]
 pub struct Foreground {
     here: Latency,
@@ -22,18 +22,18 @@ impl fmt::Debug for Foreground {
 }
 
 impl Foreground {
-    /// Clients of other processes: `ask` returns how long those of the slowest node wait at present,
-    /// and zero when there are none. It is called before every step of every worker.
+    /// Includes clients of other processes: `ask` returns the current latency of the slowest node,
+    /// and zero without clients. It is called before every step of every worker.
     pub fn elsewhere(ask: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self { elsewhere: Some(Box::new(ask)), ..Self::default() }
     }
 
-    /// Takes note of one request.
+    /// Records the latency of one request.
     pub fn observe(&self, latency: Duration) {
         self.here.observe(latency);
     }
 
-    /// How long clients wait at present; zero when there are none.
+    /// Current latency of clients; zero without clients.
     pub fn latency(&self) -> Duration {
         let elsewhere = self.elsewhere.as_ref().map_or(Duration::ZERO, |ask| ask());
         self.here.get().max(elsewhere)

@@ -1,18 +1,20 @@
-//! The identity round (rule R6): what replicas hold, settled at a fresh ballot under its own write id.
+//! Identity round (rule R6): settles a register at a fresh ballot, under the write's own id.
 //!
 //! ```text
-//! promise(b) at a quorum ──▶ the newest of what is known and what they hold ──▶ the same write at b
+//! promise(b) at a quorum ──▶ the newest of known and held writes ──▶ the same write at b
 //! ```
 //!
-//! A quorum is one of each set of devices that decides at the term that is named (rule P2); whoever is
-//! told of a newer one begins anew, with the promises too: those given before bind other devices.
+//! A quorum contains a quorum of each set of devices that decides at the named term (rule P2). A
+//! caller that receives a newer term begins anew, with the promises too: earlier promises bind
+//! other devices.
 //!
-//! The second half goes as a repair whose order is the ballot: it obeys promises as an accept does,
-//! and asks neither for the bucket's generation, which nobody here knows, nor for the write's age.
-//! Replicas refuse a repair that was read more than ten minutes ago: a process that was stopped between
-//! promise and accept, for longer than tombstones are kept, brings no deleted object back (rule T2).
+//! The second half is sent as a repair whose order is the ballot. A repair obeys promises as an
+//! accept does. It checks neither the bucket's generation, which this process doesn't know, nor the
+//! write's age. Replicas refuse a repair that was read more than ten minutes ago. A process may be
+//! suspended between promise and accept for longer than tombstones are kept; it must not bring back
+//! a deleted object (rule T2).
 //!
-//! [`replace`] is the same with a decision in the middle: another value instead of what was found
+//! [`replace`] adds a decision in the middle: it writes another value instead of the one found
 //! (rule M1).
 
 use bytes::Bytes;
@@ -27,23 +29,23 @@ use martlet_ring::Sets;
 
 use crate::cluster::{Cluster, in_time};
 
-/// Ballots that are tried before whoever else is at it is left alone.
+/// Number of ballots tried before the register is left to competing ballots.
 const TRIES: usize = 4;
 
-/// A write that may end up in a register.
+/// A write that may become a register's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) entry: Entry,
     pub(crate) inline: Option<Bytes>,
-    /// As in [`EntryWrite::keep_body`].
+    /// Flag as in [`EntryWrite::keep_body`].
     pub(crate) keep_body: bool,
 }
 
 impl Candidate {
-    /// What a register holds, if it holds anything whole.
+    /// Returns the entry that a register holds, if it is complete with its inline bytes.
     ///
-    /// What the entry that it replaces leaves behind becomes a record of garbage, which is looked into
-    /// before anything is deleted.
+    /// The replaced entry's extents become a record of garbage, which is checked before any
+    /// deletion.
     pub(crate) fn of(view: RegisterView) -> Option<Self> {
         let RegisterView { entry, inline, .. } = view;
         let entry = entry?;
@@ -51,8 +53,8 @@ impl Candidate {
         is_whole.then_some(Self { entry, inline, keep_body: false })
     }
 
-    /// As it is brought to a replica that may not hold it; `read_ms` is a time before the first reply
-    /// that told of it, in milliseconds since 1970.
+    /// Converts the write to a repair for a replica that may lack it. `read_ms` is a time before
+    /// the first reply that contained the write, in milliseconds since 1970.
     pub(crate) fn repair(&self, key: &RegisterKey, read_ms: u64) -> EntryWrite {
         EntryWrite {
             key: key.clone(),
@@ -71,18 +73,18 @@ impl Candidate {
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) candidate: Candidate,
-    /// A time before the first reply that told of it, in milliseconds since 1970.
+    /// A time before the first reply that contained the write, in milliseconds since 1970.
     pub(crate) read_ms: u64,
 }
 
-/// The higher of two orders, where either may be missing.
+/// Returns the candidate of the higher order; either may be missing.
 pub(crate) fn newest(one: Option<Candidate>, other: Option<Candidate>) -> Option<Candidate> {
     let order = |candidate: &Option<Candidate>| candidate.as_ref().map(|it| it.entry.order);
     if order(&other) > order(&one) { other } else { one }
 }
 
-/// Settles a register: the newest of `known` and what a quorum holds is what a quorum holds
-/// afterwards, at a ballot above `above`. None when there is nothing to settle.
+/// Settles a register. Afterwards a quorum holds the newest of `known` and of the quorum's entries,
+/// at a ballot above `above`. None if there is nothing to settle.
 pub(crate) async fn settle(
     cluster: &Cluster,
     stamps: &StampSource,
@@ -98,8 +100,9 @@ pub(crate) async fn settle(
     ballots.run(above, |found| newest(known.clone(), found)).await
 }
 
-/// Writes what `decide` makes of the newest that a quorum holds, unless anybody else comes between.
-/// None when it makes nothing of it: then nothing was written, and it must look again to be sure.
+/// Writes the result of `decide` on the newest entry of a quorum, unless another write interferes.
+/// None if `decide` returns none: then nothing was written, and the caller must read again to be
+/// sure.
 pub(crate) async fn replace(
     cluster: &Cluster,
     stamps: &StampSource,
@@ -109,21 +112,21 @@ pub(crate) async fn replace(
     Ballots { cluster, stamps, key, read_ms: u64::MAX }.run(Stamp::ZERO, decide).await
 }
 
-/// Ballots about one register.
+/// Ballots for one register.
 struct Ballots<'a> {
     cluster: &'a Cluster,
     stamps: &'a StampSource,
     key: &'a RegisterKey,
-    /// When what is known besides the replies was read.
+    /// Time at which the known write was read.
     read_ms: u64,
 }
 
-/// Who said yes to one half of a ballot.
+/// Devices that agreed to one half of a ballot.
 struct Round<T> {
     yes: Vec<(DeviceId, T)>,
-    /// The highest of what refusals named.
+    /// Highest stamp in refusals.
     above: Stamp,
-    /// Whether somebody named a newer term.
+    /// True if a device returned a newer term.
     is_outdated: bool,
 }
 
@@ -145,7 +148,7 @@ impl Ballots<'_> {
                 continue;
             }
             let devices: Vec<DeviceId> = promised.yes.iter().map(|(device, _)| *device).collect();
-            // Something that is held, but not whole, was replaced since: its ballot has lost.
+            // An entry without its inline bytes was replaced meanwhile: this ballot has lost.
             let views = promised.yes.into_iter().map(|(_, view)| view);
             let found = views.map(|view| (view.entry.is_some(), Candidate::of(view)));
             let (found, broken): (Vec<_>, Vec<_>) =
@@ -166,7 +169,7 @@ impl Ballots<'_> {
         Err(Error::conflict("others are writing the register"))
     }
 
-    /// Who promised and what they hold.
+    /// Returns the promising devices with their entries.
     async fn promise(&self, sets: &Sets, ballot: Stamp, term: Term) -> Round<RegisterView> {
         let calls = sets.members().map(|device| async move {
             let node = self.cluster.node(device)?;
@@ -184,7 +187,7 @@ impl Ballots<'_> {
         round
     }
 
-    /// Who holds it now.
+    /// Returns the devices that hold the write now.
     async fn accept(&self, devices: &[DeviceId], write: &EntryWrite, term: Term) -> Round<()> {
         let write = EntryWrite { term, ..write.clone() };
         let calls = devices.iter().map(|device| {
@@ -222,7 +225,7 @@ impl<T> Round<T> {
         self.is_outdated |= error.newer_term().is_some();
     }
 
-    /// Nothing gets better by itself where only silence is in the way.
+    /// Returns an error if a retry can't help, because only silence caused the failure.
     fn check_retry(&self, message: &str) -> Result<()> {
         let helps = self.above > Stamp::ZERO || self.is_outdated;
         if helps { Ok(()) } else { Err(Error::unavailable(message)) }

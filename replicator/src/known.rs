@@ -1,29 +1,29 @@
-//! What is known of the index ring besides its bytes: the highest term that was heard of, by whomever of
-//! the process (rule P1), and whether the ring has spread.
+//! State of the index ring beside its bytes: the highest term seen by the process (rule P1), and if
+//! the ring has spread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use martlet_protocol::{Error, Term};
 
-/// A term that only rises, shared by all clones.
+/// Highest known term; it only rises. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct KnownTerm(Arc<AtomicU64>);
 
 impl KnownTerm {
-    /// The highest term so far.
+    /// Returns the highest known term.
     pub fn get(&self) -> Term {
         Term(self.0.load(Ordering::SeqCst))
     }
 
-    /// Takes notice of a term. Nobody is at [`Term::ANY`]: that one is left aside.
+    /// Records a term. [`Term::ANY`] is no real term, and is ignored.
     pub fn raise(&self, heard: Term) {
         if heard < Term::ANY {
             self.0.fetch_max(heard.0, Ordering::SeqCst);
         }
     }
 
-    /// Takes notice of the term that a refusal names.
+    /// Records the term that a refusal carries.
     pub(crate) fn learn(&self, error: &Error) {
         if let Some(newer) = error.newer_term() {
             self.raise(newer);
@@ -31,25 +31,25 @@ impl KnownTerm {
     }
 }
 
-/// Whether most nodes of the index ring have it, shared by all clones. A ring change that begins before
-/// leaves those without the ring behind: nobody would take their word.
+/// True if most nodes of the index ring have it; clones share the flag. A ring change that began
+/// earlier would exclude nodes without the ring, because their replies would not count.
 #[derive(Clone, Debug)]
 pub struct Spread(Arc<AtomicBool>);
 
 impl Spread {
-    /// Whether it has.
+    /// Returns true if the ring has spread.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Takes notice of how it is.
+    /// Records if the ring has spread.
     pub fn set(&self, has_spread: bool) {
         self.0.store(has_spread, Ordering::SeqCst);
     }
 }
 
 impl Default for Spread {
-    /// It has: so it is where all roles are one process.
+    /// True, as in a process that runs all roles.
     fn default() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }

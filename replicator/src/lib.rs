@@ -1,33 +1,32 @@
-//! Background work: what keeps the data whole and the disks free while clients are served.
+//! Background workers that keep data whole and reclaim disk space while clients are served.
 //!
 //! ```text
 //! Runner ── paces, stops, measures ──▶ Worker::step() ── one bounded unit of work
-//!                         ├─ SyncDevices         gives a device that forgot its votes back
-//!                         ├─ RingChange          brings a change of the index ring to its end
-//!                         ├─ Update              delivers what handoffs keep for primaries
-//!                         ├─ ReplicateRegisters  compares what replicas hold, and brings what differs
-//!                         ├─ ReplicateExtents    brings extents to where they belong
-//!                         ├─ Reconstruct         makes lost fragments of others
-//!                         ├─ Expire              uploads that ended or were given up, and what rules take
-//!                         ├─ Collect             tombstones that nobody needs any more
-//!                         ├─ Reclaim             extents of superseded entries, after a grace time
-//!                         ├─ Sweep               extents that no entry ever came to own
-//!                         ├─ Audit               reads everything, and takes out what is corrupt
-//!                         └─ CountUsage          counts what buckets hold that a quota speaks of
+//!                         ├─ SyncDevices         returns votes to a device that forgot
+//!                         ├─ RingChange          completes a change of the index ring
+//!                         ├─ Update              delivers hints from handoffs to primaries
+//!                         ├─ ReplicateRegisters  compares replicas, and copies what differs
+//!                         ├─ ReplicateExtents    copies extents to their primaries
+//!                         ├─ Reconstruct         rebuilds lost fragments from others
+//!                         ├─ Expire              ends uploads, and carries out lifecycle rules
+//!                         ├─ Collect             removes tombstones that are no longer needed
+//!                         ├─ Reclaim             deletes superseded extents, after a grace time
+//!                         ├─ Sweep               deletes extents that no entry owns
+//!                         ├─ Audit               verifies everything, and quarantines corrupt data
+//!                         └─ CountUsage          counts the contents of buckets with quotas
 //! ```
 //!
-//! A [`Worker`] knows what to do next, and nothing of time between steps; the [`Runner`] knows when,
-//! and nothing of what. So a test drives a worker step by step, a server or a replicator runs it for
-//! ever at the pace that [`Foreground`] leaves it (when clients wait longer than their budget,
-//! background work yields), and [`run_all_once`] takes a set of them to the end of what they can do
-//! now.
+//! A [`Worker`] decides its next step, and has no notion of time between steps. The [`Runner`]
+//! decides the time of each step. So a test drives a worker step by step. A server or a replicator
+//! runs it forever at the pace that [`Foreground`] allows: background work yields when clients wait
+//! longer than their budget. [`run_all_once`] runs a set of workers until none has work left.
 //!
-//! [`Standard`] is the set that every role runs, in one place. Rings travel and nodes move while they
-//! work: each step looks anew at what [`SharedCluster`] holds.
+//! [`Standard`] is the set that every role runs. Rings change and nodes move during the work, so
+//! each step reads [`SharedCluster`] again.
 //!
-//! Two sentences hold for all of them. Silence means keep: what somebody who must agree has not
-//! confirmed stays as it is (rules A2, G2, X3). And promises are obeyed: what one refuses is settled
-//! by an identity round, under the write's own id (rule R6).
+//! Two rules hold for all workers. Silence means keep: without confirmation by every device that
+//! must agree, nothing changes (rules A2, G2, X3). And promises are obeyed: a write that a promise
+//! refuses is settled by an identity round, under the write's own id (rule R6).
 
 mod audit;
 mod census;

@@ -1,4 +1,4 @@
-//! Which extents a body consists of.
+//! Extents of a body.
 
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::ExtentRef;
@@ -18,18 +18,18 @@ pub(crate) struct Placed {
 /// The extents of a body.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct BodyExtents {
-    /// Those that hold the object's bytes, and the policy that they lie under.
+    /// Extents with the object's bytes, and their policy.
     pub(crate) data: Placed,
-    /// Those that hold the manifest, when it was too long for its entry.
+    /// Extents with the manifest, if it is spilled.
     pub(crate) manifest: Placed,
 }
 
 impl BodyExtents {
-    /// Finds the extents of a body, reading its manifest where it is spilled.
+    /// Returns the extents of a body; reads its manifest if it is spilled.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] only when every device of the policy says that an extent of the
-    /// manifest is not there; any other error means that nobody can tell.
+    /// [`ErrorKind::NotFound`] only if every device of the policy denies an extent of the manifest.
+    /// Any other error means that the extents are unknown.
     pub(crate) async fn of(cluster: &Cluster, body: &Body) -> Result<Self> {
         match body {
             Body::Empty | Body::Inline { .. } => Ok(Self::default()),
@@ -61,7 +61,7 @@ async fn read_manifest(
     Manifest::decode(&bytes)
 }
 
-/// An extent from whichever device of the policy has a good copy, or from any fragments that suffice.
+/// Reads an extent from any device of the policy with a good copy, or from sufficient fragments.
 async fn read_anywhere(cluster: &Cluster, policy: PolicyId, extent: &ExtentRef) -> Result<Vec<u8>> {
     if code_of_policy(cluster, policy)?.is_some() {
         return read_coded(cluster, policy, extent).await;

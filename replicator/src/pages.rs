@@ -1,12 +1,12 @@
-//! Going through all extents of some devices, a page at a time, and doing something about what is found:
-//! what workers share that differ in what they look for.
+//! Walk over all extents of some devices, page by page. Workers with different purposes share this
+//! code.
 //!
 //! ```text
-//! step ── look at a page ── work: as much of it as fits ──┬── something is left: kept for the next step
+//! step ── look at a page ── work: as much of it as fits ──┬── work is left: kept for the next step
 //!                                                         └── on to the next page, device, pass
 //! ```
 //!
-//! A page is looked at anew when a ring has changed since. Where one has got to is saved with each page.
+//! A page is looked at again if a ring has changed since. The position is saved with each page.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::cluster::{Cluster, Rounds, in_time};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::worker::Progress;
 
-/// Extents that are looked at at a time.
+/// Extents in one page.
 pub(crate) const PAGE: usize = 500;
 
-/// How far a worker is.
+/// Position and counters of a worker's walk.
 pub(crate) struct Pages<T> {
     name: &'static str,
     cursors: Arc<dyn Cursors>,
     rounds: Rounds,
     after: Option<ExtentId>,
     page: Option<Page<T>>,
-    /// Counts passes: whose turn it is.
+    /// Number of completed passes, which decides the turns.
     pub(crate) turn: u64,
     pass: Pass,
-    /// What the last whole pass left undone, and since when something is.
+    /// Items left undone by the last whole pass, and the time since which items are left.
     left: u64,
     since_ms: Option<u64>,
     /// Bytes of the last step.
     pub(crate) step_bytes: u64,
 }
 
-/// What one pass has met.
+/// Counters of one pass.
 #[derive(Default)]
 struct Pass {
     left: u64,
@@ -49,29 +49,29 @@ struct Pass {
     full: HashSet<DeviceId>,
 }
 
-/// A page that was looked at, and what is still to be done about it.
+/// A page that was looked at, and its remaining work.
 pub(crate) struct Page<T> {
     pub(crate) device: DeviceId,
     pub(crate) deeds: VecDeque<T>,
     rings: Vec<RingHash>,
-    /// Where the next begins; none at the end of the device.
+    /// Position of the next page; none at the end of the device.
     next: Option<ExtentId>,
 }
 
-/// A worker that goes so through its devices.
+/// A worker that walks pages of extents.
 #[async_trait]
 pub(crate) trait Paged: Send {
-    /// What may be to be done about an extent.
+    /// Possible work on an extent.
     type Deed: Send;
 
     fn pages(&mut self) -> &mut Pages<Self::Deed>;
 
-    /// The devices that it goes through.
+    /// Devices to walk.
     fn devices(&self, cluster: &Cluster) -> BTreeSet<DeviceId>;
 
     fn now_ms(&self) -> u64;
 
-    /// What is to be done about extents of a device.
+    /// Determines the work on a page of a device's extents.
     async fn look(
         &mut self,
         cluster: &Cluster,
@@ -79,12 +79,12 @@ pub(crate) trait Paged: Send {
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Self::Deed>, Progress)>;
 
-    /// Does as much of a page as fits into a step.
+    /// Does as much work on a page as fits into a step.
     async fn work(&mut self, cluster: &Cluster, page: &mut Page<Self::Deed>) -> Result<Progress>;
 }
 
 impl<T> Pages<T> {
-    /// At the beginning.
+    /// Creates a walk at its beginning.
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -100,7 +100,7 @@ impl<T> Pages<T> {
         }
     }
 
-    /// Goes on where `cursors` say.
+    /// Continues at the position in `cursors`.
     pub(crate) fn go_by(&mut self, cursors: Arc<dyn Cursors>) {
         if let Some((device, after)) = load_place(&*cursors, self.name) {
             self.rounds = Rounds::from(device);
@@ -109,17 +109,17 @@ impl<T> Pages<T> {
         self.cursors = cursors;
     }
 
-    /// Devices that took no more bytes in this pass.
+    /// Devices that refused bytes as full in this pass.
     pub(crate) fn full(&self) -> &HashSet<DeviceId> {
         &self.pass.full
     }
 
-    /// Devices that take no more bytes in this pass.
+    /// Records devices that are full, until the end of this pass.
     pub(crate) fn note_full(&mut self, devices: impl IntoIterator<Item = DeviceId>) {
         self.pass.full.extend(devices);
     }
 
-    /// How long to rest after a step, at so many bytes a second at most.
+    /// Pause after a step, for a limit in bytes a second.
     pub(crate) fn busy_pause(
         &self,
         bytes_per_second_max: Option<u64>,
@@ -129,7 +129,7 @@ impl<T> Pages<T> {
         usual.max(Duration::from_millis(self.step_bytes.saturating_mul(1000) / rate.max(1)))
     }
 
-    /// Goes on to the next device; whether that ended a pass.
+    /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, devices: &BTreeSet<DeviceId>) -> bool {
         self.after = None;
         let ended = self.rounds.advance(devices);
@@ -143,7 +143,7 @@ impl<T> Pages<T> {
         ended
     }
 
-    /// Goes on from a page that was worked on.
+    /// Continues after work on a page.
     fn leave(&mut self, page: Page<T>, devices: &BTreeSet<DeviceId>, progress: &mut Progress) {
         self.pass.left += progress.kept;
         if !page.deeds.is_empty() {
@@ -158,7 +158,7 @@ impl<T> Pages<T> {
         }
     }
 
-    /// Adds what is left undone besides the page, and for how long.
+    /// Adds the items left undone besides the page, and the age of the oldest.
     fn tell(&mut self, now_ms: u64, progress: &mut Progress) {
         progress.backlog += if progress.idle { self.left } else { self.pass.left };
         if progress.backlog > 0 {
@@ -168,7 +168,7 @@ impl<T> Pages<T> {
     }
 }
 
-/// One page, or a part of one of which much is to be done about.
+/// Processes one page, or a part of a page with much work.
 pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<Progress> {
     worker.pages().step_bytes = 0;
     let devices = worker.devices(cluster);
@@ -178,7 +178,7 @@ pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<
     let mut progress = match go_on(worker, cluster, device, &devices).await {
         Ok(progress) => progress,
         Err(error) => {
-            // Whoever is out keeps its extents until it returns.
+            // A device that is out keeps its extents until it returns.
             let pages = worker.pages();
             tracing::debug!(worker = pages.name, %device, %error, "a device is left for a later pass");
             pages.pass.left += 1;
@@ -227,7 +227,7 @@ async fn look<W: Paged>(
     Ok((Page { device, deeds, rings: rings(cluster), next }, progress))
 }
 
-/// The rings by which a page was looked at.
+/// Rings that determine the work on a page.
 fn rings(cluster: &Cluster) -> Vec<RingHash> {
     let policies: BTreeMap<_, _> =
         cluster.data.iter().map(|(policy, ring)| (policy.0, ring.hash())).collect();

@@ -1,17 +1,18 @@
-//! Reclaim: deletes the extents that superseded entries left behind.
+//! Reclaim: deletes the extents of superseded entries.
 //!
-//! Readers that were sent away with the old entry get a grace time to finish. Then, for each record
-//! of garbage, in an order that a crash can cut anywhere:
+//! Readers of the old entry get a grace time to finish. Then, for each record of garbage, with a
+//! possible crash at any point:
 //!
-//! 1. read the manifest where it is spilled: one that can't be read keeps its extents;
-//! 2. ask whose the extents are and whether any entry or hint still wants them: those stay. A primary
-//!    that missed the superseding entry still names them, so nothing goes before all primaries know
-//!    better, and hold the same;
-//! 3. delete the extents of data, then those of the manifest, wherever a copy or a fragment may lie;
+//! 1. read the manifest if it is spilled: an unreadable manifest keeps its extents;
+//! 2. find the owner of the extents, and keep extents that any entry or hint still needs. A primary
+//!    that missed the superseding entry still names them. So nothing is deleted before all
+//!    primaries have the new entry and agree;
+//! 3. delete the extents of data, then those of the manifest, on all devices that may have a copy
+//!    or a fragment;
 //! 4. forget the record.
 //!
-//! A manifest that no device has is one that step 3 deleted before a crash: nothing is left to do but
-//! to forget, and should that ever be wrong, the sweep finds what was left behind.
+//! A manifest that no device has was deleted by step 3 before a crash. The record is then
+//! forgotten; if extents remain after all, the sweep finds them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,18 +28,17 @@ use crate::manifest::{BodyExtents, Placed};
 use crate::wanted::{Claim, Wanted};
 use crate::worker::{Progress, Worker};
 
-/// Records that one step deals with.
+/// Records processed by one step.
 const BATCH: usize = 64;
-/// Records that can't be dealt with now are passed over, up to so many on a device: with a batch
-/// more they still fit into a page.
+/// Maximum number of skipped records on a device: with a batch more they still fit into a page.
 const KEPT_MAX: usize = 3072;
-/// Extents and fragments that a device is told to delete in one call.
+/// Extents and fragments deleted by one call to a device.
 const DELETE_AT_ONCE: usize = 10_000;
 
-/// How reclaim goes about it.
+/// Options of reclaim.
 #[derive(Clone, Copy, Debug)]
 pub struct ReclaimOptions {
-    /// How long readers of the old entry have to finish, in milliseconds.
+    /// Milliseconds that readers of the old entry have to finish.
     pub grace_ms: u64,
 }
 
@@ -54,22 +54,22 @@ pub struct Reclaim {
     clock: Arc<dyn Clock>,
     options: ReclaimOptions,
     scope: Scope,
-    /// The device whose garbage is being dealt with.
+    /// Device whose garbage is being processed.
     rounds: Rounds,
-    /// What this pass could not deal with on that device.
+    /// Records of this device that this pass could not process.
     kept: HashSet<GarbageId>,
-    /// The oldest record that waits, and when it was first seen.
+    /// Oldest waiting record, and the time at which it was first seen.
     oldest: Option<(GarbageId, u64)>,
 }
 
-/// What became of one record.
+/// Outcome of one record.
 enum Outcome {
     Done { freed: u64, bytes: u64 },
     Kept,
 }
 
 impl Reclaim {
-    /// A worker over all devices of the index ring.
+    /// Creates a worker over all devices of the index ring.
     pub fn new(
         cluster: impl Into<SharedCluster>,
         clock: Arc<dyn Clock>,
@@ -86,13 +86,13 @@ impl Reclaim {
         }
     }
 
-    /// The same over the garbage of those devices that `scope` looks after.
+    /// Limits the worker to the garbage of devices in `scope`.
     #[must_use]
     pub fn looking_after(self, scope: Scope) -> Self {
         Self { scope, ..self }
     }
 
-    /// The next records of a device, those that were kept left out.
+    /// Returns the next records of a device, without skipped ones.
     async fn due(&self, cluster: &Cluster, device: DeviceId) -> Result<Vec<Garbage>> {
         let before_ms = self.clock.now_ms().saturating_sub(self.options.grace_ms);
         let limit = BATCH + self.kept.len();
@@ -101,7 +101,8 @@ impl Reclaim {
         Ok(due)
     }
 
-    /// How long the oldest record has waited, as far as this process has seen.
+    /// Returns the waiting time of the oldest record in milliseconds, as far as this process has
+    /// seen.
     fn oldest_age_ms(&mut self, oldest: Option<&Garbage>) -> u64 {
         let now = self.clock.now_ms();
         let Some(oldest) = oldest else {
@@ -116,14 +117,14 @@ impl Reclaim {
         now.saturating_sub(since) + self.options.grace_ms
     }
 
-    /// Goes on to the next device; whether that began a new pass.
+    /// Advances to the next device; returns true if that began a new pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.kept.clear();
         self.rounds.advance(&cluster.index_devices_of(&self.scope))
     }
 }
 
-/// Deletes the extents of one record that nobody wants, and says whether that was the end of it.
+/// Deletes the unneeded extents of one record.
 async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) -> Result<Outcome> {
     let body = match BodyExtents::of(cluster, &garbage.body).await {
         Ok(body) => body,
@@ -134,7 +135,7 @@ async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) 
             tracing::warn!(key = ?garbage.key, %error, "garbage is kept: its manifest can't be read");
             return Ok(Outcome::Kept);
         }
-        // Nobody who has it answers: that is told where devices are.
+        // No device with the manifest answers: the step fails.
         Err(error) => return Err(error),
     };
     let mut freed = 0;
@@ -150,7 +151,7 @@ async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) 
     Ok(Outcome::Done { freed, bytes })
 }
 
-/// Those of `extents` that are still there and that no entry wants.
+/// Returns those of `extents` that still exist and that no entry needs.
 async fn unwanted_of(
     cluster: &Cluster,
     policy: PolicyId,
@@ -172,7 +173,7 @@ async fn unwanted_of(
     Ok(unwanted)
 }
 
-/// Key and upload of an extent's owner; none when no device has it, or any fragment of it.
+/// Returns key and upload of an extent's owner; none if no device has it, or any fragment of it.
 async fn owner(
     cluster: &Cluster,
     policy: PolicyId,
@@ -190,7 +191,7 @@ async fn owner(
     silence.map_or(Ok(None), Err)
 }
 
-/// What a device says of the first of these that it has.
+/// Returns a device's record of the first of these ids that it has.
 async fn record_on(
     cluster: &Cluster,
     device: DeviceId,
@@ -213,8 +214,8 @@ async fn record_on(
     Ok(None)
 }
 
-/// Wherever a copy or a fragment may lie: primaries and handoffs. Deleting what is not there is no
-/// error.
+/// Deletes on all devices that may have a copy or a fragment: primaries and handoffs. Deleting a
+/// missing extent is no error.
 async fn delete_everywhere(cluster: &Cluster, policy: PolicyId, ids: &[ExtentId]) -> Result<()> {
     if ids.is_empty() {
         return Ok(());

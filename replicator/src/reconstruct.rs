@@ -1,19 +1,18 @@
-//! Reconstruct: fragments that are lost are made of others.
+//! Reconstruct: rebuilds lost fragments from others.
 //!
 //! ```text
 //! a page of a device's fragments ──presence──▶ the homes of their siblings
-//!    one was deleted         gone here too, if nobody wants the extent (rule X4)
-//!    one is missing at home  everybody else is asked; who has it brings it home (replicate-data)
-//!    nobody has it           made of any d others, written home, compared
-//!    fewer than d are left   left as they are, and told
-//!    silence                 left
+//!    one was deleted         deleted here too, if the extent is not needed (rule X4)
+//!    one is missing at home  all other devices are queried; replicate-data copies it home
+//!    no device has it        rebuilt from any d others, written home, compared
+//!    fewer than d are left   left unchanged, and reported
+//!    silence                 left unchanged
 //! ```
 //!
-//! Whoever holds a fragment watches over the next m of its extent; one of those who see something lost
-//! makes all that is, in turn. Two that do so at once make the same bytes under the same id. Extents
-//! that were written just now are left to whoever writes them; so is what no entry names yet and too
-//! few fragments are there of: a write that is on its way, or has died, which the sweep tells apart
-//! (rule X2).
+//! The holder of a fragment watches the next m fragments of its extent. Of the watchers that see a
+//! loss, one in turn rebuilds all lost fragments. Two at once make the same bytes under one id.
+//! Recent extents are left to their writers. So are extents that no entry names yet and that lack
+//! fragments: the write is in flight or has died, and the sweep decides which (rule X2).
 
 mod build;
 mod find;
@@ -41,9 +40,9 @@ use crate::pages::{self, Page, Paged, Pages};
 use crate::replicate::ReplicateOptions;
 use crate::worker::{Progress, Worker};
 
-/// Extents that are worked on at once.
+/// Extents processed concurrently.
 const AT_ONCE: usize = 2;
-/// A step ends after so many bytes read and written, or so many extents.
+/// Limits of a step: bytes read and written, or number of extents.
 const STEP_BYTES: u64 = 64 * 1024 * 1024;
 const STEP_EXTENTS: usize = 32;
 
@@ -60,7 +59,7 @@ pub struct Reconstruct {
 impl Reconstruct {
     const NAME: &str = "reconstruct";
 
-    /// A worker over the devices of coded policies that `scope` looks after.
+    /// Creates a worker over the devices of coded policies in `scope`.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         Self {
             cluster: cluster.into(),
@@ -72,20 +71,20 @@ impl Reconstruct {
         }
     }
 
-    /// The same with other options.
+    /// Sets other options.
     #[must_use]
     pub fn with_options(self, options: ReplicateOptions) -> Self {
         Self { options, ..self }
     }
 
-    /// The same, going on where `cursors` say.
+    /// Continues at the position in `cursors`.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
         self.pages.go_by(cursors);
         self
     }
 
-    /// What was born then or later is left to its writer.
+    /// Birth time from which on extents are left to their writers, in milliseconds since 1970.
     fn young_ms(&self) -> u64 {
         (self.clock.now_ms() + 1).saturating_sub(self.options.young_ms)
     }
@@ -109,7 +108,7 @@ impl Paged for Reconstruct {
         &mut self.pages
     }
 
-    /// Those of the devices looked after that a ring of fragments names.
+    /// Returns the devices in scope that belong to a coded ring.
     fn devices(&self, cluster: &Cluster) -> BTreeSet<DeviceId> {
         let mut devices = cluster.data_devices_of(&self.scope);
         let coded = || cluster.data.values().filter(|ring| code_of(ring).is_some());

@@ -1,11 +1,12 @@
-//! Replicate: what should be on a device is there, and what should not be goes, in this order.
+//! Replicate: copies missing data to its primaries, and then removes strays.
 //!
-//! * [`registers`]: devices that share partitions of the index compare what they sum up to, and
-//!   bring each other what differs; strays go once all who should have them do.
-//! * [`extents`]: every primary of an extent gets a copy; strays go once all primaries have one.
+//! * [`registers`]: devices that share partitions of the index compare their sums, and copy what
+//!   differs to each other. Strays are dropped once all members have them.
+//! * [`extents`]: every primary of an extent gets a copy; strays are released once all primaries
+//!   have one.
 //!
-//! Both copy, verify, and only then let go, and both keep what somebody is silent about. Where they
-//! stand is no secret worth keeping: begun anew, they look at everything once more.
+//! Both copy, verify, and only then release, and both keep data if a device is silent. Their
+//! positions may be lost: a new walk checks everything once more.
 
 mod compare;
 pub(crate) mod copy;

@@ -1,4 +1,4 @@
-//! When background work runs: pace, yielding, stopping, and what is told of it.
+//! Schedule of background work: pace, yielding to clients, stopping, and status.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use tokio::task::JoinSet;
 use crate::foreground::Foreground;
 use crate::worker::{Progress, Worker};
 
-/// How fast workers go.
+/// Pace of the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between two steps while there is work.
+    /// Pause between two steps while work is left.
     pub busy_pause: Duration,
-    /// Until the next look when there is none.
+    /// Pause until the next step while no work is left.
     pub idle_pause: Duration,
-    /// Rest after a step while there are clients, in durations of that step: beside clients a worker
-    /// has a share of 1 / (1 + rest) of the time.
+    /// Rest after a step while clients are active, as a multiple of the step's duration. A worker
+    /// then uses 1 / (1 + rest) of the time.
     pub rest_beside_clients: u32,
-    /// Workers yield while clients wait longer than this for their first byte.
+    /// Workers yield while clients' time to first byte exceeds this.
     pub latency_budget: Duration,
-    /// The longest that a worker yields before it takes a step all the same: yielding for ever
-    /// would fill the disks.
+    /// Maximum time that a worker yields before its next step. Without a maximum the disks would
+    /// fill up.
     pub yield_max: Duration,
 }
 
@@ -42,38 +42,38 @@ impl Default for Pace {
     }
 }
 
-/// Between two looks at how clients fare.
+/// Interval of checks of the clients' latency while a worker yields.
 const YIELD_STEP: Duration = Duration::from_millis(50);
-/// After a failed step; doubled with each failure in a row.
+/// Pause after a failed step; doubled with each consecutive failure.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_mins(1);
-/// How many seconds the rate looks back, roughly.
+/// Time constant of the rate's average, in seconds.
 const RATE_SECONDS: f64 = 30.0;
 
-/// What is told of a worker.
+/// Status of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerStatus {
-    /// Its name.
+    /// Name of the worker.
     pub name: &'static str,
-    /// What it has done since it was started, and what it last saw waiting.
+    /// Sum of its progress since its start, with the last waiting items.
     pub totals: Progress,
     /// Steps taken.
     pub steps: u64,
     /// Steps that failed.
     pub failures: u64,
-    /// Things looked at in a second, lately.
+    /// Recent rate, in items a second.
     pub rate: f64,
-    /// How long what is known to be left will take at that rate; none when that can't be told.
+    /// Estimated time for the remaining items at this rate; none if it can't be estimated.
     pub eta: Option<Duration>,
-    /// Times that it stepped back for clients.
+    /// Number of times that it yielded to clients.
     pub yields: u64,
-    /// Times that it panicked and was made anew.
+    /// Number of panics; the worker was created anew after each.
     pub panics: u64,
-    /// Why the last step failed, if it did.
+    /// Error of the last step, if it failed.
     pub error: Option<String>,
 }
 
-/// Runs workers until it is told to stop.
+/// Runs workers until it is stopped.
 pub struct Runner {
     pace: Pace,
     foreground: Arc<Foreground>,
@@ -83,14 +83,14 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner without workers.
+    /// Creates a runner without workers.
     pub fn new(pace: Pace, foreground: Arc<Foreground>) -> Self {
         let (stop, _) = watch::channel(false);
         Self { pace, foreground, stop, tasks: JoinSet::new(), statuses: Vec::new() }
     }
 
-    /// Starts the worker that `make` returns. One that panics is made anew after a pause, which
-    /// doubles while panics follow each other: what it was about is still on disk.
+    /// Starts the worker that `make` returns. A worker that panics is created anew after a pause,
+    /// which doubles with consecutive panics: its work is still on disk.
     pub fn start(&mut self, make: impl Fn() -> Box<dyn Worker> + Send + 'static) {
         let worker = make();
         let status =
@@ -108,20 +108,20 @@ impl Runner {
         self.tasks.spawn(run.keep_up(make));
     }
 
-    /// How to ask after the workers, now and later.
+    /// Returns a function that reads the statuses of the workers.
     pub fn statuses(&self) -> impl Fn() -> Vec<WorkerStatus> + Send + Sync + use<> {
         let statuses = self.statuses.clone();
         move || statuses.iter().map(|status| status.lock().clone()).collect()
     }
 
-    /// Lets every worker finish its step and ends.
+    /// Waits until every worker has finished its step, and ends all workers.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// One worker on its way.
+/// One running worker.
 struct Run {
     worker: Box<dyn Worker>,
     pace: Pace,
@@ -129,12 +129,12 @@ struct Run {
     stop: watch::Receiver<bool>,
     status: Arc<Mutex<WorkerStatus>>,
     last_step: Instant,
-    /// Whether the failures in a row that it is in the middle of were told as a warning.
+    /// True if a warning was logged for the current series of failures.
     warned: bool,
 }
 
 impl Run {
-    /// Runs the worker, made anew after each panic, until it is told to stop.
+    /// Runs the worker, created anew after each panic, until it is stopped.
     async fn keep_up(mut self, make: impl Fn() -> Box<dyn Worker> + Send) {
         let mut retry = RETRY_MIN;
         loop {
@@ -182,7 +182,7 @@ impl Run {
         }
     }
 
-    /// Returns the rest after a step that `took` so long: none while there are no clients.
+    /// Returns the rest after a step of duration `took`; zero without clients.
     fn rest_after(&self, took: Duration) -> Duration {
         if self.foreground.latency().is_zero() {
             return Duration::ZERO;
@@ -190,7 +190,7 @@ impl Run {
         took.saturating_mul(self.pace.rest_beside_clients).min(self.pace.yield_max)
     }
 
-    /// Waits while clients do, up to a limit.
+    /// Waits while clients' latency exceeds the budget, up to `yield_max`.
     async fn give_way(&mut self) {
         let mut waited = Duration::ZERO;
         while self.foreground.latency() > self.pace.latency_budget && waited < self.pace.yield_max {
@@ -204,7 +204,7 @@ impl Run {
         }
     }
 
-    /// Waits; whether it was told to stop meanwhile.
+    /// Waits; returns true if the worker was stopped meanwhile.
     async fn pause(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = tokio::time::sleep(pause) => false,
@@ -238,7 +238,7 @@ impl Run {
     fn note_failure(&mut self, error: &martlet_protocol::Error) {
         let mut status = self.status.lock();
         status.failures += 1;
-        // Whoever met a newer term knows it from then on, and goes by it when it tries again.
+        // A worker that met a newer term has recorded it, and uses it in the next try.
         let is_behind = error.newer_term().is_some() && status.error.is_none();
         if is_behind {
             tracing::info!(worker = status.name, %error, "a background step is taken again");
@@ -250,7 +250,8 @@ impl Run {
     }
 }
 
-/// How long what is left takes at `rate` things a second; what waits for others waits for ever.
+/// Estimates the time for the remaining items at `rate` items a second; none for items that wait on
+/// other devices.
 fn eta(left: &Progress, rate: f64) -> Option<Duration> {
     #[expect(clippy::cast_precision_loss, reason = "a time for people")]
     let things = left.ahead.max(left.backlog) as f64;
@@ -261,10 +262,10 @@ fn eta(left: &Progress, rate: f64) -> Option<Duration> {
     (!left.idle).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
-/// Takes steps until there is nothing more to do for now.
+/// Runs steps until no work is left for now.
 ///
 /// # Errors
-/// Those of the first step that fails.
+/// The error of the first step that fails.
 pub async fn run_once(worker: &mut dyn Worker) -> Result<Progress> {
     let mut totals = Progress::default();
     loop {

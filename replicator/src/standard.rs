@@ -1,4 +1,4 @@
-//! The standard set of workers, in one place for every role that runs them.
+//! The standard set of workers, for every role that runs them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,50 +23,50 @@ use crate::update::Update;
 use crate::usage::CountUsage;
 use crate::worker::{Progress, Worker};
 
-/// Failed steps after which a worker that is run once is given up.
+/// Number of failed steps after which a worker that is run once is abandoned.
 const FAILURES_MAX: u32 = 8;
-/// How long a device under the first ring may be about to get its votes as one of a new cluster.
+/// Milliseconds for which a device under the first ring may wait for its votes from its founders.
 const FOUNDING_MS: u64 = 5_000;
 
-/// What the standard set of workers works on.
+/// Inputs of the standard set of workers.
 #[derive(Clone)]
 pub struct Standard {
-    /// The cluster; whoever learns of a newer ring replaces it.
+    /// The cluster; code that receives a newer ring replaces it.
     pub cluster: SharedCluster,
     /// The time source.
     pub clock: Arc<dyn Clock>,
-    /// Whose devices they look after.
+    /// Scope of devices that the workers handle.
     pub scope: Scope,
-    /// How they reclaim: their grace time is the sweep's too.
+    /// Options of reclaim; the sweep uses its grace time too.
     pub reclaim: ReclaimOptions,
-    /// When this process started, in milliseconds since 1970, if it is the whole cluster: then whoever
-    /// wrote an extent before is gone. None where other proxies may be writing: then an extent without
-    /// an entry stays until its commit window of 24 hours is over.
+    /// Start of this process in milliseconds since 1970, if it is the whole cluster: all earlier
+    /// writers of extents have ended. None if other proxies may write. Then an extent without an
+    /// entry stays until its commit window of 24 hours is over.
     pub alone_since_ms: Option<u64>,
-    /// How what lasts is kept whole.
+    /// Options of long-running work.
     pub upkeep: UpkeepOptions,
-    /// Who carries out what the rules of buckets say of objects; none: nobody here.
+    /// Carries out lifecycle rules on objects; none disables them in this process.
     pub objects: Option<Arc<dyn ObjectExpiry>>,
-    /// Who counts what buckets with quotas hold; none: nobody here.
+    /// Counts the contents of buckets with quotas; none disables counting in this process.
     pub usage: Option<Arc<dyn UsageCounter>>,
 }
 
-/// How the workers go about what takes days: reading everything, and letting go of what is old.
+/// Options of work that takes days: verifying everything, and removing old items.
 #[derive(Clone)]
 pub struct UpkeepOptions {
-    /// How fast everything is read and verified.
+    /// Rate of the audit.
     pub audit: AuditOptions,
-    /// How fast extents are brought to where they belong.
+    /// Rate of the replication of extents.
     pub replicate: ReplicateOptions,
-    /// How old a tombstone is before it is collected (rule T1).
+    /// Age of a tombstone after which it is collected (rule T1).
     pub reclaim_age: Duration,
-    /// How old an upload is before it is given up; none: never.
+    /// Age of an upload after which it is aborted; none: never.
     pub upload_age: Option<Duration>,
-    /// How long the days of lifecycle rules are.
+    /// Length of a day in lifecycle rules.
     pub lifecycle_day: Day,
-    /// How long after one count of a bucket the next may begin.
+    /// Minimum pause between two counts of a bucket.
     pub usage_period: Duration,
-    /// Where long walks go on after a restart.
+    /// Cursors at which long walks continue after a restart.
     pub cursors: Arc<dyn Cursors>,
 }
 
@@ -84,22 +84,22 @@ impl Default for UpkeepOptions {
     }
 }
 
-/// What a worker that was run once came to.
+/// Outcome of a worker that was run once.
 #[derive(Debug)]
 pub struct OnceReport {
-    /// The worker's name.
+    /// Name of the worker.
     pub name: &'static str,
-    /// What it did.
+    /// Sum of its progress.
     pub totals: Progress,
-    /// The last step that failed, if one did.
+    /// Error of the last failed step, if any.
     pub error: Option<Error>,
-    /// Whether it came to its end.
+    /// True if no work was left at its end.
     pub ended: bool,
 }
 
 impl Standard {
-    /// The workers, in the order in which one run is best made: votes, then who decides, then hints,
-    /// then what is missing somewhere, then garbage; and in the end everything is read.
+    /// Returns the workers in the best order for one run: votes, ring change, hints, missing data,
+    /// garbage, and finally the audit.
     pub fn workers(&self) -> Vec<Box<dyn Worker>> {
         self.workers_after_founding(0)
     }
@@ -161,7 +161,7 @@ impl Standard {
         Some(CountUsage::new(cluster, clock, scope, usage?, upkeep.usage_period))
     }
 
-    /// Starts them.
+    /// Starts the workers.
     pub fn start(&self, runner: &mut Runner) {
         for at in 0..self.workers_after_founding(FOUNDING_MS).len() {
             let standard = self.clone();
@@ -170,9 +170,10 @@ impl Standard {
     }
 }
 
-/// Takes each worker to the end of what it can do now, one after another, and tells of every step.
+/// Runs each worker until it has no work left, one after another; `tell` receives the progress of
+/// each step.
 ///
-/// A step that fails is no reason to leave the rest undone: what it was about waits for the next run.
+/// A failed step doesn't stop the rest: its work waits for the next run.
 pub async fn run_all_once(
     workers: &mut [Box<dyn Worker>],
     mut tell: impl FnMut(&'static str, &Progress),
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    /// A wiped device and a hint for a key on it.
+    /// Wipes a device and stores a hint for a key on it.
     async fn work(world: &Many) -> DeviceId {
         let key = key("k");
         let wiped = world.primaries(&key)[0];
@@ -280,7 +281,7 @@ mod tests {
             if world.is_voting(wiped).await && world.hints().await == 0 {
                 break;
             }
-            // A device under the first ring is left to its founders for a while.
+            // A device under the first ring is left to its founders at first.
             world.clock.advance_ms(FOUNDING_MS / 100);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

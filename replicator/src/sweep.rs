@@ -1,19 +1,18 @@
 //! Sweep: deletes extents that no entry ever came to own (rule X3).
 //!
-//! A crash, a client that hung up or a failed node leaves extents behind whose entry was never
-//! written. The sweep walks every extent of every device and asks the index whether anyone wants it.
-//! It deletes one only when all of this holds:
+//! A crash, a disconnected client or a failed node leaves extents whose entry was never written.
+//! The sweep walks every extent of every device and queries the index about it. It deletes an
+//! extent only if all of these conditions hold:
 //!
-//! * its commit window is over: nobody can still write an entry that names it (rule X2);
-//! * all primaries of its owner's register have answered, with votes and none of them moving, and know
-//!   no object, upload, or part of an upload that has not ended, that names it; and every device of
-//!   the index ring has said that it keeps no hint that does;
-//! * it was found so twice, a grace time apart: a reader may have been sent to it just before the
-//!   entry went away.
+//! * its commit window is over: no proxy can still write an entry that names it (rule X2);
+//! * all primaries of its owner's register have answered, with votes and without moves. None knows
+//!   an object, upload, or part of an unfinished upload that names it. Every device of the index
+//!   ring has reported no hint that names it;
+//! * this was found twice, a grace time apart: a reader may have received its location just before
+//!   the entry was removed.
 //!
-//! An error anywhere means keep. Where it stands and whom it suspects, the sweep knows only while the
-//! process lives: begun again, it looks at everything twice once more, which costs time and can't
-//! delete too much.
+//! Any error means keep. The sweep's position and suspects live only in memory. After a restart
+//! every extent is again checked twice, which costs time and can't delete too much.
 
 mod buckets;
 
@@ -32,28 +31,28 @@ use crate::replicate::judge::is_wanted;
 use crate::wanted::Wanted;
 use crate::worker::{Progress, Worker};
 
-/// Extents that one step looks at.
+/// Extents checked by one step.
 const BATCH: usize = 256;
-/// Extents under suspicion that are remembered; what is beyond waits for a later pass.
+/// Maximum number of remembered suspects; further ones wait for a later pass.
 const SUSPECTS_MAX: usize = 100_000;
 
-/// How the sweep goes about it.
+/// Options of the sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepOptions {
-    /// Between two looks at an extent that nobody wants, in milliseconds.
+    /// Milliseconds between two checks of an unneeded extent.
     pub grace_ms: u64,
-    /// Every writer of extents born before this is gone, in milliseconds since 1970: the start of
-    /// the process, where one process is the whole cluster; zero where other proxies may write.
+    /// All writers of extents born before this have ended, in milliseconds since 1970. This is the
+    /// start of the process, if it is the whole cluster; zero if other proxies may write.
     pub writers_gone_before_ms: u64,
 }
 
 impl SweepOptions {
-    /// Where other processes may be writing: nothing goes before its commit window is over.
+    /// Options if other processes may write: an extent stays until its commit window is over.
     pub fn among_others(grace_ms: u64) -> Self {
         Self { grace_ms, writers_gone_before_ms: 0 }
     }
 
-    /// Where this process is the whole cluster, since it started at `started_ms`.
+    /// Options if this process is the whole cluster, since it started at `started_ms`.
     pub fn alone(grace_ms: u64, started_ms: u64) -> Self {
         Self { grace_ms, writers_gone_before_ms: started_ms }
     }
@@ -65,24 +64,24 @@ pub struct Sweep {
     clock: Arc<dyn Clock>,
     options: SweepOptions,
     scope: Scope,
-    /// The device being walked, and the last extent that was looked at.
+    /// Device that is being walked, and the last extent visited.
     rounds: Rounds,
     after: Option<ExtentId>,
-    /// The shards of each bucket, as of the beginning of this pass.
+    /// Buckets with their shards, as of the beginning of this pass.
     buckets: Option<Arc<HashMap<BucketId, Known>>>,
-    /// Extents that nobody wanted when they were looked at.
+    /// Extents that were unneeded at their last check.
     suspects: HashMap<(DeviceId, ExtentId), Suspect>,
     pass: u64,
 }
 
-/// When an extent was first found unwanted, and in which pass it last was.
+/// Time at which an extent was first found unneeded, and the last pass that found it so.
 struct Suspect {
     since_ms: u64,
     pass: u64,
 }
 
 impl Sweep {
-    /// A worker over all devices that may hold extents.
+    /// Creates a worker over all devices that may hold extents.
     pub fn new(
         cluster: impl Into<SharedCluster>,
         clock: Arc<dyn Clock>,
@@ -101,20 +100,20 @@ impl Sweep {
         }
     }
 
-    /// The same over those devices that `scope` looks after.
+    /// Limits the worker to devices of `scope`.
     #[must_use]
     pub fn looking_after(self, scope: Scope) -> Self {
         Self { scope, ..self }
     }
 
-    /// Whether nobody can commit an extent any more.
+    /// Returns true if no entry of an extent can be committed any more.
     fn is_window_over(&self, birth_ms: u64, now_ms: u64) -> bool {
         let window = COMMIT_WINDOW_MS + self.options.grace_ms;
         birth_ms < self.options.writers_gone_before_ms || birth_ms.saturating_add(window) < now_ms
     }
 
-    /// The buckets, read afresh at the beginning of a pass: whoever made a later one made its
-    /// extents later still, and those are not looked at.
+    /// Returns the buckets, listed at the beginning of a pass. Extents of later buckets are younger
+    /// still, and are not checked.
     async fn buckets(&mut self, cluster: &Cluster) -> Result<Arc<HashMap<BucketId, Known>>> {
         if let Some(buckets) = &self.buckets {
             return Ok(buckets.clone());
@@ -124,7 +123,7 @@ impl Sweep {
         Ok(buckets)
     }
 
-    /// Of a page of extents, those that nobody wants; and how many nobody could tell about.
+    /// Returns the unneeded extents of a page, and the number of extents with unknown state.
     async fn unwanted(
         &mut self,
         cluster: &Cluster,
@@ -148,7 +147,7 @@ impl Sweep {
         Ok((unwanted, unknown))
     }
 
-    /// Of unwanted extents, those that were unwanted a grace time ago already; notes the others.
+    /// Returns extents that were already unneeded a grace time ago; records the others as suspects.
     fn convict(
         &mut self,
         device: DeviceId,
@@ -172,13 +171,13 @@ impl Sweep {
         convicted
     }
 
-    /// Goes on to the next device; whether that ended a pass.
+    /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.data_devices_of(&self.scope));
         if ended {
             self.buckets = None;
-            // Those that this pass did not meet are gone, or wanted after all.
+            // Suspects that this pass did not meet are deleted, or needed after all.
             let pass = self.pass;
             self.suspects.retain(|_, suspect| suspect.pass == pass);
             self.pass += 1;
@@ -194,7 +193,7 @@ impl Sweep {
     ) -> Result<Progress> {
         let now_ms = self.clock.now_ms();
         if now_ms < self.options.writers_gone_before_ms {
-            // The clock stepped back: what is born now looks as if its writer were gone.
+            // The clock stepped back: new extents would seem older than the process.
             self.options.writers_gone_before_ms = 0;
         }
         let (unwanted, kept) = self.unwanted(cluster, page, now_ms).await?;
@@ -227,8 +226,8 @@ impl Worker for Sweep {
         "sweep"
     }
 
-    /// A pass asks the index about every extent, and finds nothing to delete that it has not found a
-    /// grace time before: passes that follow one another faster are for nothing.
+    /// A pass queries the index about every extent. It deletes only extents that it found a grace
+    /// time earlier, so faster passes have no use.
     fn idle_pause(&self, usual: Duration) -> Duration {
         usual.max(Duration::from_millis(self.options.grace_ms))
     }

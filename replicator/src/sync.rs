@@ -1,4 +1,4 @@
-//! Sync: a device that forgot gets its votes back (rules G1, G2).
+//! Sync: a device that forgot its registers gets its votes back (rules G1, G2).
 //!
 //! ```text
 //! no votes ──floor f on its peers──▶ copying ──a pass that finds nothing missing──▶ votes
@@ -7,31 +7,33 @@
 //!         or a peer that forgot too
 //! ```
 //!
-//! A device that was wiped or replaced may have promised and accepted what nobody else remembers.
+//! A device that was wiped or replaced may have made promises and accepted writes that no other
+//! device remembers.
 //!
-//! 1. Every other device that has a say in its partitions, before and after a ring change that isn't
-//!    over, persists a promise floor f: nothing below f can be promised or accepted by a quorum any
-//!    more, so what its peers hold below f stands still. f lies ahead of the clock by as much as a
-//!    stamp may: whoever was promised something by the device alone was promised it below f.
-//! 2. The merge of all of their registers that belong on the device is copied; where they differ below
-//!    f, an identity round settles it first. Fences are copied too.
-//! 3. The walk is done again until a whole pass finds nothing below f that the device lacks.
-//! 4. The device's own floor is raised above f and above every promise that was met: whoever holds a
-//!    promise that the device has forgotten shared it with one of these peers. It is told the highest
-//!    term that is known, for it may have forgotten that too. Then it votes.
+//! 1. All other devices that decide about its partitions, before and after an unfinished ring
+//!    change, persist a promise floor f. After it a quorum can promise or accept nothing below f,
+//!    so its peers' registers below f don't change. f lies ahead of the clock by the maximum
+//!    clock skew: every promise of the device alone lies below f.
+//! 2. The merge of all of their registers that belong on the device is copied. Where they differ
+//!    below f, an identity round settles the register first. Fences are copied too.
+//! 3. The walk is repeated until a whole pass finds nothing below f that the device lacks.
+//! 4. The device's own floor is raised above f and above every promise found: one of these peers
+//!    shared each promise that the device has forgotten. The device also gets the highest known
+//!    term, which it may have forgotten too. Then it votes.
 //!
-//! What is written above f meanwhile is chosen without the device, and found by the quorums that it
-//! will be part of. Its own floor comes last: until then old orders must still be taken.
+//! Writes above f are chosen without the device meanwhile, and later quorums that include it find
+//! them. Its own floor comes last: before it, old orders must still be accepted.
 //!
-//! So many peers must take part that each quorum which the device may have been part of had one of
-//! them: of three primaries, both others. Where there are too few, nothing happens; a cluster whose
-//! devices are all new is given its votes by whoever founds it, and only under the first ring. There a
-//! device is left to its founders for some seconds after others got theirs: a floor would stamp the
-//! first minute of the cluster ahead of its time.
+//! Each quorum that may have included the device must have another member among the participating
+//! peers: of three primaries, both others. With too few peers, nothing happens. In a cluster of
+//! only new devices the founding process gives the votes, and only under the first ring. Under that
+//! ring, a device is left to its founders for some seconds after other devices got their votes.
+//! Otherwise a floor would stamp the first minute of the cluster ahead of its time.
 //!
-//! A device that has no say in any partition has nothing to sync: a new one that waits for the ring
-//! change which brings it in. It gets its votes when every device of the ring has said so, and no
-//! floor: whoever has a floor above what is moved to it takes each register by a ballot only.
+//! A device that decides about no partition has nothing to sync: a new device that waits for the
+//! ring change that adds it. It gets its votes when every device of the ring has confirmed this,
+//! and no floor: with a floor above the registers moved to it, it would accept each of them by a
+//! ballot only.
 
 mod peers;
 
@@ -54,9 +56,9 @@ use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
 use crate::copying::{Copied, Copying, PAGE, Page};
 use crate::worker::{Progress, Worker};
 
-/// Between two looks for devices without votes.
+/// Pause between two looks for devices without votes.
 const REST: Duration = Duration::from_secs(2);
-/// Steps that may fail in a row before a session begins anew, perhaps with other peers.
+/// Number of consecutive failed steps after which a session begins anew, perhaps with other peers.
 const FAILURES_MAX: u32 = 30;
 
 /// The worker.
@@ -66,29 +68,29 @@ pub struct SyncDevices {
     scope: Scope,
     stamps: StampSource,
     session: Option<Session>,
-    /// For how long a device under the first ring is left to its founders.
+    /// Milliseconds for which a device under the first ring is left to its founders.
     founding_ms: u64,
-    /// Since when which devices without votes could have been synced.
+    /// Times from which on devices without votes could have been synced.
     ready_since_ms: HashMap<(DeviceId, DeviceIdentity), u64>,
-    /// Why the last attempt came to nothing: said once, not every time.
+    /// Last logged reason for which no session began; logged once.
     told: Option<String>,
 }
 
-/// One device on its way to its votes.
+/// A device that is being synced.
 struct Session {
     device: DeviceId,
     identity: DeviceIdentity,
     ring: RingHash,
-    /// How far the ring change had come: who has a say follows from it.
+    /// Term at its begin, which determines the deciding devices.
     term: Term,
-    /// The peers that persisted the floor, and which formatting of them did.
+    /// Peers that persisted the floor, with their identities at that time.
     peers: BTreeMap<DeviceId, DeviceIdentity>,
     floor: Stamp,
-    /// The highest promise that was met.
+    /// Highest promise found.
     promise: Stamp,
-    /// Up to where this pass has come.
+    /// Position in this pass.
     after: Option<RegisterKey>,
-    /// What this pass found missing below the floor.
+    /// Number of registers below the floor that this pass found missing.
     missing: u64,
     passes: u32,
     since_ms: u64,
@@ -96,7 +98,7 @@ struct Session {
 }
 
 impl SyncDevices {
-    /// A worker over the index devices that `scope` looks after.
+    /// Creates a worker over the index devices in `scope`.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self {
@@ -111,14 +113,14 @@ impl SyncDevices {
         }
     }
 
-    /// The same, leaving devices under the first ring to their founders for so long.
+    /// Leaves devices under the first ring to their founders for `founding_ms`.
     #[must_use]
     pub fn after_founding(mut self, founding_ms: u64) -> Self {
         self.founding_ms = founding_ms;
         self
     }
 
-    /// Whether a device that could be synced may be about to get its votes as a new one.
+    /// Returns true if a device that could be synced may soon get its votes from its founders.
     fn is_being_founded(&mut self, cluster: &Cluster, who: (DeviceId, DeviceIdentity)) -> bool {
         let now_ms = self.clock.now_ms();
         let since_ms = *self.ready_since_ms.entry(who).or_insert(now_ms);
@@ -126,7 +128,7 @@ impl SyncDevices {
         is_first_ring && now_ms.saturating_sub(since_ms) < self.founding_ms
     }
 
-    /// Begins with the first of `waiting` that has peers enough.
+    /// Begins with the first of `waiting` that has enough peers.
     async fn begin(
         &mut self,
         cluster: &Cluster,
@@ -186,8 +188,8 @@ impl SyncDevices {
         })
     }
 
-    /// One page, and what is to be done when it was the last of a pass: whether the device has its
-    /// votes now, and how many registers were looked at.
+    /// Processes one page, and ends the sync after the last page if the pass is complete. Returns
+    /// true if the device has its votes now, and the number of registers visited.
     async fn go_on(&self, cluster: &Cluster, session: &mut Session) -> Result<(bool, u64)> {
         let copied = session.copy_page(cluster, &self.stamps).await?;
         let items = copied.items;
@@ -215,7 +217,7 @@ impl SyncDevices {
 }
 
 impl Session {
-    /// Copies what is missing of the next page.
+    /// Copies the missing registers of the next page.
     async fn copy_page(&mut self, cluster: &Cluster, stamps: &StampSource) -> Result<Copied> {
         let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
         let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
@@ -246,7 +248,7 @@ impl Session {
         Ok(copied)
     }
 
-    /// Whether it is still about the same device, peers, ring and term.
+    /// Returns true if device, peers, ring and term are unchanged.
     fn stands(&self, cluster: &Cluster, statuses: &HashMap<DeviceId, DeviceStatus>) -> bool {
         let same = |id: &DeviceId, identity: &DeviceIdentity, voting: bool| {
             statuses
@@ -259,14 +261,14 @@ impl Session {
             && self.peers.iter().all(|(peer, identity)| same(peer, identity, true))
     }
 
-    /// Gives the device its votes, if everybody whom it learned from still remembers.
+    /// Gives the device its votes, if no peer has lost its votes or identity.
     async fn end(&self, cluster: &Cluster) -> Result<()> {
         copy_fences(cluster, self.device, self.peers.keys()).await?;
         let statuses = cluster.statuses().await;
         let everyone = cluster.index_devices();
         let mut needed: Vec<&DeviceId> = self.peers.keys().chain([&self.device]).collect();
         if self.peers.is_empty() {
-            // One silent device may know that a change has begun in which this one had a say.
+            // A silent device may know of a change in which this device decides.
             needed.extend(&everyone);
         }
         let all_answer = needed.iter().all(|id| statuses.contains_key(id));
@@ -289,7 +291,7 @@ impl Session {
     }
 }
 
-/// Above every stamp that anybody may have been promised by now.
+/// Returns a floor above every stamp that may have been promised by now.
 pub(crate) fn floor_at(now_ms: u64) -> Stamp {
     Stamp::at_ms(now_ms.saturating_add(CLOCK_SKEW_MS_MAX + 1))
 }

@@ -1,6 +1,5 @@
-//! A cluster of one node in memory, and the writes that tests make on it; [`many`] has several,
-//! [`growth`] adds to them, [`stripes`] keeps fragments on them, and [`storm`] has clients that work
-//! while things happen.
+//! A cluster of one node in memory, and tests' writes to it. [`many`] has several nodes, [`growth`]
+//! adds nodes, [`stripes`] stores fragments, and [`storm`] runs concurrent clients.
 
 pub(crate) mod growth;
 pub(crate) mod many;
@@ -41,7 +40,7 @@ pub(crate) struct World {
     stamps: StampSource,
 }
 
-/// What a write left on the data devices.
+/// Extents of a write on the data devices.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) body: Body,
@@ -60,7 +59,7 @@ impl World {
         world
     }
 
-    /// The same cluster with a node that fails as `choose` says.
+    /// Returns the cluster with a node that fails as `choose` returns.
     pub(crate) fn faulty(
         &self,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
@@ -119,7 +118,7 @@ impl World {
         self.memory.write_extent(device, new, body).await.unwrap()
     }
 
-    /// Extents of a key without an entry that names them.
+    /// Writes extents of a key without an entry that names them.
     pub(crate) async fn extents(
         &self,
         key: &str,
@@ -136,7 +135,8 @@ impl World {
         Written { body: Body::Extents(manifest), ids }
     }
 
-    /// The same with the manifest in an extent of its own: the last of the ids.
+    /// Writes extents like [`Self::extents`], with the manifest in an extent of its own: the last
+    /// id.
     pub(crate) async fn spilled(&self, key: &str, count: usize) -> Written {
         let Written { body, mut ids } = self.extents(key, None, count).await;
         let Body::Extents(manifest) = body else { unreachable!("just made so") };
@@ -172,7 +172,7 @@ impl World {
         self.write(register, Value::Part(Box::new(part)), false).await;
     }
 
-    /// Writes an upload that has decided what its object will be.
+    /// Writes an upload that has decided on its object.
     pub(crate) async fn decide_upload(&self, key: &str, id: UploadId, body: &Body) {
         let state = UploadState::Completing {
             write_id: WriteId::random(),
@@ -198,21 +198,21 @@ impl World {
         self.write(register, Value::Upload(Box::new(upload)), false).await;
     }
 
-    /// Which of `ids` are still on a device.
+    /// Returns those of `ids` that are still on a device.
     pub(crate) fn left(&self, ids: &[ExtentId]) -> Vec<ExtentId> {
         let mut there = self.memory.extents(DeviceId(0));
         there.extend(self.memory.extents(DeviceId(1)));
         ids.iter().copied().filter(|id| there.contains(id)).collect()
     }
 
-    /// Whether nothing, or everything, of `written` is still there.
+    /// Returns true if no extent of `written` is left. Panics if only some are.
     pub(crate) fn is_gone(&self, written: &Written) -> bool {
         let left = self.left(&written.ids);
         assert!(left.is_empty() || left.len() == written.ids.len(), "{left:?} of {written:?}");
         left.is_empty()
     }
 
-    /// Records of garbage, due or not.
+    /// Number of records of garbage, due or not.
     pub(crate) async fn garbage(&self) -> usize {
         self.memory.garbage(DeviceId(0), u64::MAX, 1000).await.unwrap().len()
     }
@@ -231,7 +231,7 @@ fn object(body: &Body) -> Object {
     }
 }
 
-/// Entries on the first device, extents on both.
+/// Makes a cluster with entries on the first device, extents on both.
 fn cluster(node: Arc<dyn Backend>) -> Cluster {
     let device = |id: u32| Device {
         id: DeviceId(id),

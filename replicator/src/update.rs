@@ -1,14 +1,14 @@
-//! Update: delivers what handoffs keep to the primaries that were out (rules A2, R6).
+//! Update: delivers hints from handoffs to the primaries that were out (rules A2, R6).
 //!
 //! ```text
 //! hint ──repair──▶ all current primaries ──all hold it or newer──▶ forgotten
-//!                        │ a promise is in the way
-//!                        └──▶ identity round ──▶ the rest once more
+//!                        │ a promise refuses it
+//!                        └──▶ identity round ──▶ the remaining primaries again
 //! ```
 //!
-//! A hint is forgotten only when every current primary, and everyone whom one is taking over from,
-//! has said that it holds that order or a newer one. Silence keeps it: a primary that is out for a
-//! week finds its hints when it returns.
+//! A hint is forgotten only when every current primary, and every device from which one is taking
+//! over, has confirmed that it holds this order or a newer one. Silence keeps the hint: a primary
+//! that is out for a week gets its hints when it returns.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,13 +25,14 @@ use crate::cluster::{Cluster, Holders, Rounds, Scope, SharedCluster, in_time};
 use crate::identity::{Candidate, Known, settle};
 use crate::worker::{Progress, Worker};
 
-/// Hints that one step deals with.
+/// Hints processed by one step.
 const BATCH: usize = 64;
-/// Hints that are on their way at once.
+/// Hints delivered concurrently.
 const AT_ONCE: usize = 16;
-/// Hints that are remembered to wait for nobody but the silent; what is beyond is offered anew.
+/// Maximum number of remembered hints that wait only for silent devices; further hints are offered
+/// again.
 const WAITING_MAX: usize = 100_000;
-/// Between two passes: what a returning primary missed should not wait for long.
+/// Pause between two passes; short, so that a returning primary gets its missed writes soon.
 const REST: Duration = Duration::from_secs(2);
 
 /// The worker.
@@ -42,20 +43,20 @@ pub struct Update {
     stamps: StampSource,
     rounds: Rounds,
     after: Option<RegisterKey>,
-    /// A time before the page of hints was read that is being delivered, in milliseconds since 1970.
+    /// A time before the current page of hints was read, in milliseconds since 1970.
     read_ms: u64,
-    /// Hints that all but the silent have taken: they are not offered to the others in every pass.
+    /// Hints that all but silent devices hold: they are not offered to the others in every pass.
     waiting: Mutex<HashMap<RegisterKey, Stamp>>,
-    /// What this pass has met so far.
+    /// Counters of this pass.
     pass: Pass,
-    /// What the last whole pass left.
+    /// Items left by the last whole pass.
     left: Left,
 }
 
 #[derive(Default)]
 struct Pass {
     left: Left,
-    /// Devices that did not answer in this pass: they are not asked again until the next.
+    /// Devices that did not answer in this pass: they are not queried again until the next.
     silent: Mutex<HashSet<DeviceId>>,
 }
 
@@ -66,9 +67,9 @@ struct Left {
     oldest_ms: Option<u64>,
 }
 
-/// What a device said to a write that was brought to it.
+/// Reply of a device to a delivered write.
 enum Answer {
-    /// It holds that order or a newer one.
+    /// It holds this order or a newer one.
     Holds,
     /// Its promise lies above.
     Behind(Stamp),
@@ -76,7 +77,7 @@ enum Answer {
 }
 
 impl Update {
-    /// A worker over the index devices that `scope` looks after.
+    /// Creates a worker over the index devices in `scope`.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         let stamps = StampSource::new(clock.clone());
         let (pass, left) = (Pass::default(), Left::default());
@@ -85,7 +86,7 @@ impl Update {
         Self { cluster, clock, scope, stamps, rounds, after, read_ms: 0, waiting, pass, left }
     }
 
-    /// Brings a hint to everyone who should hold it; whether all of them do.
+    /// Delivers a hint to all devices that should hold it; returns true if all of them do.
     async fn deliver(&self, cluster: &Cluster, hint: &Hint) -> bool {
         let holders = cluster.holders(hint.key.placement());
         if self.waits_for_the_silent(&holders, hint) {
@@ -116,15 +117,15 @@ impl Update {
         }
     }
 
-    /// Whether only those can be missing it that did not answer in this pass.
+    /// Returns true if only devices that were silent in this pass can lack the hint.
     fn waits_for_the_silent(&self, holders: &Holders, hint: &Hint) -> bool {
         let silent = self.pass.silent.lock();
         holders.primaries.iter().chain(&holders.previous).any(|device| silent.contains(device))
             && self.waiting.lock().get(&hint.key) == Some(&hint.entry.order)
     }
 
-    /// Offers a write to all who should hold it: zero when all do, a promise that is in the way, or
-    /// none when only silence is.
+    /// Offers a write to all devices that should hold it. Returns zero if all do, the promise that
+    /// refuses it, or none if a device is silent and no promise refuses it.
     async fn offer(
         &self,
         cluster: &Cluster,
@@ -143,7 +144,7 @@ impl Update {
                 Answer::Silent => silent = true,
             }
         }
-        // Even where one is silent, a promise is settled now: a quorum should hold the write.
+        // A promise is settled now even if a device is silent: a quorum should hold the write.
         (above > Stamp::ZERO || !silent).then_some(above)
     }
 
@@ -172,7 +173,7 @@ impl Update {
             }
             Err(error) => {
                 tracing::debug!(%device, ?key, %error, "a hint is kept: a primary does not take it");
-                // One that is full still takes what brings no bytes.
+                // A full device still accepts writes without bytes.
                 if error.kind() == ErrorKind::Unavailable {
                     self.pass.silent.lock().insert(device);
                 }
@@ -181,8 +182,8 @@ impl Update {
         }
     }
 
-    /// Delivers a page of a device's hints and forgets those that all hold; how many, and what is
-    /// left.
+    /// Delivers a page of a device's hints and forgets the hints that all devices hold. Returns
+    /// their number, and the hints left.
     async fn page(&self, cluster: &Cluster, device: DeviceId, hints: &[Hint]) -> (u64, Left) {
         let mut ways = Vec::with_capacity(hints.len());
         for hint in hints {
@@ -194,7 +195,7 @@ impl Update {
         ((hints.len() as u64) - left.hints, left)
     }
 
-    /// Since when a hint is kept, if it stays.
+    /// Returns the time since which a hint is stored, if it stays.
     async fn deliver_and_forget(
         &self,
         cluster: &Cluster,
@@ -211,7 +212,7 @@ impl Update {
         forget.await.is_err().then_some(hint.since_ms)
     }
 
-    /// Whether that ended a pass.
+    /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
@@ -264,7 +265,7 @@ impl Worker for Update {
                 }
             }
             Err(error) => {
-                // Whoever is out keeps its hints until it returns.
+                // A device that is out keeps its hints until it returns.
                 tracing::debug!(%device, %error, "a device does not say what it keeps for others");
                 progress.idle = self.advance(&cluster);
             }

@@ -1,15 +1,15 @@
-//! Usage: what the buckets hold that a quota speaks of, counted over and over.
+//! Usage: counts the contents of buckets with quotas, again and again.
 //!
 //! ```text
-//! look ──▶ buckets with a quota, due ──▶ a stretch of one in each step ──▶ told when it is whole
+//! look ──▶ buckets with a quota, due ──▶ a part of one in each step ──▶ reported when it is whole
 //! ```
 //!
-//! What there is to count, and how, is the object layer's to know ([`UsageCounter`]). Of each bucket one
-//! worker takes care, whose scope has the first primary of its first shard; where two do, the one that
-//! comes later finds that it was counted. A count that is cut off is begun anew.
+//! The object layer defines the count ([`UsageCounter`]). One worker handles each bucket: the
+//! worker whose scope has the first primary of its first shard. If two workers do, the later one
+//! finds the bucket counted already. An interrupted count is begun anew.
 //!
-//! Whatever takes long is done seldom: what took some time is not due again for ten times as long, so
-//! that no more than a tenth of one worker's time goes into any of it.
+//! Slow work is done rarely: after some work, its next run waits ten times as long as it took. So
+//! each kind of work takes at most a tenth of one worker's time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use martlet_protocol::{Clock, Result, Shard};
 use crate::cluster::{Cluster, Scope, SharedCluster};
 use crate::worker::{Progress, Worker};
 
-/// How many times as long as a count took the next one is waited for.
+/// Wait before the next count, as a multiple of the last count's duration.
 const REST_TIMES: u64 = 10;
 
 /// The worker.
@@ -32,16 +32,16 @@ pub struct CountUsage {
     clock: Arc<dyn Clock>,
     scope: Scope,
     counter: Arc<dyn UsageCounter>,
-    /// Between two counts of one bucket, at least.
+    /// Minimum milliseconds between two counts of one bucket.
     period_ms: u64,
-    /// When to look for buckets again.
+    /// Time of the next look for buckets.
     look_at_ms: u64,
     left: VecDeque<Countable>,
     current: Option<Count>,
 }
 
 impl CountUsage {
-    /// A worker for the buckets of `scope`, each of which is counted once in `period` at most.
+    /// Creates a worker for the buckets of `scope`, each counted at most once in `period`.
     pub fn new(
         cluster: impl Into<SharedCluster>,
         clock: Arc<dyn Clock>,
@@ -54,12 +54,12 @@ impl CountUsage {
         Self { cluster, clock, scope, counter, period_ms, look_at_ms: 0, left, current: None }
     }
 
-    /// How long to wait for what took so long.
+    /// Returns the wait after work that took `took_ms`.
     fn rest_ms(&self, took_ms: u64) -> u64 {
         took_ms.saturating_mul(REST_TIMES).max(self.period_ms)
     }
 
-    /// Finds out what is to be counted by now.
+    /// Finds the buckets that are due.
     async fn look(&mut self, cluster: &Cluster) -> Result<()> {
         let began_ms = self.clock.now_ms();
         let countable = self.counter.countable().await?;
@@ -80,7 +80,7 @@ impl CountUsage {
         Ok(())
     }
 
-    /// Counts a stretch more of the current bucket, and tells of it in the end.
+    /// Counts the next part of the current bucket, and reports a completed count.
     async fn go_on(&mut self, mut count: Count) -> Progress {
         let mut progress = Progress::default();
         let outcome = match self.counter.count(&mut count).await {

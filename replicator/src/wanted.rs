@@ -1,22 +1,22 @@
-//! What the index still wants of a key (rule X3).
+//! Extents of a key that the index still needs (rule X3).
 //!
-//! Bytes move one way: a part's extents are taken over first by the decision to complete its upload,
-//! then by the object; and what a handoff keeps for others moves to the primaries. So parts are asked
-//! first, then the upload, then the object, and of each the hints before the primaries: extents on
-//! their way from one to the next are met at least once. A version that is not the current one has a
-//! register beside that of its key, and is there before that lets go of it: it is asked for last; one
-//! that becomes the current one again leaves a copy where it was. Parts of an upload that has ended want
-//! nothing any more: what was chosen is the object's by then, and whoever ended it may have died
-//! before it had freed the rest.
+//! Bytes move one way. The decision to complete an upload takes over a part's extents, then the
+//! object does; and hints move from handoffs to primaries. So parts are read first, then the
+//! upload, then the object, and hints before primaries in each case. An extent on its way is then
+//! seen at least once. A version that is not current has a register beside its key's, which exists
+//! before the key's register drops the version. So versions are read last. A version that becomes
+//! current again leaves a copy in its register. Parts of an upload that has ended need no extents:
+//! the object holds the chosen ones. The process that ended the upload may have died before it
+//! freed the rest.
 //!
-//! All primaries must answer, with votes, and every device must say what it keeps for others; while
-//! a replica is moving, nobody can tell. What they are asked names the term: whoever knows that a
-//! change is under way which this process knows nothing of refuses to answer.
+//! All primaries must answer, with votes, and every device must return its hints. While a replica
+//! is moving, the answer is unknown. The requests carry the term: a device that knows of a change
+//! unknown to this process refuses.
 //!
-//! Nor can anybody while the primaries differ. A write that one of them took, and has another over it
-//! by now, may still be on its way to the rest: its proxy, or a worker, may bring it there by a ballot,
-//! above what that one has. Once all hold the same, each ballot under way that none of them has heard
-//! of finds it.
+//! The answer is also unknown while the primaries differ. One primary may hold a write under a
+//! newer one, and a proxy or worker may still bring the older write to the rest by a ballot above
+//! the newer. Once all primaries agree, every ballot that none of them has seen yet finds their
+//! state.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use martlet_protocol::{
 use crate::cluster::{Cluster, in_time};
 use crate::manifest::BodyExtents;
 
-/// Entries of a listing asked for at a time.
+/// Entries of a listing requested at a time.
 const PAGE: usize = 1000;
 
-/// Whose extents are asked about.
+/// Owner of the extents in question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) bucket: BucketId,
@@ -45,27 +45,27 @@ pub(crate) struct Claim {
     pub(crate) upload: Option<UploadId>,
 }
 
-/// The answers of one step, so that extents of one owner cost one question.
+/// Answers of one step, so that extents of one owner need one query.
 pub(crate) struct Wanted<'a> {
     cluster: &'a Cluster,
     known: HashMap<Claim, Arc<Known>>,
 }
 
-/// What the index says of a claim.
+/// The index's answer about a claim.
 struct Known {
     extents: HashSet<ExtentId>,
-    /// Whether all primaries say the same.
+    /// True if all primaries agree.
     is_settled: bool,
 }
 
-/// The entries of a claim.
+/// Entries of a claim.
 #[derive(Default)]
 struct Found {
     entries: Vec<Entry>,
     is_settled: bool,
 }
 
-/// What is asked: what a device holds, or what it keeps for others.
+/// Source of a query: a device's registers, or its hints.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Registers,
@@ -73,17 +73,17 @@ pub(crate) enum Source {
 }
 
 impl<'a> Wanted<'a> {
-    /// No answers yet.
+    /// Creates an empty set of answers.
     pub(crate) fn new(cluster: &'a Cluster) -> Self {
         Self { cluster, known: HashMap::new() }
     }
 
-    /// Whether any primary, or any hint, wants an extent for a claim's key and upload.
+    /// Returns true if any primary, or any hint, needs an extent for a claim's key and upload.
     ///
     /// # Errors
-    /// When any device that must be asked does not answer or has no vote, when a replica is moving,
-    /// when the primaries differ and none of them wants it, or when a manifest can't be read: nobody
-    /// can tell.
+    /// The answer is unknown if a needed device does not answer or has no vote, or if a replica is
+    /// moving. It is also unknown if the primaries differ and none of them needs the extent, or if
+    /// a manifest can't be read.
     pub(crate) async fn wants(&mut self, claim: &Claim, id: ExtentId) -> Result<bool> {
         let known = self.known(claim).await?;
         if known.extents.contains(&id) {
@@ -131,8 +131,8 @@ impl<'a> Wanted<'a> {
         Ok(known)
     }
 
-    /// What a device wants of the versions that are not the current one, a page at a time: a key may
-    /// have very many. What they sum up to tells whether two devices have the same.
+    /// Returns the extents that a device's non-current versions need, read page by page, because a
+    /// key may have many versions. The hash shows if two devices hold equal versions.
     async fn versions_of(
         &self,
         source: Source,
@@ -152,7 +152,7 @@ impl<'a> Wanted<'a> {
         let (mut extents, mut sum) = (HashSet::new(), blake3::Hasher::new());
         loop {
             let page = page(self.cluster, source, device, &request).await?;
-            // Tombstones are let go of by one replica after another.
+            // Replicas drop tombstones one after another.
             for (name, entry) in page.entries.iter().filter(|(_, it)| !it.value.is_tombstone()) {
                 sum.update(name).update(&entry.order.to_bytes());
                 self.add_entry(entry, &mut extents).await?;
@@ -164,8 +164,8 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// The entries of an upload and its parts. Of an upload that has ended parts are let go of, by one
-    /// replica after another: there it is the upload alone that must be the same.
+    /// Returns the entries of an upload and its parts. Replicas drop the parts of an ended upload
+    /// one after another, so only the upload itself must then be equal on all.
     async fn of_upload(
         &self,
         claim: &Claim,
@@ -207,7 +207,7 @@ impl<'a> Wanted<'a> {
         };
         let is_settled =
             are_equal(orders(&uploads)) && (is_over || are_equal(parts.iter().map(listed)));
-        // A primary that has seen the upload end wants none of its parts; one that has not, all.
+        // A primary that has seen the upload end needs none of its parts; any other needs all.
         for (parts, upload) in parts.into_iter().zip(&uploads) {
             if !upload.as_ref().is_some_and(has_ended) {
                 entries.extend(parts.into_iter().map(|(_, entry)| entry));
@@ -218,7 +218,7 @@ impl<'a> Wanted<'a> {
         Ok(Found { entries, is_settled })
     }
 
-    /// What each of `devices` has of one register.
+    /// Returns the entry of one register on each of `devices`.
     async fn registers(
         &self,
         source: Source,
@@ -257,7 +257,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// All pages of a listing of one device.
+/// Returns all pages of a listing of one device.
 pub(crate) async fn list(
     cluster: &Cluster,
     source: Source,
@@ -276,7 +276,7 @@ pub(crate) async fn list(
     }
 }
 
-/// What replicas that hold the same agree on.
+/// Orders of entries, which are equal on replicas that agree.
 fn orders(entries: &[Option<Entry>]) -> impl Iterator<Item = Option<Stamp>> {
     entries.iter().map(|entry| entry.as_ref().map(|entry| entry.order))
 }

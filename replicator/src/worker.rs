@@ -1,4 +1,4 @@
-//! The seam between what background work does and when it does it.
+//! The [`Worker`] trait: background work, separate from its schedule.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use martlet_protocol::Result;
 
 /// Background work in bounded steps.
 ///
-/// A step may be cut off at any point by a crash: whatever it has done until then must be right, and
-/// a worker made anew must be able to go on from what is on disk.
+/// A crash may interrupt a step at any point. The effects up to that point must be correct, and a
+/// new worker must be able to continue from the state on disk.
 #[async_trait]
 pub trait Worker: Send {
-    /// A short name for metrics and people.
+    /// A short name for metrics and operators.
     fn name(&self) -> &'static str;
 
-    /// Does one bounded unit of work and says what came of it.
+    /// Does one bounded unit of work and returns its progress.
     ///
     /// # Errors
-    /// When the step could not be carried out; nothing is lost, and a later step tries again.
+    /// If the step failed; nothing is lost, and a later step tries again.
     async fn step(&mut self) -> Result<Progress>;
 
-    /// How long it rests when there is nothing more to do for now; `usual` is what others rest.
+    /// Pause while no work is left; `usual` is the runner's default.
     fn idle_pause(&self, usual: Duration) -> Duration {
         usual
     }
 
-    /// How long it rests after a step while there is work; `usual` is what others rest.
+    /// Pause after a step while work is left; `usual` is the runner's default.
     fn busy_pause(&self, usual: Duration) -> Duration {
         usual
     }
@@ -50,39 +50,39 @@ impl Worker for Box<dyn Worker> {
     }
 }
 
-/// What came of a step, or of many.
+/// Progress of a step, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Things looked at.
+    /// Items visited.
     pub items: u64,
-    /// Things brought to their end: hints that all primaries hold, devices that got their votes.
+    /// Items completed: hints that all primaries hold, devices that got their votes.
     pub done: u64,
     /// Extents deleted.
     pub freed: u64,
-    /// Their bytes.
+    /// Bytes of deleted extents.
     pub freed_bytes: u64,
     /// Copies and fragments of extents written.
     pub copied: u64,
-    /// Their bytes.
+    /// Bytes of these copies and fragments.
     pub copied_bytes: u64,
-    /// Bytes read from devices to make what others have lost.
+    /// Bytes read from devices to rebuild lost fragments.
     pub read_bytes: u64,
-    /// Registers brought to a replica that lacked them.
+    /// Registers copied to a replica that lacked them.
     pub repaired: u64,
-    /// Things left as they are, because somebody who must agree did not answer.
+    /// Items left unchanged, because a device that must agree did not answer.
     pub kept: u64,
-    /// Things known to wait, as far as the worker can see.
+    /// Items known to wait, as far as the worker can see.
     pub backlog: u64,
-    /// Things of this pass that are still to be looked at, where the worker knows.
+    /// Items of this pass that are not visited yet, if the worker knows their number.
     pub ahead: u64,
-    /// How long the oldest of those that wait has waited, in milliseconds.
+    /// Waiting time of the oldest waiting item, in milliseconds.
     pub oldest_age_ms: u64,
-    /// Whether there is nothing more to do for now.
+    /// True if no work is left for now.
     pub idle: bool,
 }
 
 impl Progress {
-    /// Adds a later step: what was done sums up, what waits is what the later one saw.
+    /// Adds a later step: counters are summed; waiting items are taken from the later step.
     pub(crate) fn add(&mut self, step: &Self) {
         self.items += step.items;
         self.done += step.done;

@@ -1,4 +1,4 @@
-//! How fast a ring is: making, changing, writing, loading, asking. `benches/ring/run.sh` runs it.
+//! Speed of rings: building, rebalancing, encoding, loading, lookups. Run by `benches/ring/run.sh`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -68,7 +68,7 @@ fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Placement hashes as they come: any number, one after the other.
+/// An endless sequence of pseudo-random placement hashes.
 fn placements() -> impl Iterator<Item = u64> {
     let next = |last: &u64| {
         Some(last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))

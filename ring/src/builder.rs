@@ -1,19 +1,20 @@
-//! What rebuilds the ring: the devices as people want them, the assignment as it is, and the moves
-//! between the two.
+//! The builder, which computes rings: devices with their weights, the current assignment, and the
+//! moves between assignments.
 //!
-//! People change devices as often as they like (`edit`); nothing moves until they rebalance
-//! (`rebalance`). One rebalance is a pure function (`solve`) in stages:
+//! Operators edit devices at any time (`edit`); replicas only move in a rebalance (`rebalance`).
+//! One rebalance is a pure function (`solve`) in stages:
 //!
 //! 1. `tree`: the devices as a tree of regions, zones, nodes.
-//! 2. `targets`: what each element of the tree should hold, by weight, distance and overload, and
-//!    the bounds for one partition that follow; `quotas`: whole numbers over all partitions.
+//! 2. `targets`: the replicas that each element of the tree should hold, by weight, distance and
+//!    overload, and the resulting bounds for one partition; `quotas`: whole numbers over all
+//!    partitions.
 //! 3. `passes`: a holder for every replica, then distance, then balance. Replicas are moved one by
-//!    one from who has too much to who needs more, found by a search down the tree (`rules`) that
-//!    draws by lot in proportion to need (`needs`); `state` keeps the counts.
+//!    one from devices over their quotas to devices below. A search down the tree (`rules`) draws
+//!    the receiving device at random in proportion to need (`needs`); `state` keeps the counts.
 //!
-//! Aims, where they conflict, in this order: dead devices, distance within overload, balance, least
-//! movement. Of a partition at most one replica moves in a rebalance, but for those that a removed
-//! device held, and none while an earlier move of it is under way (rule P3).
+//! Where aims conflict, their order is: removed devices, distance within overload, balance, least
+//! movement. A rebalance moves at most one replica of a partition, besides replicas on removed
+//! devices. It moves none while an earlier move of the partition is in progress (rule P3).
 
 mod chains;
 mod chance;
@@ -48,25 +49,25 @@ use crate::error::{Error, Result};
 use crate::ring::{Identity, Lineage, Move, Ring, RingHash};
 use crate::table::{DEVICES_MAX, PART_POWER_MAX, REPLICAS_MAX, Table};
 
-/// What a ring is made with.
+/// Settings of a ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The storage policy that it places.
+    /// Id of the storage policy that the ring places.
     pub policy: PolicyId,
-    /// The policy's name.
+    /// Name of the storage policy.
     pub policy_name: String,
-    /// Whether its devices hold copies or fragments.
+    /// Redundancy of the policy: copies or fragments.
     #[serde(default, skip_serializing_if = "Redundancy::is_replicated")]
     pub redundancy: Redundancy,
-    /// There will be two to the power of this many partitions.
+    /// The ring has 2^`part_power` partitions.
     pub part_power: u8,
-    /// Replicas of each partition; 2.5 gives half of them three and the others two.
+    /// Replicas of each partition; with 2.5, half of the partitions have three and the others two.
     pub replicas: f64,
-    /// Hours from one rebalance to the next, unless the moves are settled before. A partition that
-    /// moved is left alone until its move is settled, however long ago that began.
+    /// Hours between rebalances, unless the moves are settled or a device is removed before. A
+    /// moved partition stays locked until its move is settled, however long ago the move began.
     pub min_part_hours: u32,
-    /// How far beyond its share by weight a device may be loaded, 0.1 being a tenth, so that
-    /// replicas lie further apart.
+    /// Share by which a device may exceed its share by weight, 0.1 for a tenth, to increase the
+    /// distance between replicas.
     pub overload: f64,
 }
 
@@ -98,7 +99,7 @@ fn check_replicas(replicas: f64) -> Result<()> {
     Err(Error::invalid(message))
 }
 
-/// A policy of fragments has a replica for each fragment.
+/// Checks that a ring of fragments has one replica for each fragment.
 pub(crate) fn check_redundancy(redundancy: Redundancy, replicas: f64) -> Result<()> {
     let Some(fragments) = redundancy.fragments() else { return Ok(()) };
     if replicas.to_bits() == f64::from(fragments).to_bits() {
@@ -121,21 +122,21 @@ fn check_overload(overload: f64) -> Result<()> {
     Err(Error::invalid(message))
 }
 
-/// Who did what, and when.
+/// Record of an operator's action on a builder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// When, in milliseconds since 1970.
+    /// Time of the action, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who.
+    /// Operator.
     pub who: String,
-    /// What.
+    /// Description of the action.
     pub what: String,
 }
 
-/// The beginning of a move that nobody has to wait for.
+/// Start time of a move that doesn't lock its partition.
 const LONG_AGO_MS: u64 = 0;
 
-/// A move and when it began.
+/// A move with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Begun {
     replica: Move,
@@ -143,48 +144,48 @@ struct Begun {
 }
 
 impl Begun {
-    /// Returns true while no rebalance may move another replica of the partition.
+    /// Returns true while the partition's other replicas may not move.
     fn locks(&self) -> bool {
         self.at_ms != LONG_AGO_MS
     }
 }
 
-/// A device on its way out: its weight falls by `step` with each rebalance.
+/// A device being drained: its weight falls by `step` with each rebalance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Drain {
     device: DeviceId,
     step: f64,
 }
 
-/// What rebuilds the ring.
+/// Builder of a ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Builder {
     settings: Settings,
     lineage: Lineage,
     epoch: u64,
-    /// Rises with every rebalance that moves or places a replica.
+    /// Number of the last change; rises with every rebalance that moves or places a replica.
     change: u64,
     parent: RingHash,
-    /// Hash of the ring of this epoch, which the next one names.
+    /// Hash of this epoch's ring; the parent of the next ring.
     hash: RingHash,
     handoff_unit: f64,
     next_id: u32,
-    /// By id; the position is the slot.
+    /// Devices in the order of their ids; the position is the slot.
     devices: Vec<Device>,
-    /// For each device whether it is to lose everything with the next rebalance.
+    /// For each device, true if it loses all its replicas with the next rebalance.
     removed: Vec<bool>,
     drains: Vec<Drain>,
     /// The assignment; none before the first rebalance.
     table: Option<Table>,
     moves: Vec<Begun>,
-    /// Whether devices or settings changed since the last rebalance.
+    /// True if devices or settings changed since the last rebalance.
     changed: bool,
     history: Vec<HistoryEntry>,
 }
 
 impl Builder {
-    /// A builder without devices. Two rings of different lineage never replace one another; pass
-    /// 16 random bytes.
+    /// Creates a builder without devices. Rings of different lineage never replace one another;
+    /// pass 16 random bytes as `lineage`.
     pub fn create(settings: Settings, lineage: Lineage) -> Result<Self> {
         settings.check()?;
         Ok(Self {
@@ -206,7 +207,7 @@ impl Builder {
         })
     }
 
-    /// A builder of devices that have their ids already.
+    /// Creates a builder for devices that have ids.
     pub(crate) fn of_devices(
         settings: Settings,
         devices: Vec<Device>,
@@ -219,8 +220,8 @@ impl Builder {
         Ok(Self { next_id, devices, removed, ..Self::create(settings, [0; 16])? })
     }
 
-    /// A builder made again from the ring that it made: devices, assignment and moves are there;
-    /// min-part-hours, overload and history are not, so say what they were.
+    /// Recreates a builder from its ring, with devices, assignment and moves. The ring doesn't
+    /// contain min-part-hours, overload and history: pass the first two; the history is lost.
     pub fn from_ring(ring: &Ring, min_part_hours: u32, overload: f64, now_ms: u64) -> Result<Self> {
         let identity = ring.identity();
         let settings = Settings {
@@ -249,7 +250,7 @@ impl Builder {
         })
     }
 
-    /// The ring as it was last rebalanced; refused while devices have changed since.
+    /// Returns the ring of the last rebalance; an error if devices have changed since.
     pub fn ring(&self) -> Result<Ring> {
         if self.changed && self.table.is_some() {
             return Err(Error::conflict(
@@ -260,15 +261,15 @@ impl Builder {
         self.standing()
     }
 
-    /// The assignment as it stands, over all devices of now: new ones hold nothing yet, removed ones
-    /// still do. To look at, never to be written.
+    /// Returns the current assignment over the current devices: new devices hold nothing yet,
+    /// removed ones still hold replicas. For display only; must not be written to a file.
     pub fn standing(&self) -> Result<Ring> {
         let Some(table) = &self.table else { return Err(no_ring_yet()) };
         let moves = self.moves.iter().map(|begun| begun.replica).collect();
         Ring::from_parts(self.identity(), self.devices.clone(), table.clone(), moves)
     }
 
-    /// Makes what stands now the ring of the next epoch.
+    /// Makes the current state the ring of the next epoch.
     fn commit(&mut self) -> Result<()> {
         self.epoch += 1;
         self.parent = self.hash;
@@ -291,12 +292,12 @@ impl Builder {
         }
     }
 
-    /// What the ring is made with.
+    /// Settings of the ring.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The epoch of the last ring; 0 before the first.
+    /// Epoch of the last ring; 0 before the first.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -306,37 +307,37 @@ impl Builder {
         self.devices.iter().zip(&self.removed).filter(|(_, gone)| !**gone).map(|(device, _)| device)
     }
 
-    /// Devices that will lose everything with the next rebalance.
+    /// Devices that lose all their replicas with the next rebalance.
     pub fn removed(&self) -> impl Iterator<Item = &Device> {
         self.devices.iter().zip(&self.removed).filter(|(_, gone)| **gone).map(|(device, _)| device)
     }
 
-    /// Whether devices or settings changed since the last rebalance.
+    /// True if devices or settings changed since the last rebalance.
     pub fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// Replicas that are moving: moved, and not settled.
+    /// Number of replicas that were moved and not settled.
     pub fn moving(&self) -> usize {
         self.moves.len()
     }
 
-    /// What was done, oldest first.
+    /// Recorded actions, oldest first.
     pub fn history(&self) -> &[HistoryEntry] {
         &self.history
     }
 
-    /// Writes down what was done.
+    /// Records an action.
     pub fn record(&mut self, at_ms: u64, who: &str, what: impl Into<String>) {
         self.history.push(HistoryEntry { at_ms, who: who.to_owned(), what: what.into() });
     }
 
-    /// Replicas that each device holds, by slot; nothing before the first rebalance.
+    /// The assignment; none before the first rebalance.
     pub(crate) fn table(&self) -> Option<&Table> {
         self.table.as_ref()
     }
 
-    /// All devices with the mark of those removed, by slot.
+    /// All devices, and for each true if it is removed; by slot.
     pub(crate) fn slots(&self) -> (&[Device], &[bool]) {
         (&self.devices, &self.removed)
     }

@@ -1,46 +1,46 @@
-//! Devices, and the failure domains that they stand in: region, zone, node.
+//! Devices, and their failure domains: region, zone, node.
 
 use std::fmt;
 
 use martlet_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-/// The machine that a device is in.
+/// Machine of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name, unique within its zone.
+    /// Name, unique within its zone.
     pub name: String,
-    /// Where its internal port answers, as `host:port`.
+    /// Address of the node's internal port, as `host:port`.
     pub address: String,
 }
 
 /// A disk that holds replicas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its id in this ring, never used again once it is removed.
+    /// Id in this ring, never used again after removal.
     pub id: DeviceId,
-    /// Its region: the largest thing that can fail at once.
+    /// Region: the largest failure domain.
     pub region: u32,
-    /// Its zone within the region: a room, a rack, a power feed.
+    /// Zone within the region: a room, a rack, a power feed.
     pub zone: u32,
-    /// Its node within the zone.
+    /// Node within the zone.
     pub node: Node,
-    /// Its name on the node, such as `sdb`.
+    /// Name on the node, such as `sdb`.
     pub name: String,
-    /// Its share of the data, in proportion to the other devices' weights.
+    /// Share of the data, relative to the other devices' weights.
     pub weight: f64,
-    /// Whatever else people want to know of it.
+    /// Free text for operators.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub meta: String,
 }
 
 impl Device {
-    /// The zone as a path: zones of different regions are different zones.
+    /// Path of the zone: zones of different regions are different.
     pub fn zone_path(&self) -> (u32, u32) {
         (self.region, self.zone)
     }
 
-    /// The node as a path: nodes of different zones are different nodes.
+    /// Path of the node: nodes of different zones are different.
     pub fn node_path(&self) -> (u32, u32, &str) {
         (self.region, self.zone, &self.node.name)
     }

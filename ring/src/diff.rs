@@ -1,4 +1,4 @@
-//! How two rings differ.
+//! Differences between two rings.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::ring::Ring;
 
-/// How two rings differ.
+/// Differences between two rings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
     /// Epochs, old and new.
@@ -23,22 +23,25 @@ pub struct Diff {
     pub balance: (f64, f64),
     /// Dispersions, old and new.
     pub dispersion: (f64, f64),
-    /// Devices that the new ring has and the old one hasn't.
+    /// Devices only in the new ring.
     pub added: Vec<Device>,
-    /// Devices that the old ring has and the new one hasn't.
+    /// Devices only in the old ring.
     pub removed: Vec<Device>,
     /// Devices whose weight or description changed, old and new.
     pub changed: Vec<(Device, Device)>,
-    /// Partitions that have another primary.
+    /// Number of partitions with another primary.
     pub partitions: u64,
-    /// Replicas that have another device.
+    /// Number of replicas on another device.
     pub replicas_moved: u64,
-    /// Replicas that came to and left each device.
+    /// Replicas gained and lost by each device.
     pub by_device: BTreeMap<DeviceId, (u64, u64)>,
 }
 
 impl Diff {
-    /// The difference between `old` and `new`.
+    /// Computes the difference between `old` and `new`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if `new` has fewer partitions.
     pub fn new(old: &Ring, new: &Ring) -> Result<Self> {
         if new.part_power() < old.part_power() {
             return Err(Error::invalid(

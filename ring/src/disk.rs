@@ -1,4 +1,4 @@
-//! Replacing a file, whole or not at all.
+//! Atomic replacement of a file.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Puts `bytes` in the place of the file at `path`: written beside it, synced, renamed over it, and
-/// the folder synced, so that after a power cut there is the old file or the new one.
+/// Replaces the file at `path`: writes a temporary file beside it, syncs, renames, and syncs the
+/// folder. After a power cut either the old or the new file exists.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let name = path
         .file_name()
@@ -24,7 +24,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().map_err(|error| {
-        // What is left of a failed attempt helps nobody; that it may not be there is fine.
+        // Removes a partial file, if any.
         let _ = fs::remove_file(&beside);
         Error::io("writing", path, &error)
     })

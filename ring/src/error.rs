@@ -1,26 +1,26 @@
-//! One error for the crate: a kind to act on and a sentence that says what to do.
+//! The error type of the crate: a kind, and a message with the remedy.
 
 use std::fmt;
 
-/// What a fallible call of this crate returns.
+/// Result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller should do.
+/// Kind of an error, by the caller's reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The request makes no sense; the sentence says what would.
+    /// The request is malformed; the message says what is valid.
     Invalid,
     /// No such device, partition or file.
     NotFound,
-    /// Something that was done before stands in the way: wait, settle, or rebalance first.
+    /// An earlier action prevents this one: wait, settle, or rebalance first.
     Conflict,
-    /// The bytes are not what was written. Take another copy.
+    /// The bytes differ from the written ones. Use another copy.
     Corrupt,
-    /// The operating system refused.
+    /// The operating system returned an error.
     Io,
 }
 
-/// An error with a kind to act on and a sentence to read.
+/// An error with a kind and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -28,12 +28,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` that reads `message`.
+    /// Creates an error of `kind` with `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// What the caller should do.
+    /// Returns the error's kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

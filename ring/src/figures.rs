@@ -1,9 +1,10 @@
-//! How good a ring is, in the two figures that Swift uses.
+//! Quality figures of a ring, as defined by Swift.
 //!
-//! * **Balance**: for each device, how far what it holds is from its share by weight, in percent; for
-//!   the ring the worst of them. A device of weight zero that still holds something counts 999.99.
-//! * **Dispersion**: of all replicas those, in percent, that lie closer together than the number of
-//!   regions, zones, nodes and devices would allow. Weights excuse nothing here.
+//! * **Balance**: for each device, the deviation of its replicas from its share by weight, in
+//!   percent; for the ring, the worst deviation. A device of weight zero that holds replicas counts
+//!   999.99.
+//! * **Dispersion**: the percentage of replicas that are closer together than the numbers of
+//!   regions, zones, nodes and devices allow. Weights are not considered.
 
 use martlet_protocol::DeviceId;
 use serde::Serialize;
@@ -15,54 +16,57 @@ use crate::error::{Error, Result};
 use crate::ring::Ring;
 use crate::table::{NOBODY, Table};
 
-/// Stands for "infinitely much too much", as in Swift.
+/// Balance of a device that should hold nothing, as in Swift.
 pub const BALANCE_WORST: f64 = 999.99;
 
-/// How good a ring is.
+/// Quality figures of a ring.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Worst deviation of a device from its share, in percent.
     pub balance: f64,
     /// Replicas too close together, in percent.
     pub dispersion: f64,
-    /// Each device.
+    /// Figures of each device.
     pub devices: Vec<DeviceFigures>,
-    /// Where replicas lie too close, worst first.
+    /// Places with replicas too close together, worst first.
     pub crowded: Vec<Crowded>,
 }
 
-/// How one device stands.
+/// Figures of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceFigures {
-    /// Which.
+    /// Id of the device.
     pub id: DeviceId,
-    /// Replicas that it holds.
+    /// Number of replicas that the device holds.
     pub parts: u32,
-    /// Replicas that are its share by weight.
+    /// Number of replicas that are the device's share by weight.
     pub desired: f64,
-    /// Its deviation in percent: above zero it holds too much.
+    /// Deviation in percent; positive if the device holds too much.
     pub balance: f64,
 }
 
-/// A region, zone or node that holds too many replicas of some partitions.
+/// A region, zone, node or device that holds too many replicas of some partitions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Crowded {
-    /// `r1`, `r1z2` or `r1z2-alpha`.
+    /// Name: `r1`, `r1z2`, `r1z2-alpha` or `r1z2-alpha/sdb`.
     pub place: String,
-    /// Replicas of one partition that it would hold if all were as far apart as they can be.
+    /// Most replicas of one partition here, if all were as far apart as possible.
     pub most: u32,
-    /// Partitions of which it holds more.
+    /// Number of partitions with more replicas here.
     pub partitions: u32,
 }
 
 impl Figures {
-    /// Of a ring.
+    /// Computes the figures of a ring.
     pub fn of_ring(ring: &Ring) -> Self {
         let removed = vec![false; ring.devices.len()];
         figures(&ring.devices, &removed, &ring.table)
     }
 
-    /// Of a builder as it was last rebalanced, over the devices that it has now.
+    /// Computes the figures of a builder's last assignment over its current devices.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) before the first rebalance.
     pub fn of_builder(builder: &Builder) -> Result<Self> {
         let table = builder
             .table()

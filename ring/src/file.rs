@@ -18,7 +18,8 @@
 //!  94   2  devices
 //!  96   4  moves
 //! 100   8  change
-//! 108   -  policy name
+//! 108   2  erasure code k, m; zeros for copies
+//! 110   -  policy name
 //!       -  devices: id 4, region 4, zone 4, weight 8 (f64), node name, node address, name, meta
 //!       -  moves: partition 4, replica 1, previous device 4, change 8
 //!       -  slots: for each replica of each partition the position of its device in the list,
@@ -26,10 +27,10 @@
 //!  -32  32  BLAKE3 of everything before: the ring's hash
 //! ```
 //!
-//! Format 1 has no changes: its epoch stands for them.
+//! Format 1 has neither changes nor erasure codes: its epoch is used as the change.
 //!
-//! The length comes early so that a file cut short or grown is told from one that was changed; the
-//! hash comes last and is checked before anything else is believed.
+//! The length comes early, to distinguish truncated files from changed ones. The hash comes last,
+//! and is checked before any field is used.
 
 use std::path::Path;
 
@@ -43,22 +44,22 @@ use crate::table::{PART_POWER_MAX, REPLICAS_MAX, Table};
 
 const MAGIC: &[u8; 8] = b"MRTLRING";
 const VERSION: u16 = 2;
-/// The oldest format that is read.
+/// The oldest readable format.
 const VERSION_MIN: u16 = 1;
 const LENGTH_AT: usize = 10;
 const HEADER_BYTES: usize = 108;
-/// The same in format 1.
+/// Header length of format 1.
 const HEADER_BYTES_MIN: usize = 100;
 const HASH_BYTES: usize = 32;
 
-/// The hash that ends an encoded ring.
+/// Returns the hash at the end of an encoded ring.
 pub(crate) fn hash_of(bytes: &[u8]) -> RingHash {
     let (_, hash) = bytes.split_at(bytes.len() - HASH_BYTES);
     hash.try_into().expect("split off exactly so many")
 }
 
 impl Ring {
-    /// The ring as its file holds it.
+    /// Returns the ring in its file format.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES + self.table.slots_max() * 2);
         let identity = &self.identity;
@@ -100,7 +101,7 @@ impl Ring {
         out
     }
 
-    /// The inverse of [`Ring::encode`]; bytes that are no whole ring are refused with the reason.
+    /// Decodes the bytes of [`Ring::encode`]. Other bytes are refused with a reason.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = check_frame(bytes)?;
         let mut reader = Reader { rest: &body[LENGTH_AT + 8..] };
@@ -160,13 +161,13 @@ impl Ring {
             .map_err(|error| Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// Writes a ring file in the place of the one that was there, whole or not at all.
+    /// Writes the ring file atomically, replacing any before.
     pub fn save(&self, path: &Path) -> Result<()> {
         disk::replace(path, &self.encode())
     }
 }
 
-/// Magic, version, length and hash; returns what the hash covers.
+/// Checks magic, version, length and hash; returns the bytes that the hash covers.
 fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
     if bytes.len() < MAGIC.len() || &bytes[..MAGIC.len()] != MAGIC {
         return Err(Error::corrupt("this is no ring file: it does not begin as one does"));
@@ -200,7 +201,7 @@ fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
     Ok(body)
 }
 
-/// Bits that a slot takes.
+/// Number of bits of a slot.
 fn slot_bits(devices: u16) -> u32 {
     u16::BITS - devices.saturating_sub(1).leading_zeros()
 }
@@ -222,8 +223,7 @@ fn pack(out: &mut Vec<u8>, table: &Table, bits: u32) {
     }
 }
 
-/// Whether `bytes` are as many as the slots of a table of this shape take: asked before memory is
-/// taken for them.
+/// Checks that `bytes` has the length of a table of this shape, before memory is allocated.
 fn check_slots(bytes: &[u8], shape: (u8, usize, u32), bits: u32) -> Result<()> {
     let (part_power, width, extra) = shape;
     let replicas = ((width as u64 - 1) << part_power) + u64::from(extra);
@@ -254,7 +254,7 @@ fn unpack(bytes: &[u8], table: &mut Table, bits: u32) {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Builders refuse longer names; one of `Ring::of_devices` is cut where a character ends.
+    // Builders refuse longer names; a name from `Ring::of_devices` is cut between characters.
     let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
     let length = u16::try_from(text.len()).expect("cut to what fits");
     out.extend_from_slice(&length.to_le_bytes());
@@ -271,7 +271,7 @@ fn put_device(out: &mut Vec<u8>, device: &Device) {
     }
 }
 
-/// Takes values off the front of bytes.
+/// Reads values from the front of bytes.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -320,7 +320,7 @@ impl Reader<'_> {
         Ok(Device { id, region, zone, node, name, weight, meta })
     }
 
-    /// A move; where the format says no change, it began with `change`.
+    /// Reads a move; in a format without changes, the move's change is `change`.
     fn step(&mut self, change: Option<u64>) -> Result<Move> {
         let partition = Partition(self.u32()?);
         let [replica] = self.array()?;

@@ -1,14 +1,14 @@
-//! The order in which other devices stand in for a partition's primaries.
+//! Order of handoffs: the devices that stand in for a partition's primaries.
 //!
-//! Devices have virtual nodes on a consistent-hash ring, in proportion to their weights, and a
-//! partition meets the devices in an order of its own. Of that order the first device of a region
-//! that isn't used yet comes first, until all regions are used; then those of unused zones, then of
-//! unused nodes, then the rest. Devices of weight zero come last: nobody should write there, but
-//! someone who searches for a lost copy should ask.
+//! Devices have virtual nodes on a consistent-hash ring, in proportion to their weights, and each
+//! partition has its own order of devices there. From this order, the first device of each unused
+//! region is taken, until all regions are used; then of unused zones, then of unused nodes, then
+//! the rest. Devices of weight zero come last: they should receive no writes, but a search for a
+//! lost copy should include them.
 //!
-//! The order is part of the format: it decides where a copy lies that no primary holds. So the hash
-//! has fixed keys and little-endian input, whatever the standard library or the machine does, and
-//! its values are pinned by golden tests.
+//! The order is part of the format, because it determines the location of copies on handoffs. So
+//! the hash has fixed keys and little-endian input, independent of the standard library and the
+//! machine. Golden tests fix its values.
 
 use std::hash::{Hash, Hasher};
 
@@ -19,22 +19,22 @@ use crate::device::Device;
 
 /// Virtual nodes of a device whose weight is the ring's handoff unit.
 const VIRTUAL_NODES: f64 = 128.0;
-/// Most virtual nodes of one device, so that one wrong weight can't take all memory.
+/// Most virtual nodes of one device: bounds the memory that a wrong weight can take.
 const VIRTUAL_NODES_MAX: f64 = 16_384.0;
 
-/// The consistent-hash ring of a cluster's devices, and the domains that each stands in.
+/// Consistent-hash ring of a cluster's devices, with each device's domains.
 #[derive(Debug)]
 pub(crate) struct HandoffOrder {
     circle: StaticHashRing<'static, DeviceId, u16, FixedHash>,
     domains: Vec<[u16; 3]>,
-    /// For each tier which of its domains have any weight, and how many do.
+    /// For each tier, the domains that have weight.
     weighty: [Vec<bool>; 3],
     domain_counts: [usize; 3],
     weightless: Vec<u16>,
 }
 
 impl HandoffOrder {
-    /// The order over `devices`; a device of weight `unit` gets 128 virtual nodes.
+    /// Creates the order of `devices`; a device of weight `unit` gets 128 virtual nodes.
     pub(crate) fn new(devices: &[Device], unit: f64) -> Self {
         let (domains, weighty) = domains_of(devices);
         let domain_counts = [0, 1, 2].map(|tier| weighty[tier].iter().filter(|w| **w).count());
@@ -48,7 +48,7 @@ impl HandoffOrder {
         Self { circle, domains, weighty, domain_counts, weightless }
     }
 
-    /// The slots that stand in for a partition whose primaries are `primaries`, best first.
+    /// Returns the handoffs of a partition with these primaries, as slots, best first.
     pub(crate) fn handoffs<'a>(&'a self, partition: Partition, primaries: &[u16]) -> Handoffs<'a> {
         let mut handoffs = Handoffs {
             order: self,
@@ -76,8 +76,8 @@ fn virtual_nodes(weight: f64, unit: f64) -> usize {
     (VIRTUAL_NODES * weight / unit).round().clamp(1.0, VIRTUAL_NODES_MAX) as usize
 }
 
-/// Numbers the regions, zones and nodes: for each device its three numbers, and for each number
-/// whether any device there has weight.
+/// Numbers the regions, zones and nodes. Returns three numbers for each device, and for each number
+/// true if the domain has weight.
 fn domains_of(devices: &[Device]) -> (Vec<[u16; 3]>, [Vec<bool>; 3]) {
     let mut domains = vec![[0; 3]; devices.len()];
     let mut weighty = [Vec::new(), Vec::new(), Vec::new()];
@@ -103,15 +103,15 @@ fn domains_of(devices: &[Device]) -> (Vec<[u16; 3]>, [Vec<bool>; 3]) {
     (domains, weighty)
 }
 
-/// The handoffs of one partition: every device that isn't a primary, once, best first.
+/// Handoffs of one partition: every device that isn't a primary, once, best first.
 pub(crate) struct Handoffs<'a> {
     order: &'a HandoffOrder,
     candidates: Candidates<'a, DeviceId, u16>,
-    /// Candidates that were seen in an earlier pass and not chosen, in order.
+    /// Candidates skipped in earlier passes, in order.
     passed_over: Vec<u16>,
-    /// How much of `passed_over` this pass has looked at again.
+    /// Number of entries of `passed_over` that this pass has checked.
     rescan: usize,
-    /// 0 to 2: only devices of unused regions, zones, nodes; 3: any.
+    /// Pass: 0 to 2 take only devices of unused regions, zones, nodes; 3 takes any.
     tier: usize,
     used: [Vec<u16>; 3],
     taken: Vec<u16>,
@@ -119,8 +119,8 @@ pub(crate) struct Handoffs<'a> {
 }
 
 impl Handoffs<'_> {
-    /// Notes the region, zone and node of a device as used. Those where nothing has weight can't
-    /// be met on the circle, and counting them would end a pass early.
+    /// Marks the region, zone and node of a device as used. Domains without weight aren't counted:
+    /// they don't occur on the hash ring, and would end a pass early.
     fn mark(&mut self, slot: u16) {
         let domains = self.order.domains[usize::from(slot)];
         for (tier, domain) in domains.into_iter().enumerate() {
@@ -131,7 +131,7 @@ impl Handoffs<'_> {
         }
     }
 
-    /// The next candidate of this pass that is good enough for it.
+    /// Returns the next candidate that this pass accepts.
     fn next_of_pass(&mut self) -> Option<u16> {
         while self.rescan < self.passed_over.len() {
             let slot = self.passed_over[self.rescan];
@@ -156,7 +156,7 @@ impl Handoffs<'_> {
     }
 }
 
-/// Whether a device stands in a region, zone or node (by `tier`) that isn't used yet.
+/// True if the device's region, zone or node (by `tier`) is unused.
 fn is_fresh(order: &HandoffOrder, used: &[Vec<u16>; 3], tier: usize, slot: u16) -> bool {
     tier == 3 || !used[tier].contains(&order.domains[usize::from(slot)][tier])
 }
@@ -179,7 +179,7 @@ impl Iterator for Handoffs<'_> {
     }
 }
 
-/// BLAKE3 with a key of our own over little-endian bytes.
+/// BLAKE3 with a fixed key over little-endian bytes.
 #[derive(Clone, Copy, Debug)]
 struct FixedHash;
 
@@ -200,7 +200,7 @@ impl RingHash for FixedHash {
     }
 }
 
-/// Feeds a hash with bytes in an order that no machine changes.
+/// Hasher with machine-independent byte order.
 struct LittleEndian(blake3::Hasher);
 
 impl Hasher for LittleEndian {

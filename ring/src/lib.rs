@@ -1,19 +1,19 @@
-//! Where things go.
+//! Rings: placement of partitions on devices.
 //!
-//! A **ring** divides the space of placement hashes into 2^part-power **partitions** and says which
-//! **devices** are the **primaries** of each, one for every replica, and in which order all other
-//! devices stand in for them as **handoffs**. It is immutable: servers load a [ring file](mod@file) and
-//! ask; [`Ring::check_successor`] decides which newer ring may take its place.
+//! A **ring** divides the space of placement hashes into 2^part-power **partitions**. For each
+//! partition it names the **primaries**, one **device** for each replica, and the order of all
+//! other devices as **handoffs**. A ring is immutable: servers load a [ring file](mod@file), and
+//! [`Ring::check_successor`] decides if a newer ring may replace it.
 //!
-//! A [`Builder`] makes rings. It keeps the devices as people want them, with regions, zones, nodes
-//! and weights, and moves as little as it can when they change; see [`builder`].
+//! A [`Builder`] computes rings. It keeps the configured devices with regions, zones, nodes and
+//! weights, and moves as few replicas as possible when they change; see [`builder`].
 //!
-//! Around the two: [`Figures`] says how good a ring is (balance and dispersion, as Swift defines
-//! them), [`Plan`] what a rebalance will cost before it is done, [`Diff`] how two rings differ,
-//! [`svg`] draws one.
+//! Further types: [`Figures`] measure a ring's quality (balance and dispersion, as defined by
+//! Swift), [`Plan`] predicts the cost of a rebalance, [`Diff`] compares two rings, and [`svg`]
+//! draws a ring.
 //!
-//! Nothing here knows the network, reads a clock or draws chance of its own: times and seeds are
-//! given, and the same input makes the same ring everywhere.
+//! This crate uses no network, no clock and no randomness of its own: times and seeds are
+//! arguments, and equal inputs give equal rings.
 
 pub mod builder;
 mod device;

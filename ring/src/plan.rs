@@ -1,4 +1,4 @@
-//! What a rebalance will cost, before it is done.
+//! Predicted cost of a rebalance.
 
 use std::collections::BTreeMap;
 
@@ -8,68 +8,68 @@ use serde::{Deserialize, Serialize};
 use crate::device::Device;
 use crate::ring::Ring;
 
-/// How full a device is.
+/// Fill level of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Bytes that it holds.
+    /// Used bytes.
     pub used: u64,
-    /// Bytes that it can hold.
+    /// Capacity in bytes.
     pub capacity: u64,
 }
 
-/// How fast data moves, and how full a device may get.
+/// Speed of moves, and limit of fill levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Bytes a second that each device gives to moving.
+    /// Bytes per second that each device uses for moves.
     pub bytes_per_second: u64,
-    /// Share of a device's capacity above which it takes no more, such as 0.9.
+    /// Share of a device's capacity above which it accepts no more, such as 0.9.
     pub high_water: f64,
 }
 
-/// What a rebalance will cost.
+/// Predicted cost of a rebalance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// Partitions of which a replica moves.
+    /// Number of partitions with a moved replica.
     pub partitions: u64,
-    /// Replicas that move.
+    /// Number of moved replicas.
     pub replicas: u64,
-    /// Bytes that move, where usage is known.
+    /// Bytes that move; 0 without known usage.
     pub bytes: u64,
-    /// Hours until the busiest device is done, at the given pace.
+    /// Hours until the busiest device is finished, at the given pace.
     pub hours: f64,
-    /// Each device of either ring, by id.
+    /// Each device of either ring, in the order of ids.
     pub devices: Vec<DevicePlan>,
-    /// Devices that would pass their high-water mark on the way.
+    /// Warnings about devices that would exceed their high-water mark during the moves.
     pub warnings: Vec<String>,
 }
 
-/// What it means for one device.
+/// Predicted cost for one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DevicePlan {
-    /// Which.
+    /// Id of the device.
     pub id: DeviceId,
-    /// What people call it.
+    /// Name of the device for display.
     pub name: String,
-    /// Replicas before and after.
+    /// Number of replicas before the moves.
     pub before: u64,
-    /// Replicas after.
+    /// Number of replicas after the moves.
     pub after: u64,
-    /// Replicas that come and go.
+    /// Number of replicas gained.
     pub coming: u64,
-    /// Replicas that go.
+    /// Number of replicas lost.
     pub going: u64,
-    /// Bytes that come.
+    /// Bytes received.
     pub bytes_in: u64,
-    /// Bytes that go.
+    /// Bytes sent.
     pub bytes_out: u64,
-    /// Hours until it is done.
+    /// Hours until the device is finished.
     pub hours: f64,
-    /// Share of its capacity in use at the worst moment: everything has come and nothing has gone.
-    /// None where its capacity isn't known.
+    /// Highest share of capacity in use, after all incoming and before any outgoing moves. None if
+    /// the capacity is unknown.
     pub peak: Option<f64>,
 }
 
-/// What comes and goes, before bytes are known.
+/// Counts of one device while a plan is computed.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     name: String,
@@ -82,8 +82,8 @@ struct Tally {
 }
 
 impl Plan {
-    /// The cost of going from `before` to `after`. Devices that `usage` doesn't know are taken to
-    /// hold as much for each replica as the others do on average.
+    /// Computes the cost of replacing `before` by `after`. Devices without `usage` are assumed to
+    /// hold the average bytes for each replica.
     pub fn new(before: &Ring, after: &Ring, usage: &BTreeMap<DeviceId, Usage>, pace: Pace) -> Self {
         let mut tallies = tally_devices(before, after);
         let sizes = Sizes::new(&tallies, usage);

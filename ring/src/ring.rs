@@ -1,4 +1,4 @@
-//! The ring as servers use it: immutable, shared, and quick to ask.
+//! The ring as used by servers: immutable and shared, with fast lookups.
 
 use std::sync::OnceLock;
 
@@ -12,51 +12,52 @@ use crate::file;
 use crate::handoff::HandoffOrder;
 use crate::table::{DEVICES_MAX, Table};
 
-/// The hash of a ring file, which its child names (rule P3).
+/// Hash of a ring file; a ring contains its parent's hash (rule P3).
 pub type RingHash = [u8; 32];
 
-/// Sixteen random bytes that all rings of one builder share.
+/// Sixteen random bytes shared by all rings of one builder.
 pub type Lineage = [u8; 16];
 
-/// A replica on its way: until the move is settled both holders matter (rule P2).
+/// A replica being moved: until the move is settled, both holders count (rule P2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Move {
-    /// The partition.
+    /// Partition of the replica.
     pub partition: Partition,
-    /// Which of its replicas.
+    /// Replica number.
     pub replica: u8,
-    /// Who held it before. The device may be gone from the ring.
+    /// Previous holder; possibly no longer in the ring.
     pub previous: DeviceId,
-    /// The change that it began with.
+    /// Change that started the move.
     pub change: u64,
 }
 
-/// What a ring says of itself.
+/// Identity of a ring: its epoch, policy and predecessors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Identity {
-    /// Rises by one with every ring that is written.
+    /// Number of the ring; rises by one with every ring that is written.
     pub epoch: u64,
-    /// The storage policy that it places.
+    /// Id of the storage policy that the ring places.
     pub policy: PolicyId,
-    /// The policy's name.
+    /// Name of the storage policy.
     pub policy_name: String,
-    /// Whether its devices hold copies or fragments; fragment number i belongs to replica i.
+    /// Copies or fragments; replica i holds fragment i.
     pub redundancy: Redundancy,
-    /// Rises by one with every ring whose replicas are elsewhere than its parent's (rule P2).
+    /// Number of the last change; rises by one with every ring whose replicas differ from its
+    /// parent's (rule P2).
     pub change: u64,
-    /// Which rings it may follow: those of the same builder.
+    /// Lineage: a ring may only replace rings of this lineage.
     pub lineage: Lineage,
-    /// Hash of the ring that it follows; zeros for the first.
+    /// Hash of the parent ring; zeros for the first ring.
     pub parent: RingHash,
-    /// The weight of a device that gets 128 virtual nodes in the order of handoffs.
+    /// Weight of a device with 128 virtual nodes in the order of handoffs.
     pub handoff_unit: f64,
-    /// The id that the next new device will have; all below were used.
+    /// Id of the next new device; all lower ids were used.
     pub next_id: u32,
 }
 
-/// Where things go: which devices hold the replicas of each partition, and who stands in for them.
+/// Assignment of partitions to primaries, with the order of handoffs.
 ///
-/// Immutable; share it in an `Arc` and swap the `Arc` when a newer ring comes.
+/// Immutable: share a ring in an `Arc`, and swap the `Arc` when a newer ring arrives.
 #[derive(Debug)]
 pub struct Ring {
     pub(crate) identity: Identity,
@@ -69,8 +70,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of parts that fit together: devices in the order of their ids, slots that name them,
-    /// moves in the order of their partitions.
+    /// Creates a ring from parts that must match: devices in the order of ids, slots of existing
+    /// devices, moves in the order of partitions.
     pub(crate) fn from_parts(
         identity: Identity,
         devices: Vec<Device>,
@@ -105,9 +106,9 @@ impl Ring {
         Ok(Self { identity, devices, table, moves, ids, hash, handoffs })
     }
 
-    /// A ring of `devices` dealt afresh, the same each time: for one process that plays all roles,
-    /// and for tests. What must outlive a change of devices keeps a
-    /// [`Builder`](crate::Builder) instead: a ring dealt afresh over other devices moves data.
+    /// Builds a new ring from `devices` alone, reproducibly; for single-process servers and tests.
+    /// If devices may change later, keep a [`Builder`](crate::Builder): a new ring over other
+    /// devices moves data.
     pub fn of_devices(policy: PolicyId, replicas: usize, devices: &[Device]) -> Result<Self> {
         if replicas == 0 || replicas > devices.len() {
             let message = format!(
@@ -120,7 +121,7 @@ impl Ring {
         Self::dealt((policy, "default"), Redundancy::Replicated, replicas, devices)
     }
 
-    /// The same for a policy of fragments, each on a device of its own.
+    /// Builds a new ring for a policy of fragments, each on a separate device.
     pub fn of_code(
         policy: PolicyId,
         name: &str,
@@ -168,7 +169,7 @@ impl Ring {
         builder.ring()
     }
 
-    /// The partition of a placement hash: its top bits.
+    /// Returns the partition of a placement hash: its top bits.
     #[inline]
     pub fn partition(&self, placement: u64) -> Partition {
         let top = (placement >> 1) >> (63 - u32::from(self.table.part_power()));
@@ -176,10 +177,10 @@ impl Ring {
         Partition(top as u32)
     }
 
-    /// The placements that lie in a partition.
+    /// Returns the range of placements in a partition.
     ///
     /// # Panics
-    /// If the partition isn't of this ring.
+    /// If the partition isn't in this ring.
     pub fn span(&self, partition: Partition) -> Span {
         assert!(partition.0 < self.table.parts(), "the ring has no {partition:?}");
         let below = u64::MAX >> self.table.part_power();
@@ -187,10 +188,10 @@ impl Ring {
         Span { first, last: first + below }
     }
 
-    /// The devices that hold a partition's replicas, in the order of the replicas.
+    /// Returns the devices of a partition's replicas, in the order of the replicas.
     ///
     /// # Panics
-    /// If the partition isn't of this ring.
+    /// If the partition isn't in this ring.
     #[inline]
     pub fn primaries(
         &self,
@@ -199,11 +200,11 @@ impl Ring {
         self.table.row(partition.0).iter().map(|slot| self.ids[usize::from(*slot)])
     }
 
-    /// All other devices, in the order in which they stand in for the primaries: first those of
-    /// unused regions, then zones, then nodes; those of weight zero last.
+    /// Returns all other devices in the order of handoffs: devices of unused regions first, then of
+    /// unused zones, then of unused nodes; devices of weight zero last.
     ///
     /// # Panics
-    /// If the partition isn't of this ring.
+    /// If the partition isn't in this ring.
     pub fn handoffs(&self, partition: Partition) -> impl Iterator<Item = DeviceId> + '_ {
         let order = self
             .handoffs
@@ -213,71 +214,73 @@ impl Ring {
             .map(|slot| self.ids[usize::from(slot)])
     }
 
-    /// Who held a replica that is moving; none when it isn't. The device may be gone from the ring.
+    /// Returns the previous holder of a moving replica; none if it isn't moving. The device may no
+    /// longer be in the ring.
     pub fn previous(&self, partition: Partition, replica: usize) -> Option<DeviceId> {
         let key = (partition, u8::try_from(replica).ok()?);
         let at = self.moves.binary_search_by_key(&key, |m| (m.partition, m.replica)).ok()?;
         Some(self.moves[at].previous)
     }
 
-    /// The replicas that are moving, by partition.
+    /// Moving replicas, in the order of partitions.
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// A device by its id.
+    /// Returns a device by its id.
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
         self.ids.binary_search(&id).ok().map(|at| &self.devices[at])
     }
 
-    /// All devices, by id.
+    /// All devices, in the order of ids.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// The most replicas that a partition has.
+    /// Most replicas of a partition.
     pub fn replicas(&self) -> usize {
         self.table.width()
     }
 
-    /// Replicas for each partition on average, fractional if the ring was made so.
+    /// Average replicas of a partition; fractional if so configured.
     pub fn replicas_exact(&self) -> f64 {
         self.table.replicas_exact()
     }
 
-    /// Rises by one with every ring that is written.
+    /// Epoch of the ring; rises by one with every ring that is written.
     pub fn epoch(&self) -> u64 {
         self.identity.epoch
     }
 
-    /// Epoch, policy and parent.
+    /// Identity of the ring.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Rises by one with every ring whose replicas are elsewhere than its parent's (rule P2).
+    /// Number of the last change; rises by one with every ring whose replicas differ from its
+    /// parent's (rule P2).
     pub fn change(&self) -> u64 {
         self.identity.change
     }
 
-    /// The hash of the ring, which its file ends with and its child names.
+    /// Hash of the ring, at the end of its file and in its child.
     pub fn hash(&self) -> RingHash {
         *self.hash.get_or_init(|| file::hash_of(&self.encode()))
     }
 
-    /// Keeps the hash that the ring was loaded with.
+    /// Stores the hash that the ring was loaded with.
     pub(crate) fn remember_hash(&self, hash: RingHash) {
-        // A ring that was just made has none yet.
+        // A decoded ring has no hash yet.
         let _ = self.hash.set(hash);
     }
 
-    /// There are two to the power of this many partitions.
+    /// The ring has 2^`part_power` partitions.
     pub fn part_power(&self) -> u8 {
         self.table.part_power()
     }
 
-    /// The partition of this ring in which a partition of a later ring, with as many or more of
-    /// them, lies.
+    /// Returns the partition of this ring that contains a partition of a later ring with at least
+    /// as many partitions.
     pub(crate) fn partition_of_child(&self, later: &Self, partition: Partition) -> Partition {
         Partition(partition.0 >> (later.part_power() - self.part_power()))
     }

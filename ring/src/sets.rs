@@ -1,17 +1,17 @@
-//! Who decides about a partition at a term: one set of devices or, while a change is between its
-//! old and its new holders, two (rules P1 to P3). Pure.
+//! Deciding sets: the devices that decide about a partition at a term. They form one set, or two
+//! between the old and the new holders of a change (rules P1 to P3). Pure.
 //!
-//! Invariant: quorums of the sets of a term and of the next one share a device, as long as all
-//! moves that are open in the ring began with a change that is not over.
+//! Invariant: quorums of the sets of successive terms share a device, if all open moves of the ring
+//! belong to changes that aren't over.
 
 use martlet_protocol::{DeviceId, Partition, Phase, Term};
 
 use crate::ring::Ring;
 
-/// The devices that decide about a partition: each set by a quorum of its own.
+/// Devices that decide about a partition; each set by its own quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sets {
-    /// Each device once, those of both sets first; in the order of the replicas otherwise.
+    /// Each device once, members of both sets first; otherwise in the order of replicas.
     members: Vec<Member>,
     is_joint: bool,
 }
@@ -19,12 +19,12 @@ pub struct Sets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Member {
     device: DeviceId,
-    /// Of the first set, and of the second; the same where there is one.
+    /// Membership in the first and the second set; equal if there is only one set.
     of: [bool; 2],
 }
 
 impl Sets {
-    /// Two sets, or one where they are the same.
+    /// Creates two sets, or one if `old` and `new` are equal.
     pub fn joint(old: &[DeviceId], new: &[DeviceId]) -> Self {
         let mut members: Vec<Member> = Vec::with_capacity(old.len() + 1);
         for &device in new.iter().chain(old) {
@@ -37,52 +37,52 @@ impl Sets {
         Self { members, is_joint }
     }
 
-    /// One set, of these devices.
+    /// Creates one set.
     pub fn single(devices: &[DeviceId]) -> Self {
         Self::joint(devices, devices)
     }
 
-    /// Whether there are two sets.
+    /// True if there are two sets.
     pub fn is_joint(&self) -> bool {
         self.is_joint
     }
 
-    /// Each device of any set once; first those whose word counts in all sets.
+    /// Each device of any set once; members of all sets first.
     pub fn members(&self) -> impl ExactSizeIterator<Item = DeviceId> + Clone + '_ {
         self.members.iter().map(|member| member.device)
     }
 
-    /// How many of the members are of all sets: the first so many.
+    /// Number of members of all sets; they come first.
     pub fn common(&self) -> usize {
         self.members.partition_point(|member| member.of == [true, true])
     }
 
-    /// How many sets there are.
+    /// Number of sets.
     pub fn count(&self) -> usize {
         1 + usize::from(self.is_joint)
     }
 
-    /// The devices of a set.
+    /// Devices of a set.
     pub fn set(&self, at: usize) -> impl Iterator<Item = DeviceId> + Clone + '_ {
         self.members.iter().filter(move |member| member.of[at]).map(|member| member.device)
     }
 
-    /// Whether a device is of a set.
+    /// True if a device is a member of the set.
     pub fn is_of(&self, at: usize, device: DeviceId) -> bool {
         self.members.iter().any(|member| member.device == device && member.of[at])
     }
 
-    /// Whether a device is of any set.
+    /// True if a device is a member of any set.
     pub fn contains(&self, device: DeviceId) -> bool {
         self.members().any(|member| member == device)
     }
 
-    /// How many devices of a set are a quorum of it: any two such meet.
+    /// Size of a quorum of the set: any two quorums share a device.
     pub fn quorum(&self, at: usize) -> usize {
         self.set(at).count() / 2 + 1
     }
 
-    /// Whether the devices that say yes are a quorum of each set.
+    /// True if the devices selected by `says_yes` are a quorum of each set.
     pub fn has_quorum(&self, says_yes: impl Fn(DeviceId) -> bool) -> bool {
         let has = |at| self.set(at).filter(|device| says_yes(*device)).count() >= self.quorum(at);
         (0..self.count()).all(has)
@@ -90,11 +90,11 @@ impl Sets {
 }
 
 impl Ring {
-    /// Who decides about a partition at a term. For one who knows of no term, changes that are open
-    /// have only just begun.
+    /// Returns the deciding sets of a partition at a term. With [`Term::NONE`], the last change
+    /// counts as just begun.
     ///
     /// # Panics
-    /// If the partition isn't of this ring.
+    /// If the partition isn't in this ring.
     pub fn sets(&self, partition: Partition, term: Term) -> Sets {
         let term = if term == Term::NONE { Term::of(self.change(), Phase::Old) } else { term };
         let new: Vec<DeviceId> = self.primaries(partition).collect();
@@ -114,8 +114,8 @@ impl Ring {
         Sets::joint(&before, &after)
     }
 
-    /// The term to name in requests that go by this ring, when `known` is the highest that was heard
-    /// of; none when the ring has to wait for the change before it (rule P3).
+    /// Returns the term for requests that use this ring; `known` is the highest known term. None if
+    /// the ring must wait for the change before it (rule P3).
     pub fn term_at(&self, known: Term) -> Option<Term> {
         let open = self.moves.iter().map(|step| step.change).max();
         let needed = match open {

@@ -1,4 +1,4 @@
-//! Which ring may follow which: what a server checks before it lets a newer ring in (rule P3).
+//! Succession of rings: checks before a server adopts a newer ring (rule P3).
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 use crate::ring::Ring;
 
 impl Ring {
-    /// Whether `next` may take this ring's place.
+    /// Checks that `next` may replace this ring.
     ///
-    /// `is_done` says of a partition that its move has reached its last phase on this server's
-    /// knowledge. A partition that isn't done may not move again, except away from a device that is
-    /// gone, nor may its previous holder be forgotten.
+    /// `is_done` returns true for a partition whose moves have reached their last phase, as far as
+    /// this server knows. Other partitions may not move again, except away from removed devices,
+    /// and must keep their previous holders.
     pub fn check_successor(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {
         let (mine, theirs) = (&self.identity, &next.identity);
         if mine.lineage != theirs.lineage
@@ -62,8 +62,8 @@ impl Ring {
         self.check_moves(next, is_done)
     }
 
-    /// Whether `next` may take this ring's place as the one of the index, when `known` is the highest
-    /// term that was heard of. Whether it may do so at once, [`Ring::term_at`] says.
+    /// Checks that `next` may replace this ring as the index ring; `known` is the highest known
+    /// term. [`Ring::term_at`] decides if it may do so at once.
     pub fn check_index_successor(&self, next: &Ring, known: Term) -> Result<()> {
         let is_over = |change| known == Term::NONE || known.phase_of(change) == Some(Phase::New);
         let is_done = |partition| {
@@ -83,8 +83,8 @@ impl Ring {
         self.check_chain(next)
     }
 
-    /// Whether what moves in the change after this ring's comes from where this ring has it: who
-    /// decides at the end of one change decides at the beginning of the next.
+    /// Checks that moves of the next change start from this ring's holders: the holders that decide
+    /// at the end of a change decide at the start of the next.
     fn check_chain(&self, next: &Ring) -> Result<()> {
         if next.change() != self.change() + 1 {
             return Ok(());

@@ -1,5 +1,5 @@
-//! A picture of a ring: its devices around a circle, region within zone within node, each with a bar
-//! as long as what it holds, against a line at its share.
+//! Picture of a ring as SVG: its devices on a circle, by region, zone and node. Each device has a
+//! bar for its replicas, with a dashed line at its share.
 
 use std::f64::consts::TAU;
 use std::fmt::Write;
@@ -11,13 +11,13 @@ const SIZE: f64 = 900.0;
 const CENTRE: f64 = SIZE / 2.0;
 const DOMAINS: [(f64, f64); 3] = [(150.0, 172.0), (175.0, 197.0), (200.0, 222.0)];
 const BARS_FROM: f64 = 228.0;
-/// Radius at which a device holds exactly its share.
+/// Radius of the line at which a device holds exactly its share.
 const SHARE_AT: f64 = 330.0;
-/// Deviation that fills the space between the share and the edge, at least.
+/// Least deviation that fills the space between the share and the edge.
 const SCALE_MIN: f64 = 0.02;
 const BARS_TO: f64 = 410.0;
 
-/// Draws a ring.
+/// Draws a ring as SVG.
 pub fn draw(ring: &Ring) -> String {
     let figures = Figures::of_ring(ring);
     let mut order: Vec<usize> = (0..ring.devices().len()).collect();
@@ -35,7 +35,7 @@ pub fn draw(ring: &Ring) -> String {
 
 struct Picture {
     text: String,
-    /// Angle of one device.
+    /// Angle of one device, in radians.
     step: f64,
     /// Deviation at the outer edge.
     scale: f64,
@@ -54,7 +54,7 @@ impl Picture {
         Self { text, step, scale: worst.clamp(SCALE_MIN, 1.0) }
     }
 
-    /// Three rings of arcs: regions, zones, nodes.
+    /// Draws three rings of arcs: regions, zones, nodes.
     fn domains(&mut self, ring: &Ring, order: &[usize]) {
         let devices = ring.devices();
         for (level, (inner, outer)) in DOMAINS.into_iter().enumerate() {
@@ -149,7 +149,7 @@ impl Picture {
     }
 
     fn arc(&mut self, span: (f64, f64), radii: (f64, f64), fill: &str, title: &str) {
-        // An arc of the whole circle would begin where it ends and vanish.
+        // An arc over the whole circle would end where it starts, and not be drawn.
         let end = span.1.min(span.0 + TAU - 1e-4);
         let point = |angle: f64, radius: f64| {
             (CENTRE + radius * angle.cos(), CENTRE + radius * angle.sin())
@@ -169,7 +169,7 @@ impl Picture {
 
     fn label(&mut self, angle: f64, radius: f64, text: &str) {
         let (x, y) = (CENTRE + radius * angle.cos(), CENTRE + radius * angle.sin());
-        // Letters stand on the circle; on its lower half they are turned to stay readable.
+        // Labels follow the circle; on its lower half they are turned to stay readable.
         let turn = angle.to_degrees() + 90.0;
         let turn = if (angle.sin()) > 0.0 { turn + 180.0 } else { turn };
         let _ = writeln!(

@@ -1,24 +1,24 @@
-//! Which device holds which replica of which partition: one flat array, a row for each partition.
+//! The assignment table: one flat array of slots, with a row for each partition.
 //!
 //! ```text
 //! partition 0        partition 1        ...
 //! slot slot slot  |  slot slot slot  |
 //! ```
 //!
-//! A slot is the position of a device in the ring's list of devices: two bytes each, so that the
-//! rows of 2^20 partitions with three replicas take 6 MiB. With a fractional number of replicas the
-//! first `extra` partitions have one more than the rest, whose last slot is [`NOBODY`].
+//! A slot is the position of a device in the ring's list of devices, in two bytes: the rows of 2^20
+//! partitions with three replicas take 6 MiB. With a fractional number of replicas the first
+//! `extra` partitions have one replica more; in other rows the last slot is [`NOBODY`].
 
-/// The slot of a replica that nobody holds.
+/// Slot of a replica without holder.
 pub(crate) const NOBODY: u16 = u16::MAX;
-/// Most devices that a ring can have, so that every 16-bit slot but one names one.
+/// Most devices of a ring: every 16-bit slot but [`NOBODY`] names one.
 pub const DEVICES_MAX: usize = u16::MAX as usize;
-/// Most partitions, as a power of two.
+/// Largest part power: a ring has at most 2^24 partitions.
 pub const PART_POWER_MAX: u8 = 24;
-/// Most replicas.
+/// Most replicas of a partition.
 pub const REPLICAS_MAX: usize = 64;
 
-/// The array, and its shape.
+/// The table and its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     part_power: u8,
@@ -28,14 +28,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table in which nobody holds anything.
+    /// Creates a table without holders.
     pub(crate) fn empty(part_power: u8, width: usize, extra: u32) -> Self {
         let slots = vec![NOBODY; width << part_power];
         Self { part_power, width, extra, slots }
     }
 
-    /// The shape for `replicas`, which may be fractional: how many columns, and how many partitions
-    /// use the last one.
+    /// Returns the shape for `replicas`, which may be fractional: the number of columns, and the
+    /// number of partitions that use the last column.
     pub(crate) fn shape(part_power: u8, replicas: f64) -> (usize, u32) {
         let parts = f64::from(1u32 << part_power);
         #[expect(
@@ -54,38 +54,38 @@ impl Table {
         self.part_power
     }
 
-    /// Partitions.
+    /// Number of partitions.
     pub(crate) fn parts(&self) -> u32 {
         1 << self.part_power
     }
 
-    /// Columns: the most replicas that a partition has.
+    /// Number of columns: the most replicas of a partition.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
 
-    /// Partitions that use the last column.
+    /// Number of partitions that use the last column.
     pub(crate) fn extra(&self) -> u32 {
         self.extra
     }
 
-    /// Replicas of a partition on average.
+    /// Average replicas of a partition.
     pub(crate) fn replicas_exact(&self) -> f64 {
         let whole = u32::try_from(self.width - 1).expect("a ring has few replicas");
         f64::from(whole) + f64::from(self.extra) / f64::from(self.parts())
     }
 
-    /// Replicas over all partitions.
+    /// Number of replicas over all partitions.
     pub(crate) fn replicas_total(&self) -> u64 {
         (self.width as u64 - 1) * u64::from(self.parts()) + u64::from(self.extra)
     }
 
-    /// Slots that it keeps, those of missing replicas too.
+    /// Number of slots, including those of missing replicas.
     pub(crate) fn slots_max(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many replicas a partition has.
+    /// Number of replicas of a partition.
     #[inline]
     pub(crate) fn replicas_of(&self, partition: u32) -> usize {
         self.width - usize::from(partition >= self.extra)
@@ -98,7 +98,7 @@ impl Table {
         &self.slots[start..start + self.replicas_of(partition)]
     }
 
-    /// The slots of a partition, to be changed.
+    /// Mutable slots of a partition.
     #[inline]
     pub(crate) fn row_mut(&mut self, partition: u32) -> &mut [u16] {
         let start = partition as usize * self.width;
@@ -106,7 +106,7 @@ impl Table {
         &mut self.slots[start..end]
     }
 
-    /// All slots, row after row, those of the missing last replicas left out.
+    /// Slots of all partitions by row, without those of missing replicas.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, &[u16])> {
         (0..self.parts()).map(|partition| (partition, self.row(partition)))
     }

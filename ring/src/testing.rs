@@ -1,4 +1,4 @@
-//! Devices, clusters and lots for tests.
+//! Test helpers: devices, clusters and pseudo-random numbers.
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 
@@ -18,7 +18,7 @@ pub(crate) fn device(id: u32, region: u32, zone: u32, node: &str) -> Device {
     }
 }
 
-/// Three zones; the last has two devices, one twice as heavy as all others.
+/// Three zones; the last has two devices, one of twice the weight of the others.
 pub(crate) fn lopsided() -> Vec<Device> {
     let mut devices = vec![
         device(0, 1, 1, "a"),
@@ -30,7 +30,7 @@ pub(crate) fn lopsided() -> Vec<Device> {
     devices
 }
 
-/// Settings of a ring of 2^`part_power` partitions, whose moves may follow one another at once.
+/// Settings of a ring of 2^`part_power` partitions that may be rebalanced at any time.
 pub(crate) fn settings(part_power: u8, replicas: f64) -> Settings {
     Settings {
         policy: PolicyId(0),
@@ -48,7 +48,7 @@ pub(crate) fn builder(part_power: u8, replicas: f64) -> Builder {
     Builder::create(settings(part_power, replicas), [7; 16]).unwrap()
 }
 
-/// A device to be added; nodes of different zones have different addresses.
+/// A device to add; nodes of different zones have different addresses.
 pub(crate) fn new_device(at: (u32, u32, u32), disk: u32, weight: f64) -> NewDevice {
     let (region, zone, node) = at;
     NewDevice {
@@ -61,7 +61,7 @@ pub(crate) fn new_device(at: (u32, u32, u32), disk: u32, weight: f64) -> NewDevi
     }
 }
 
-/// Adds zones × nodes × disks to region 1, zones and nodes numbered from 1.
+/// Adds zones × nodes × disks to region 1, with zones and nodes numbered from 1.
 pub(crate) fn add_zones(
     builder: &mut Builder,
     zones: std::ops::RangeInclusive<u32>,
@@ -77,13 +77,13 @@ pub(crate) fn add_zones(
     }
 }
 
-/// Rebalances with a seed, at a time when all earlier moves are long done.
+/// Settles all moves and rebalances with a seed.
 pub(crate) fn rebalance(builder: &mut Builder, seed: u64) -> crate::Report {
     builder.settle().unwrap();
     builder.rebalance(Occasion { now_ms: 1_000_000_000, seed }).unwrap()
 }
 
-/// Seeded chance for tests, so that a failure can be had again.
+/// Seeded pseudo-random numbers, so that a failure can be reproduced.
 pub(crate) struct Lots(u64);
 
 impl Lots {
@@ -98,12 +98,12 @@ impl Lots {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number from 0 to `bound` - 1.
+    /// Returns a number from 0 to `bound` - 1.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         u32::try_from((self.next() >> 33) % u64::from(bound)).unwrap()
     }
 
-    /// One of several.
+    /// Returns one of several values.
     pub(crate) fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(u32::try_from(of.len()).unwrap()) as usize]
     }

@@ -1,5 +1,4 @@
-//! What a client says about an object beside its bytes: from the headers of a write, and back into
-//! those of a read.
+//! Attributes of an object: from the headers of a write, and into the headers of a read.
 
 use http::StatusCode;
 use http::header::{
@@ -21,17 +20,17 @@ use crate::{sentences, tags};
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
-/// Which version of its key an object is.
+/// Header with the version id of an object.
 pub(crate) const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const STAMP: HeaderName = HeaderName::from_static("x-martlet-stamp");
 
-/// The storage class of what has none.
+/// Storage class of objects that have none.
 pub(crate) const STANDARD: &str = "STANDARD";
-/// The content type of bytes that nobody described.
+/// Content type of objects that were written without one.
 const UNDESCRIBED: HeaderValue = HeaderValue::from_static("binary/octet-stream");
 
-/// The attributes that the headers of a write name.
+/// Attributes from the headers of a write.
 pub(crate) fn from_request(
     headers: &HeaderMap,
     metadata: Option<Metadata>,
@@ -56,28 +55,27 @@ pub(crate) fn from_request(
     })
 }
 
-/// The tags that the headers of a write name, if they name any.
+/// Tags from the headers of a write; `None` without the header.
 pub(crate) fn tags_of(headers: &HeaderMap) -> S3Result<Option<tags::Tags>> {
     text(headers, &TAGGING)?.map(|header| tags::from_header(&header)).transpose()
 }
 
-/// The storage class that the headers of a write name. Whether there is such a one is for the object
-/// layer to say.
+/// Storage class from the headers of a write. The object layer checks that the class exists.
 pub(crate) fn storage_class_of(headers: &HeaderMap) -> S3Result<Option<String>> {
     text(headers, &STORAGE_CLASS)
 }
 
-/// The storage class of an object, as listings say it.
+/// Storage class of an object in listings.
 pub(crate) fn wire_class(class: Option<&str>) -> String {
     class.unwrap_or(STANDARD).to_owned()
 }
 
-/// Whether the headers ask for a change that a copy onto itself may be for.
+/// True if the headers name a storage class, a change that permits a copy of an object onto itself.
 pub(crate) fn names_storage_class(headers: &HeaderMap) -> bool {
     headers.contains_key(STORAGE_CLASS)
 }
 
-/// Whether the headers give the object a redirect.
+/// True if the headers give the object a redirect.
 pub(crate) fn names_redirect(headers: &HeaderMap) -> bool {
     headers.contains_key(WEBSITE_REDIRECT)
 }
@@ -112,18 +110,18 @@ fn user_metadata(metadata: Metadata) -> S3Result<Vec<(String, String)>> {
             .into());
     }
     let mut pairs: Vec<_> = metadata.into_iter().collect();
-    // A hash map has no order of its own; entries must not differ from one run to the next.
+    // A hash map has no stable order, and entries must be equal from run to run.
     pairs.sort_unstable();
     Ok(pairs)
 }
 
-/// An object's user metadata as s3s wants it, which encodes what isn't ASCII.
+/// User metadata of an object as s3s takes it. s3s encodes values that aren't ASCII.
 pub(crate) fn metadata(attributes: &Attributes) -> Option<Metadata> {
     let pairs = &attributes.user_metadata;
     (!pairs.is_empty()).then(|| pairs.iter().cloned().collect())
 }
 
-/// The headers that every reply to a read of an object has.
+/// Headers of every reply to a read of an object.
 pub(crate) fn object_headers(object: &Object, token: ReadAfter) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(20);
     validators(&mut headers, object);
@@ -165,49 +163,49 @@ pub(crate) fn validators(headers: &mut HeaderMap, object: &Object) {
     headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
 }
 
-/// A version id as headers say it.
+/// Formats a version id as a header.
 pub(crate) fn version_header(version: VersionId) -> HeaderValue {
     HeaderValue::try_from(version.to_string()).expect("letters and digits are a header value")
 }
 
-/// The version id of an object as replies say it: none in a bucket that keeps no versions.
+/// Version id of an object for replies; `None` in a bucket that keeps no versions.
 pub(crate) fn wire_version(object: &Object) -> Option<String> {
     object.version.map(|version| version.name().to_string())
 }
 
-/// The id of a version that was just written. Where versions are suspended a write has none, though
-/// reads call it the null version.
+/// Id of a version that was just written. While versioning is suspended a write returns none,
+/// though reads report the version as `null`.
 pub(crate) fn wire_new_version(object: &Object) -> Option<String> {
     object.version.filter(|version| version.id.is_some()).map(|version| version.name().to_string())
 }
 
-/// What the client has now seen or written, for it to read after.
+/// Adds the token of this read or write to the headers, for a later `x-martlet-read-after`.
 fn stamped(headers: &mut HeaderMap, token: ReadAfter) {
     let token = HeaderValue::try_from(token.to_string());
     headers.insert(STAMP, token.expect("digits and dashes are a header value"));
 }
 
-/// Headers that carry a token and nothing else.
+/// Headers with a token only.
 pub(crate) fn stamp_headers(token: ReadAfter) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(1);
     stamped(&mut headers, token);
     headers
 }
 
-/// An ETag as s3s writes it.
+/// Converts an ETag to s3s's type.
 pub(crate) fn wire_etag(etag: ETag) -> WireETag {
     WireETag::Strong(etag.to_string())
 }
 
-/// A time as s3s writes it, in whole seconds: that is what headers can say, and a listing must not
-/// say anything else.
+/// Converts a time to s3s's type, in whole seconds: headers have no finer resolution, and listings
+/// must agree with headers.
 pub(crate) fn wire_time(ms: u64) -> Timestamp {
     Timestamp::from(whole_seconds(ms))
 }
 
 fn whole_seconds(ms: u64) -> OffsetDateTime {
     let seconds = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
-    // Years beyond 9999 have no calendar here; no clock shows them.
+    // The calendar ends at year 9999; no real clock is beyond it.
     OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 

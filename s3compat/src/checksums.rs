@@ -1,7 +1,7 @@
 //! `x-amz-checksum-*`: ten algorithms, in headers, trailers, XML and listings.
 //!
-//! s3s has fields for five of them. In documents the others are [carried] in one of those; headers are
-//! read and written here.
+//! s3s has fields for five algorithms. In documents the other five are [carried] in one of these
+//! fields. This module reads and writes headers itself.
 
 pub(crate) mod carried;
 
@@ -14,7 +14,7 @@ use s3s::dto::{ChecksumAlgorithm as WireAlgorithm, ChecksumType};
 
 use crate::sentences;
 
-/// What is computed where nobody asked for anything, as S3 does.
+/// Checksum of objects written without one, as in S3.
 pub(crate) const DEFAULT: (ChecksumAlgorithm, ChecksumKind) =
     (ChecksumAlgorithm::Crc64Nvme, ChecksumKind::FullObject);
 
@@ -23,7 +23,7 @@ const ALGORITHM: &str = "x-amz-checksum-algorithm";
 const TYPE: &str = "x-amz-checksum-type";
 const HEADER_PREFIX: &str = "x-amz-checksum-";
 
-/// The algorithm as headers and XML call it.
+/// Name of an algorithm in headers and XML.
 pub(crate) fn name(algorithm: ChecksumAlgorithm) -> &'static str {
     match algorithm {
         ChecksumAlgorithm::Crc32 => "CRC32",
@@ -39,7 +39,7 @@ pub(crate) fn name(algorithm: ChecksumAlgorithm) -> &'static str {
     }
 }
 
-/// The header that carries its value.
+/// Header that carries the algorithm's value.
 pub(crate) fn header(algorithm: ChecksumAlgorithm) -> &'static str {
     match algorithm {
         ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
@@ -55,7 +55,7 @@ pub(crate) fn header(algorithm: ChecksumAlgorithm) -> &'static str {
     }
 }
 
-/// The algorithm whose value a header carries, if it is such a header.
+/// Algorithm of a checksum header; `None` for any other header.
 pub(crate) fn of_header(name: &str) -> Option<ChecksumAlgorithm> {
     if !name.starts_with(HEADER_PREFIX) {
         return None;
@@ -63,13 +63,13 @@ pub(crate) fn of_header(name: &str) -> Option<ChecksumAlgorithm> {
     ChecksumAlgorithm::ALL.into_iter().find(|known| header(*known) == name)
 }
 
-/// A value in base64, if it has the right length.
+/// Decodes a base64 value; `None` if its length is wrong.
 pub(crate) fn decode(algorithm: ChecksumAlgorithm, text: &str) -> Option<Vec<u8>> {
     let value = STANDARD.decode(text.trim()).ok()?;
     (value.len() == algorithm.value_bytes()).then_some(value)
 }
 
-/// As [`decode`], also for the checksum of checksums of so many parts, which says how many.
+/// As [`decode`], and accepts the suffix of a composite checksum: `-` and the number of parts.
 pub(crate) fn decode_whole(algorithm: ChecksumAlgorithm, text: &str) -> Option<Vec<u8>> {
     let value = match text.split_once('-') {
         Some((value, parts)) if parts.parse::<u16>().is_ok() => value,
@@ -78,14 +78,14 @@ pub(crate) fn decode_whole(algorithm: ChecksumAlgorithm, text: &str) -> Option<V
     decode(algorithm, value)
 }
 
-/// Whether a text is base64 but for its padding: a checksum of which a piece is missing, which is a wrong
-/// one. What can't be read otherwise is none.
+/// True if a text is base64 digits without their padding: a truncated checksum, which is a
+/// `BadDigest`. Any other unreadable text is an `InvalidRequest`.
 fn is_cut_off(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
     text.len() % 4 > 1 && text.bytes().all(is_digit)
 }
 
-/// The checksum in a request's headers, if there is one. Two are a mistake.
+/// Returns the checksum in a request's headers, if any. More than one is an error.
 pub(crate) fn in_headers(
     headers: &HeaderMap,
     decode: fn(ChecksumAlgorithm, &str) -> Option<Vec<u8>>,
@@ -109,7 +109,7 @@ pub(crate) fn in_headers(
     Ok(found)
 }
 
-/// The algorithm that a header names, if there is one.
+/// Algorithm that the header `name_of_header` names, if the header is present.
 fn named(headers: &HeaderMap, name_of_header: &str) -> S3Result<Option<ChecksumAlgorithm>> {
     let Some(value) = headers.get(name_of_header) else { return Ok(None) };
     let is_named =
@@ -120,12 +120,12 @@ fn named(headers: &HeaderMap, name_of_header: &str) -> S3Result<Option<ChecksumA
     }
 }
 
-/// The algorithm that `x-amz-checksum-algorithm` asks for.
+/// Algorithm that `x-amz-checksum-algorithm` requests.
 pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Option<ChecksumAlgorithm>> {
     named(headers, ALGORITHM)
 }
 
-/// Refuses an `x-amz-sdk-checksum-algorithm` whose value is not among those of `given`.
+/// Refuses an `x-amz-sdk-checksum-algorithm` that is not among the algorithms in `given`.
 pub(crate) fn check_announced(headers: &HeaderMap, given: &[ChecksumAlgorithm]) -> S3Result<()> {
     match named(headers, SDK_ALGORITHM)? {
         Some(_) if given.is_empty() => Err(sentences::SDK_ALGORITHM.error()),
@@ -136,7 +136,7 @@ pub(crate) fn check_announced(headers: &HeaderMap, given: &[ChecksumAlgorithm]) 
     }
 }
 
-/// What `x-amz-checksum-type` says.
+/// Kind that `x-amz-checksum-type` names.
 pub(crate) fn kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
     let Some(value) = headers.get(TYPE) else { return Ok(None) };
     let named =
@@ -148,8 +148,8 @@ pub(crate) fn kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
     }
 }
 
-/// What a new upload announces: the algorithm, and whether the object's checksum will cover its
-/// bytes or the checksums of its parts.
+/// Algorithm and kind of checksum that a new upload requests: of the whole object, or of the
+/// checksums of its parts.
 pub(crate) fn of_upload(
     headers: &HeaderMap,
 ) -> S3Result<Option<(ChecksumAlgorithm, ChecksumKind)>> {
@@ -160,7 +160,7 @@ pub(crate) fn of_upload(
             Some(_) => Err(sentences::CHECKSUM_KIND_ALONE.error()),
         };
     };
-    // The sums of a CRC over parts give that of the whole; a hash of parts gives nothing of it.
+    // CRCs of parts can be joined to the CRC of the whole; hashes can't.
     let is_hash = !algorithm.is_joinable();
     match (algorithm, kind) {
         (ChecksumAlgorithm::Crc64Nvme, Some(ChecksumKind::Composite)) => {
@@ -176,17 +176,17 @@ fn wrong_kind(kind: &str, algorithm: ChecksumAlgorithm) -> s3s::S3Error {
     sentences::CHECKSUM_KIND.about_both(kind, name(algorithm).to_ascii_lowercase()).into()
 }
 
-/// The algorithm as a listing names it.
+/// Algorithm as s3s's type for listings.
 pub(crate) fn wire_algorithm(algorithm: ChecksumAlgorithm) -> WireAlgorithm {
     WireAlgorithm::from_static(name(algorithm))
 }
 
-/// The kind as headers and listings name it.
+/// Kind as s3s's type for listings.
 pub(crate) fn wire_kind(kind: ChecksumKind) -> ChecksumType {
     ChecksumType::from_static(kind_name(kind))
 }
 
-/// The kind as headers and listings name it.
+/// Name of a kind in headers and listings.
 pub(crate) fn kind_name(kind: ChecksumKind) -> &'static str {
     match kind {
         ChecksumKind::FullObject => ChecksumType::FULL_OBJECT,
@@ -194,7 +194,8 @@ pub(crate) fn kind_name(kind: ChecksumKind) -> &'static str {
     }
 }
 
-/// A value as S3 writes it. That of a composite says of how many parts, which its ETag knows.
+/// Formats a checksum value as S3 does. A composite value ends with the number of parts, taken from
+/// the ETag.
 pub(crate) fn encode(checksum: &Checksum, etag: ETag) -> String {
     let value = STANDARD.encode(&checksum.value);
     match (checksum.kind, etag) {
@@ -203,7 +204,7 @@ pub(crate) fn encode(checksum: &Checksum, etag: ETag) -> String {
     }
 }
 
-/// Puts checksums into headers.
+/// Adds checksums to headers.
 pub(crate) fn set_headers<'a>(
     headers: &mut HeaderMap,
     checksums: impl IntoIterator<Item = &'a Checksum>,
@@ -218,8 +219,8 @@ pub(crate) fn set_headers<'a>(
     }
 }
 
-/// Puts checksums into the five fields that s3s has for them in the document of a reply. The reply is to
-/// be [noted](note_carried).
+/// Sets a reply document's checksums in s3s's five fields. The reply's extensions must then be
+/// passed to `carried::note`.
 macro_rules! set_checksums {
     ($reply:expr, $checksums:expr, $etag:expr) => {
         for checksum in $checksums {

@@ -1,19 +1,19 @@
-//! The headers of consistency: what a request asks for, and what its reply rests on.
+//! Consistency headers: the level and token of a request, and the consistency of its reply.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::{Given, Level};
 use martlet_proxy::{Ask, ReadAfter};
 use s3s::{S3Result, s3_error};
 
-/// In requests a level; in replies what was given.
+/// In requests: the level. In replies: the consistency that was reached.
 const CONSISTENCY: HeaderName = HeaderName::from_static("x-martlet-consistency");
-/// In requests: the token that a reply gave as its `x-martlet-stamp`.
+/// In requests: the token from a reply's `x-martlet-stamp`.
 const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
 
-/// What a request asks for.
+/// Consistency options of a request.
 ///
-/// Some clients (s3cmd, when it moves an object) send the headers of a HEAD back with the copy: the
-/// words of replies ask for nothing.
+/// Some clients (s3cmd, when it moves an object) send the headers of a HEAD reply back with the
+/// copy. So values that occur only in replies are ignored.
 pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Ask> {
     let is_echo =
         |text: &&str| [Given::Quorum, Given::Degraded].iter().any(|it| it.name() == *text);
@@ -27,7 +27,7 @@ pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Ask> {
     Ok(Ask { level: level.transpose()?, read_after: read_after.transpose()? })
 }
 
-/// The value of a header that comes once at most.
+/// Value of a header that may occur once at most.
 pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -37,7 +37,7 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Opt
     }
 }
 
-/// Says in a reply what it rests on.
+/// Adds the consistency that was reached to the headers of a reply.
 pub(crate) fn tell(headers: &mut HeaderMap, given: Given) {
     headers.insert(CONSISTENCY, HeaderValue::from_static(given.name()));
 }

@@ -1,8 +1,8 @@
-//! The headers of encryption: what a request says of keys, and what its reply says.
+//! Encryption headers of requests and replies.
 //!
-//! Keys are taken out of a request's headers before anybody else sees them, and are never printed. What
-//! they are is judged only behind the bucket's policy, which may refuse a request for what it says of
-//! encryption before that makes sense.
+//! Customer keys are removed from a request's headers before any other code reads them, and are
+//! never printed. The values are validated only after the bucket's policy, which may refuse a
+//! request for its encryption headers even where they are invalid.
 
 use std::fmt;
 
@@ -31,10 +31,10 @@ const SOURCE_KEY: HeaderName =
     HeaderName::from_static("x-amz-copy-source-server-side-encryption-customer-key");
 const SOURCE_KEY_MD5: HeaderName =
     HeaderName::from_static("x-amz-copy-source-server-side-encryption-customer-key-md5");
-/// The one algorithm there is.
+/// The only supported algorithm.
 pub(crate) const AES256: &str = "AES256";
 
-/// What the headers say of one key.
+/// Headers of one customer key.
 #[derive(Clone, Default)]
 struct Said {
     algorithm: Option<HeaderValue>,
@@ -42,7 +42,7 @@ struct Said {
     md5: Option<HeaderValue>,
 }
 
-/// What a request's headers say of encryption.
+/// Encryption headers of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Encryption {
     server: Option<HeaderValue>,
@@ -51,16 +51,16 @@ pub(crate) struct Encryption {
     source: Said,
 }
 
-/// What an operation does with keys.
+/// Use of keys by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It makes an object or an upload, or brings a part of one.
+    /// Creates an object or an upload, or writes a part.
     Make,
-    /// It reads an object.
+    /// Reads an object.
     Read,
-    /// It ends an upload: it needs none, but what it brings must be the upload's.
+    /// Completes an upload: needs no key, but a given key must be the upload's.
     Complete,
-    /// It takes them and needs none.
+    /// Validates keys and uses none.
     Nothing,
 }
 
@@ -75,7 +75,10 @@ impl Said {
         self.algorithm.is_none() && self.key.is_none() && self.md5.is_none()
     }
 
-    /// The key, if the headers name one.
+    /// Returns the key, or `None` without any of the headers.
+    ///
+    /// # Errors
+    /// A missing header, another algorithm than AES256, a key that isn't 32 bytes, or a wrong MD5.
     fn key(&self) -> S3Result<Option<CustomerKey>> {
         if self.is_silent() {
             return Ok(None);
@@ -103,7 +106,8 @@ impl Said {
 }
 
 impl Encryption {
-    /// Takes keys out of a request's headers, and notes what they say of encryption; none of most.
+    /// Removes customer keys from a request's headers and records all encryption headers. Returns
+    /// `None` for a request without any.
     pub(crate) fn take(headers: &mut HeaderMap) -> Option<Self> {
         let speaks = |name: &HeaderName| {
             let name = name.as_str();
@@ -128,7 +132,7 @@ impl Encryption {
         })
     }
 
-    /// The keys for an operation that uses them so.
+    /// Validated keys for an operation.
     pub(crate) fn keys(&self, used: Use) -> S3Result<Keys> {
         let keys = Keys { managed: false, customer: self.own.key()?, source: self.source.key()? };
         match used {
@@ -142,7 +146,7 @@ impl Encryption {
         }
     }
 
-    /// Whether a master key of the server's is to be used.
+    /// True if the request selects encryption by a master key of the server.
     fn managed(&self) -> S3Result<bool> {
         let server = match self.server.as_ref().map(HeaderValue::as_bytes) {
             None if self.kms => {
@@ -165,7 +169,7 @@ impl Encryption {
         }
     }
 
-    /// Says in a reply how what it is about is encrypted.
+    /// Adds the encryption of the reply's object to its headers.
     pub(crate) fn tell(said: Option<&Self>, encrypted: Encrypted, headers: &mut HeaderMap) {
         match (encrypted, said.and_then(|said| said.own.md5.clone())) {
             (Encrypted::Managed, _) => {
@@ -179,13 +183,14 @@ impl Encryption {
         }
     }
 
-    /// Whether the headers ask for a change that a copy onto itself may be for.
+    /// True if the headers request a change of encryption, which permits a copy of an object onto
+    /// itself.
     pub(crate) fn changes_copy(headers: &HeaderMap) -> bool {
         [SERVER, ALGORITHM, SOURCE_ALGORITHM].iter().any(|name| headers.contains_key(name))
     }
 }
 
-/// 501: there is no key management service.
+/// 501: no key management service exists.
 pub(crate) fn no_kms() -> S3Error {
     s3_error!(
         NotImplemented,
@@ -194,7 +199,7 @@ pub(crate) fn no_kms() -> S3Error {
     )
 }
 
-/// An error about encryption: whichever header is wrong, S3 names the one that asks for it.
+/// An error about encryption. Like S3, it always names `x-amz-server-side-encryption`.
 fn refused(sentence: &Sentence) -> S3Error {
     sentence.named(SERVER_NAME).into()
 }

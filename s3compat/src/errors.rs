@@ -1,7 +1,7 @@
-//! From the object layer's errors to S3's codes and statuses.
+//! Mapping of the object layer's errors to S3's codes and statuses.
 //!
-//! What the client did wrong is said in full; what went wrong here is said in the log, once, and
-//! the client learns no more than whether it is worth another try.
+//! Client errors carry full details. Server errors are logged once, and the reply shows only if a
+//! retry may succeed.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,12 +18,13 @@ use crate::door::{DETAIL, QUOTA_DETAIL, detail};
 use crate::sentences;
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
-/// Seconds after which a client may try again what was refused for the moment.
+/// `Retry-After` of replies to requests that failed for the moment, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
-/// s3s sends an error's own headers instead of those it would have made: so they go along.
+/// s3s replaces its own headers with those of an error, so an error's headers must include this
+/// one.
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 
-/// The S3 error for an error of the object layer.
+/// S3 error for an error of the object layer.
 pub(crate) fn s3_error(error: Error) -> S3Error {
     match error {
         Error::Body(error) => body_error(&error),
@@ -32,7 +33,7 @@ pub(crate) fn s3_error(error: Error) -> S3Error {
     }
 }
 
-/// Errors that are the request's own.
+/// Errors caused by the request itself.
 fn request_error(error: &Error) -> S3Error {
     if let Some(refusal) = refusal_of(error) {
         return refusal.into();
@@ -59,7 +60,7 @@ fn request_error(error: &Error) -> S3Error {
     }
 }
 
-/// Those that S3 has a sentence for.
+/// Refusal for errors that have an S3 message; `None` for all others.
 fn refusal_of(error: &Error) -> Option<Refusal> {
     Some(match error {
         Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
@@ -100,8 +101,8 @@ fn refusal_of(error: &Error) -> Option<Refusal> {
     })
 }
 
-/// A body with another MD5 than its sender says: that one in hexadecimal, the body's in base64, as S3 has
-/// them.
+/// A body whose MD5 differs from the request's. As in S3, the request's digest is in hexadecimal
+/// and the computed one in base64.
 pub(crate) fn bad_md5(given: &[u8; 16], computed: &[u8; 16]) -> Refusal {
     sentences::BAD_MD5
         .refusal()
@@ -109,7 +110,7 @@ pub(crate) fn bad_md5(given: &[u8; 16], computed: &[u8; 16]) -> Refusal {
         .with_detail("CalculatedDigest", STANDARD.encode(computed))
 }
 
-/// 403, with the bound that would be passed.
+/// 403, with the owner of the quota that would be exceeded.
 fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
     let mut error = S3Error::with_message(
         S3ErrorCode::Custom("QuotaExceeded".into()),
@@ -122,8 +123,8 @@ fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
     error
 }
 
-/// 404 where the current version says that there is no object; 405 of one that was asked for by name:
-/// it can only be deleted.
+/// 404 if a delete marker is the current version. 405 if a request named the delete marker by its
+/// version: it can only be deleted.
 fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S3Error {
     let mut error = if was_asked_for {
         sentences::METHOD_NOT_ALLOWED.error()
@@ -142,12 +143,12 @@ fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S
     error
 }
 
-/// 412, with the header that did not hold.
+/// 412, with the header whose condition failed.
 pub(crate) fn precondition_failed(condition: &'static str) -> S3Error {
     sentences::PRECONDITION_FAILED.refusal().with_detail("Condition", condition).into()
 }
 
-/// 416, with the size there is: clients that fetch in ranges tell an empty object by it.
+/// 416, with the object's size: clients that fetch ranges recognize an empty object by it.
 fn invalid_range(size: u64) -> S3Error {
     let mut error = sentences::INVALID_RANGE.error();
     let range =
@@ -157,8 +158,8 @@ fn invalid_range(size: u64) -> S3Error {
     error
 }
 
-/// The client's body ended in an error. The decoder says which; what isn't the decoder's is a
-/// connection that broke.
+/// Maps an error of the request body: to the decoder's error, if the chain of sources has one, or
+/// to `IncompleteBody`, for a broken connection.
 fn body_error(error: &martlet_protocol::Error) -> S3Error {
     if let Some(error) = BodyError::find(error) {
         return Refusal::from(error.clone()).into();
@@ -188,19 +189,19 @@ fn backend_error(error: &martlet_protocol::Error) -> S3Error {
     }
 }
 
-/// 500, which says nothing.
+/// 500, without details.
 pub(crate) fn internal() -> S3Error {
     sentences::INTERNAL.error()
 }
 
-/// 503, with when to try again.
+/// 503, with `Retry-After`.
 fn unavailable() -> S3Error {
     let mut error = sentences::UNAVAILABLE.error();
     error.set_headers(headers([(RETRY_AFTER, RETRY_AFTER_SECONDS)]));
     error
 }
 
-/// An error whose code s3s doesn't know.
+/// An error whose code is unknown to s3s.
 pub(crate) fn custom(code: &'static str, message: &'static str, status: StatusCode) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
     error.set_status_code(status);

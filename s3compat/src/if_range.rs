@@ -1,17 +1,18 @@
-//! `If-Range`: of an object that has changed the whole is wanted, and no range.
+//! `If-Range`: a range is returned only from the expected object, otherwise the whole object.
 
 use martlet_protocol::entry::Object;
 
 use crate::auth::Timestamp;
 
-/// The one object of which a range is wanted; of any other it is the whole.
+/// Validator that the object must match for a range to be returned; any other object is returned
+/// whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IfRange {
-    /// The one with this tag.
+    /// Matches the object with this ETag.
     Tag(String),
-    /// The one that was modified in this very second.
+    /// Matches the object that was modified in exactly this second since 1970.
     ModifiedS(u64),
-    /// None: the header makes no sense, or names a weak tag.
+    /// Matches no object: the header is invalid, or names a weak tag.
     None,
 }
 
@@ -26,7 +27,7 @@ impl IfRange {
         }
     }
 
-    /// Whether an object is the one.
+    /// True if the object matches.
     pub(crate) fn is(&self, object: &Object) -> bool {
         match self {
             Self::Tag(tag) => object.etag.to_string() == *tag,

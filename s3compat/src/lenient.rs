@@ -1,9 +1,9 @@
 //! Headers that S3 reads more leniently than s3s does.
 //!
-//! S3 serves the whole object where a `Range` makes no sense, takes lists of entity tags, passes over
-//! dates that aren't any, and gives `Expires` back as it came. s3s would refuse all of these before
-//! an operation sees them. So they are taken out of the request before it, and the operations find
-//! them, read, among the request's extensions.
+//! S3 serves the whole object for an invalid `Range`, accepts lists of entity tags, ignores invalid
+//! dates, and returns `Expires` unchanged. s3s would refuse all of these before an operation runs.
+//! So this module removes the headers from the request before s3s, and operations find the parsed
+//! values in the request's extensions.
 
 use http::HeaderMap;
 use http::header::{
@@ -24,28 +24,29 @@ const SOURCE_IF_MODIFIED_SINCE: HeaderName =
 const SOURCE_IF_UNMODIFIED_SINCE: HeaderName =
     HeaderName::from_static("x-amz-copy-source-if-unmodified-since");
 
-/// The larger bounds of ranges lie here: beyond every object, and far from overflow.
+/// Largest position in a range: beyond every object, and far from overflow. Larger bounds are
+/// reduced to it.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
-/// What was taken out of a request's headers.
+/// Values removed from a request's headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lenient {
-    /// `Range`, where it makes sense.
+    /// `Range`, if it is valid.
     pub(crate) range: Option<Selection>,
-    /// `If-Range`: what the object must be for its range to be wanted.
+    /// `If-Range`: the validator that the object must match for its range to be returned.
     pub(crate) if_range: Option<IfRange>,
     /// `If-*`.
     pub(crate) conditions: ReadConditions,
     /// `x-amz-copy-source-if-*`.
     pub(crate) source_conditions: ReadConditions,
-    /// `Expires`, as it came.
+    /// `Expires`, unchanged.
     pub(crate) expires: Option<String>,
-    /// The first header of a condition that a write could not keep, because its value is no condition.
+    /// First condition header with an invalid value. Writes refuse it.
     pub(crate) unreadable: Option<HeaderName>,
 }
 
 impl Lenient {
-    /// Takes them out.
+    /// Removes the headers and parses them.
     pub(crate) fn take(headers: &mut HeaderMap) -> Self {
         let range = take_text(headers, &RANGE).and_then(|text| parse_range(&text));
         let if_range = take_text(headers, &IF_RANGE).map(|text| IfRange::parse(&text));
@@ -67,7 +68,10 @@ impl Lenient {
         Self { range, if_range, conditions, source_conditions, expires, unreadable }
     }
 
-    /// The conditions of a write. Dates are none that a write could keep.
+    /// Conditions of a write.
+    ///
+    /// # Errors
+    /// An unreadable condition, or a condition on a date, which a write can't evaluate.
     pub(crate) fn write_conditions(&self) -> S3Result<WriteConditions> {
         self.check_readable()?;
         if self.conditions.if_modified_since_ms.is_some()
@@ -84,7 +88,8 @@ impl Lenient {
         })
     }
 
-    /// For operations that keep no conditions: none may be given, for none may be ignored.
+    /// Refuses all conditions, for operations that evaluate none: a condition must never be
+    /// ignored.
     pub(crate) fn refuse_conditions(&self) -> S3Result<()> {
         self.check_readable()?;
         if self.conditions == ReadConditions::default() {
@@ -93,8 +98,8 @@ impl Lenient {
         Err(s3_error!(NotImplemented, "This operation can't be made conditional"))
     }
 
-    /// Refuses a condition that can't be read: carried out without it, a write would destroy what the
-    /// condition was to protect.
+    /// Refuses an unreadable condition: a write without it could destroy data that the condition
+    /// protects.
     fn check_readable(&self) -> S3Result<()> {
         match &self.unreadable {
             None => Ok(()),
@@ -103,8 +108,8 @@ impl Lenient {
     }
 }
 
-/// Bytes selected by a `Range` header, or none where S3 would serve the whole object: where the
-/// header doesn't parse, and where it asks for several ranges.
+/// Bytes selected by a `Range` header. `None` for an invalid header or several ranges, where S3
+/// serves the whole object.
 pub(crate) fn parse_range(text: &str) -> Option<Selection> {
     let (unit, range) = text.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -122,7 +127,7 @@ pub(crate) fn parse_range(text: &str) -> Option<Selection> {
     Some(Selection::From { first, last })
 }
 
-/// A position: digits only; those that are too large to mean one mean the largest.
+/// Parses a position: digits only. Positions beyond the largest become the largest.
 fn position(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -132,9 +137,9 @@ fn position(digits: &str) -> Option<u64> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
-    /// A weak tag equals nothing.
+    /// Weak tags match nothing.
     Strong,
-    /// `W/` says nothing.
+    /// `W/` is ignored.
     Weak,
 }
 
@@ -144,7 +149,7 @@ fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Takes conditions out of headers, and notes the first one that is none.
+/// Removes conditions from headers, and records the first invalid one.
 struct Taker<'a> {
     headers: &'a mut HeaderMap,
     unreadable: Option<HeaderName>,
@@ -166,7 +171,7 @@ impl Taker<'_> {
         date.map(Timestamp::unix_ms)
     }
 
-    /// All values of a header together are one list.
+    /// All values of a header form one list.
     fn tags(&mut self, name: &HeaderName, comparison: Comparison) -> Option<ETagCondition> {
         if !self.headers.contains_key(name) {
             return None;
@@ -190,8 +195,8 @@ impl Taker<'_> {
     }
 }
 
-/// Whether a text is `*`, or a list of entity tags, bare ones included: something that holds of some
-/// objects and not of others.
+/// True if a text is `*`, or a list of entity tags, with or without quotes: a condition that holds
+/// for some objects and not for others.
 fn is_list(text: &str) -> bool {
     let is_tag = |tag: &str| {
         let tag = tag.trim();
@@ -203,7 +208,7 @@ fn is_list(text: &str) -> bool {
     text.trim() == "*" || text.split(',').all(is_tag)
 }
 
-/// Entity tags without their quotes; clients send them bare, too.
+/// Entity tags without their quotes. Clients also send tags without quotes.
 fn split_tags(text: &str, comparison: Comparison) -> impl Iterator<Item = String> {
     text.split(',').filter_map(move |tag| {
         let tag = tag.trim();

@@ -1,22 +1,22 @@
-//! The S3 door: everything between a TCP connection and the object layer.
+//! The S3 front end: everything between a TCP connection and the object layer.
 //!
-//! A request passes the [`door`], which finds out who sent it ([`auth`]), turns its body into plain
-//! bytes ([`decode`]), and lets nothing through that isn't in its closed table. Behind it s3s routes
-//! the request and reads and writes S3's XML. The operations (`ops`) translate between S3's words
-//! and those of [`martlet_proxy`], and `errors` turns what went wrong into S3's codes.
+//! A request passes the [`door`]. The door authenticates it ([`auth`]), decodes its body to plain
+//! bytes ([`decode`]) and refuses operations that aren't in its closed table. Behind the door s3s
+//! routes the request and reads and writes S3's XML. The operations (`ops`) translate between S3's
+//! terms and those of [`martlet_proxy`], and `errors` maps errors to S3's codes.
 //!
-//! * `access`: policies, as values: who may do what.
-//! * `if_range`: what an object must be for a range of it to be wanted.
+//! * `access`: policies as values, and their evaluation.
+//! * `if_range`: the `If-Range` header.
 //! * `lenient`: headers that S3 reads more leniently than s3s does.
-//! * `attributes`, `checksums`, `tags`: what objects say of themselves.
-//! * `encryption`: what a request says of keys, and what its reply says.
-//! * `consistency`: what a request asks of it, and what its reply rests on.
-//! * `sentences`: S3's errors, with their codes and words.
-//! * `sts`: roles taken on for a while, and the tokens of those who did.
-//! * `token`: continuation tokens that nobody else can make.
-//! * `events`, `logging`: what others are told of requests: what became of objects, and who asked for
-//!   what; `watch` tells them.
-//! * [`S3Service`]: all of it together, ready for a connection.
+//! * `attributes`, `checksums`, `tags`: metadata of objects.
+//! * `encryption`: encryption headers of requests and replies.
+//! * `consistency`: consistency headers of requests and replies.
+//! * `sentences`: S3's errors, with their codes and messages.
+//! * `sts`: temporary sessions of roles, and their tokens.
+//! * `token`: continuation tokens that clients can't forge.
+//! * `events`, `logging`: event records and access log lines; `watch` delivers both after each
+//!   reply.
+//! * [`S3Service`]: all of these modules as one service for a connection.
 
 mod access;
 mod attributes;
@@ -51,7 +51,7 @@ pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
 pub use watch::Hearers;
 
-/// Refuses what can't be the policy of a user or of a role, with the reason.
+/// Checks the policy document of a user or a role.
 ///
 /// # Errors
 /// The reason, in a sentence.
@@ -59,7 +59,7 @@ pub fn check_own_policy(text: &str) -> Result<(), String> {
     access::OwnPolicy::check(text).map_err(|error| error.to_string())
 }
 
-/// Refuses what can't say who may take on a role, with the reason.
+/// Checks the trust document of a role.
 ///
 /// # Errors
 /// The reason, in a sentence.
@@ -67,10 +67,11 @@ pub fn check_trust(text: &str) -> Result<(), String> {
     access::Trust::parse(text).map(drop).map_err(|error| error.to_string())
 }
 
-/// The ids of those whom a document of trust names, as a role keeps them beside it.
+/// Returns the encoded ids of the principals that a trust document names. A role stores them beside
+/// the document.
 ///
 /// # Errors
-/// The reason, in a sentence: the document can't be taken, a name is nobody's, or no quorum answers.
+/// The reason, in a sentence: the document is invalid, a name doesn't exist, or no quorum answers.
 pub async fn bind_trust(store: &martlet_proxy::ObjectStore, text: &str) -> Result<String, String> {
     let trust = access::Trust::parse(text).map_err(|error| error.to_string())?;
     let bound = ops::bind(store, text.as_bytes(), trust.names()).await;

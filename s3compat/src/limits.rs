@@ -1,25 +1,28 @@
-//! How fast somebody may ask, and how many turns somebody may have at a time.
+//! Limits of requests: rates of accounts and keys, and turns for concurrent requests.
 //!
 //! ```text
-//! request ─▶ a turn, if one is free ─▶ signature ─▶ share of turns ─▶ rate of account and key ─▶ operation
-//!               │                                       │                 │
-//!               └──────── SlowDown ◀────────────────────┴─────────────────┘
+//! request ─▶ free turn ─▶ signature ─▶ share of turns ─▶ rate of account and key ─▶ operation
+//!               │                           │                       │
+//!               └───────── SlowDown ◀───────┴───────────────────────┘
 //! ```
 //!
-//! * [`meter`]: what an account or a key has used lately, against its rates.
-//! * [`body`]: bodies on their way in.
-//! * [`documents`]: the memory for bodies that are read whole.
-//! * [`proven`]: connections that have shown a key.
-//! * [`turns`]: the turns that there are, and the shares of those who have some.
+//! A turn is a slot for one concurrent request.
 //!
-//! Rates hold at each proxy by itself: at three proxies a tenant may come to three times its rate.
+//! * [`meter`]: recent use of an account or a key, against its rates.
+//! * [`body`]: metering of request bodies.
+//! * [`documents`]: memory for bodies that are read whole.
+//! * [`proven`]: connections with an authenticated request.
+//! * [`turns`]: all turns, and the shares of accounts.
+//!
+//! Each proxy enforces rates by itself: through three proxies a tenant may reach three times its
+//! rate.
 //!
 //! Invariants:
-//! * Whoever has no rate is asked nothing, takes no lock and costs no memory beyond its key's.
-//! * A meter lives as long as a key of its account is remembered.
-//! * Nothing is metered before a signature has been found right: nobody spends what is another's.
-//! * No body is waited for before its request has its share of turns: that of whoever signed it, or, where
-//!   only the body says who that is, that of those who don't say who they are.
+//! * A request without a rate takes no lock, and needs no memory beyond its cached key's.
+//! * A meter lives as long as a key of its account is cached.
+//! * Only requests with a verified signature are metered, so no client spends the rate of another.
+//! * A request gets its share of turns before its body is awaited. The share is its signer's, or
+//!   that of anonymous requests if only the body names the signer.
 
 pub(crate) mod body;
 pub(crate) mod documents;
@@ -27,22 +30,21 @@ pub(crate) mod meter;
 pub(crate) mod proven;
 pub(crate) mod turns;
 
-/// Why a request was turned away that was right in itself. It goes with the reply as an extension, for
-/// whoever counts.
+/// Reason for refusing a valid request. The reply carries it as an extension, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limited {
-    /// All turns were taken, or all memory for documents.
+    /// No turn was free, or no memory for documents was left.
     Overload,
-    /// Its account has its share of the turns, and others need theirs.
+    /// The account has its share of the turns, and other accounts need theirs.
     Share,
-    /// Its account or key had asked for more than its rate.
+    /// The account or key exceeded its rate.
     Rate,
-    /// A quota would have been passed.
+    /// A quota would have been exceeded.
     Quota,
 }
 
 impl Limited {
-    /// Its name in metrics.
+    /// Name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Overload => "overload",

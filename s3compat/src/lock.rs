@@ -1,5 +1,4 @@
-//! Locks of objects as requests and replies say them: headers, modes, dates, and what policies ask
-//! about them.
+//! Object locks in requests and replies: headers, modes, dates, and condition keys for policies.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::lock::{Lock, Retention, RetentionMode};
@@ -19,7 +18,7 @@ const RETAIN_UNTIL: HeaderName = HeaderName::from_static(RETAIN_UNTIL_NAME);
 const LEGAL_HOLD: HeaderName = HeaderName::from_static(LEGAL_HOLD_NAME);
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The lock that the headers of a write ask for.
+/// Lock that the headers of a write request.
 pub(crate) fn from_request(headers: &HeaderMap) -> S3Result<Lock> {
     let retention = match (text(headers, &MODE)?, text(headers, &RETAIN_UNTIL)?) {
         (None, None) => None,
@@ -31,7 +30,7 @@ pub(crate) fn from_request(headers: &HeaderMap) -> S3Result<Lock> {
             Some(Retention { mode, until_ms })
         }
         (mode, _) => {
-            // What is missing is named.
+            // The error names the missing header.
             let name = if mode.is_none() { MODE_NAME } else { RETAIN_UNTIL_NAME };
             return Err(sentences::LOCK_HALF.named(name).into());
         }
@@ -53,19 +52,19 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a st
     }
 }
 
-/// A retention in the headers of a reply.
+/// Adds a retention to the headers of a reply.
 pub(crate) fn write_retention(headers: &mut HeaderMap, retention: Retention) {
     headers.insert(MODE, HeaderValue::from_static(mode_name(retention.mode)));
     let date = HeaderValue::try_from(date_text(retention.until_ms));
     headers.insert(RETAIN_UNTIL, date.expect("digits and dashes are a header value"));
 }
 
-/// A legal hold in the headers of a reply.
+/// Adds a legal hold to the headers of a reply.
 pub(crate) fn write_hold(headers: &mut HeaderMap, is_on: bool) {
     headers.insert(LEGAL_HOLD, HeaderValue::from_static(hold_name(is_on)));
 }
 
-/// A mode by its name.
+/// Mode of a name.
 pub(crate) fn mode_of(name: &str) -> Option<RetentionMode> {
     [RetentionMode::Governance, RetentionMode::Compliance]
         .into_iter()
@@ -80,7 +79,7 @@ pub(crate) fn mode_name(mode: RetentionMode) -> &'static str {
     }
 }
 
-/// A legal hold by its name.
+/// Legal hold of a name: `ON` or `OFF`.
 pub(crate) fn hold_of(name: &str) -> Option<bool> {
     [true, false].into_iter().find(|is_on| hold_name(*is_on) == name)
 }
@@ -90,7 +89,7 @@ pub(crate) fn hold_name(is_on: bool) -> &'static str {
     if is_on { "ON" } else { "OFF" }
 }
 
-/// A date as s3s has read it, in milliseconds since 1970; before that it is 1970.
+/// Converts s3s's date to milliseconds since 1970; earlier dates become 1970.
 pub(crate) fn ms_of(date: Timestamp) -> u64 {
     ms_since_1970(date.into())
 }
@@ -108,7 +107,7 @@ fn ms_since_1970(time: OffsetDateTime) -> u64 {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default()
 }
 
-/// Years beyond 9999 have no calendar here: the last day of it stands for them.
+/// The calendar ends at year 9999; later times become its last second.
 fn date_time(ms: u64) -> OffsetDateTime {
     let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000);
     time.unwrap_or(time::macros::datetime!(9999-12-31 23:59:59 UTC))
@@ -121,20 +120,20 @@ fn date_text(ms: u64) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Adds what policies ask about a retention that is to be.
+/// Adds the condition keys of a new retention to the context.
 pub(crate) fn add_retention(context: &mut Context, retention: Retention, now_ms: u64) {
     context.add("s3:object-lock-mode", mode_name(retention.mode));
     context.add("s3:object-lock-retain-until-date", date_text(retention.until_ms));
     add_days(context, retention.until_ms, now_ms);
 }
 
-/// Adds what policies ask about a legal hold that is to be.
+/// Adds the condition key of a new legal hold to the context.
 pub(crate) fn add_hold(context: &mut Context, is_on: bool) {
     context.add("s3:object-lock-legal-hold", hold_name(is_on));
 }
 
-/// Adds how long the retention lasts that the headers of a write ask for; the rest of it is what they
-/// say.
+/// Adds the remaining days of a write's retention to the context. The other keys are read from the
+/// headers themselves.
 pub(crate) fn add_remaining_days(context: &mut Context, headers: &HeaderMap, now_ms: u64) {
     let date = headers.get(RETAIN_UNTIL).and_then(|value| value.to_str().ok());
     if let Some(until_ms) = date.and_then(parse_ms) {
@@ -142,7 +141,7 @@ pub(crate) fn add_remaining_days(context: &mut Context, headers: &HeaderMap, now
     }
 }
 
-/// A day that has begun counts.
+/// A day that has begun counts as a whole day.
 fn add_days(context: &mut Context, until_ms: u64, now_ms: u64) {
     let days = until_ms.saturating_sub(now_ms).div_ceil(DAY_MS);
     context.add("s3:object-lock-remaining-retention-days", days.to_string());

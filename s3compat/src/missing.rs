@@ -1,4 +1,4 @@
-//! What a "not found" is about: S3 names the bucket, the key or the upload in the error's document.
+//! Name of the missing bucket, key or upload in a "not found" error document, as in S3.
 
 use http::{Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
@@ -6,7 +6,8 @@ use s3s::Body;
 
 use crate::door::{DETAIL, detail};
 
-/// Adds to a reply what the request for `uri`, `/bucket/key` with the operation's query, didn't find.
+/// Adds the name of the missing resource to a 404 reply. `uri` is `/bucket/key` with the
+/// operation's query.
 pub(crate) fn name(uri: &Uri, response: &mut Response<Body>) {
     if response.status() != StatusCode::NOT_FOUND {
         return;
@@ -16,7 +17,7 @@ pub(crate) fn name(uri: &Uri, response: &mut Response<Body>) {
     response.headers_mut().append(DETAIL, detail(element, text));
 }
 
-/// The element for what is missing, and its text.
+/// Element that names the missing resource, and its text.
 fn named(uri: &Uri, document: &[u8]) -> Option<(&'static str, String)> {
     let document = std::str::from_utf8(document).ok()?;
     let (_, rest) = document.split_once("<Code>")?;

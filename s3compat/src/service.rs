@@ -1,7 +1,7 @@
-//! The S3 service: the door, s3s's routing and XML, and the operations, as one.
+//! The S3 service: the door, s3s's routing and XML, and the operations.
 //!
 //! ```text
-//! request ─▶ Door ─▶ lenient headers taken out ─▶ s3s ─▶ Operations ─▶ ObjectStore
+//! request ─▶ Door ─▶ lenient headers removed ─▶ s3s ─▶ Operations ─▶ ObjectStore
 //! ```
 
 use std::convert::Infallible;
@@ -31,22 +31,22 @@ use crate::ops::{BareTags, ByHead, ByPolicy, NoSecrets, Operations, ReplyStatus,
 use crate::token::TokenKey;
 use crate::watch::{Hearers, Watch};
 
-/// Bytes of an XML body: 10,000 parts with their checksums, or 1,000 keys of 1,024 bytes each of
-/// which had to be escaped, fit in.
+/// Limit of an XML body, in bytes. Enough for 10,000 parts with checksums, or for 1,000 fully
+/// escaped keys of 1,024 bytes.
 const XML_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The address that a request came from, as the connection knows it. Whoever serves connections
-/// puts it among the extensions of each request; policies ask for it.
+/// Address of the client. The server puts it into the extensions of each request; policies evaluate
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// How a connection is encrypted. Whoever serves connections puts it among the extensions of each
-/// request that comes over TLS, as [`Peer`].
+/// TLS parameters of a connection. The server puts them into the extensions of each request that
+/// comes over TLS, like [`Peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The version of the protocol.
+    /// Version of the protocol.
     pub version: TlsVersion,
-    /// How OpenSSL calls the suite of ciphers, if that is known.
+    /// OpenSSL's name of the cipher suite, if known.
     pub cipher: Option<&'static str>,
 }
 
@@ -60,7 +60,7 @@ pub enum TlsVersion {
 }
 
 impl TlsVersion {
-    /// Its number, as policies compare it.
+    /// Version number for policies.
     pub(crate) const fn number(self) -> &'static str {
         match self {
             Self::V1_2 => "1.2",
@@ -69,7 +69,8 @@ impl TlsVersion {
     }
 }
 
-/// S3 for the buckets and objects of a store. Cheap to clone; one serves all connections.
+/// S3 service over the buckets and objects of a store. Cheap to clone; one service serves all
+/// connections.
 #[derive(Clone, Debug)]
 pub struct S3Service {
     door: Door<Inner>,
@@ -77,8 +78,8 @@ pub struct S3Service {
 }
 
 impl S3Service {
-    /// A service over `store` for the holders of `keys`. The first region of the configuration is
-    /// the one that buckets are in; `tokens` makes and recognizes continuation tokens.
+    /// Creates a service over `store` for the holders of `keys`. Buckets are in the first region of
+    /// the configuration. `tokens` creates and verifies continuation tokens.
     pub fn new(
         store: ObjectStore,
         config: DoorConfig,
@@ -95,15 +96,15 @@ impl S3Service {
         Self { door, watch }
     }
 
-    /// The same, with others who are told of requests.
+    /// Sets the receivers of events and logs.
     #[must_use]
     pub fn hearing(mut self, hearers: Hearers) -> Self {
         self.watch.hearers = hearers;
         self
     }
 
-    /// Answers one request. Dropping the future before its end gives the request up: nothing that
-    /// was not acknowledged becomes visible.
+    /// Answers one request. Dropping the future early abandons the request: no write becomes
+    /// visible without an acknowledgement.
     pub async fn call<B>(&self, mut request: Request<B>) -> Response<GuardedBody>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -133,7 +134,7 @@ where
     }
 }
 
-/// What stands behind the door.
+/// The service behind the door.
 #[derive(Clone, Debug)]
 struct Inner {
     store: ObjectStore,
@@ -148,7 +149,7 @@ impl Inner {
             region: region.into(),
             tokens,
         });
-        // s3s asks for access only where it could have authenticated.
+        // s3s checks access only if authentication is configured.
         builder.set_auth(NoSecrets);
         builder.set_access(access);
         let mut config = S3Config::default();
@@ -200,8 +201,8 @@ impl Inner {
     }
 }
 
-/// A carriage return in a document reads as a line feed, unless it is written as a reference; keys
-/// may have some. Objects that are documents themselves are streams, and stay as they are.
+/// Escapes carriage returns in documents: XML parsers read a bare one as a line feed, and keys may
+/// contain some. Bodies of objects are streams and stay unchanged.
 fn keep_carriage_returns(response: &mut Response<Body>) {
     let Some(document) = response.body().bytes().filter(|bytes| bytes.contains(&b'\r')) else {
         return;
@@ -212,12 +213,12 @@ fn keep_carriage_returns(response: &mut Response<Body>) {
     *response.body_mut() = Body::from(Bytes::from(text));
 }
 
-/// Takes the quotes off the entity tag in a document.
+/// Removes the quotes from the entity tag in a document.
 fn bare_tags(response: &mut Response<Body>) {
     rewrite(response, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
 }
 
-/// Puts another document in the place of the one that a reply has.
+/// Replaces the document of a reply.
 fn rewrite(response: &mut Response<Body>, change: impl FnOnce(&str) -> String) {
     let Some(document) = response.body().bytes() else { return };
     let Ok(text) = std::str::from_utf8(&document) else { return };

@@ -1,4 +1,4 @@
-//! Tags of objects and buckets: the header, the XML, and what both must keep to.
+//! Tags of objects and buckets: the header, the XML, and the limits of both.
 
 use martlet_protocol::limits::{BUCKET_TAGS_MAX, OBJECT_TAGS_MAX};
 use s3s::S3Result;
@@ -7,15 +7,15 @@ use s3s::dto::Tag;
 use crate::auth::percent_decode;
 use crate::sentences;
 
-/// Characters of a tag's key.
+/// Maximum characters of a tag's key.
 const KEY_CHARS_MAX: usize = 128;
-/// Characters of a tag's value.
+/// Maximum characters of a tag's value.
 const VALUE_CHARS_MAX: usize = 256;
 
-/// Tags as an entry holds them.
+/// Tags as an entry stores them.
 pub(crate) type Tags = Vec<(String, String)>;
 
-/// The tags of an `x-amz-tagging` header: a query string.
+/// Tags from an `x-amz-tagging` header, which is a query string.
 pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
     let pairs = header.split('&').filter(|pair| !pair.is_empty());
     let tags: Option<Tags> = pairs
@@ -30,12 +30,12 @@ pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
     check(tags, OBJECT_TAGS_MAX)
 }
 
-/// The tags of an object's Tagging document.
+/// Tags from an object's Tagging document.
 pub(crate) fn from_xml(tags: Vec<Tag>) -> S3Result<Tags> {
     from_document(tags, OBJECT_TAGS_MAX)
 }
 
-/// The tags of a bucket's Tagging document.
+/// Tags from a bucket's Tagging document.
 pub(crate) fn from_bucket_xml(tags: Vec<Tag>) -> S3Result<Tags> {
     from_document(tags, BUCKET_TAGS_MAX)
 }
@@ -48,7 +48,7 @@ fn from_document(tags: Vec<Tag>, tags_max: usize) -> S3Result<Tags> {
     }
 }
 
-/// The tags as a Tagging document has them, by their keys.
+/// Converts tags to those of a Tagging document, sorted by key.
 pub(crate) fn to_xml(tags: &[(String, String)]) -> Vec<Tag> {
     let mut tags: Vec<&(String, String)> = tags.iter().collect();
     tags.sort_unstable();
@@ -57,7 +57,7 @@ pub(crate) fn to_xml(tags: &[(String, String)]) -> Vec<Tag> {
         .collect()
 }
 
-/// Whether no two tags have one key.
+/// True if no key occurs twice.
 fn are_distinct(tags: &[(String, String)]) -> bool {
     let mut keys: Vec<&String> = tags.iter().map(|(key, _)| key).collect();
     keys.sort_unstable();
@@ -93,7 +93,7 @@ fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
     Ok(tags)
 }
 
-/// Letters and digits of any script, spaces, and a few signs.
+/// True for letters and digits of any script, spaces, and `+-=._:/@`.
 fn is_allowed(char: char) -> bool {
     char.is_alphanumeric() || char == ' ' || "+-=._:/@".contains(char)
 }

@@ -1,11 +1,11 @@
-//! Continuation tokens: where a listing goes on, in a form that only this store can make.
+//! Continuation tokens: the position of a listing, in a form that clients can't forge.
 //!
 //! ```text
 //! base64url( version (1) | position | MAC (16) )
 //! ```
 //!
-//! The MAC is keyed BLAKE3 over scope and position, so a token that was forged, cut, or taken from
-//! another bucket's listing is noticed instead of being believed.
+//! The MAC is keyed BLAKE3 over scope and position. So a token that was forged, truncated, or taken
+//! from another bucket's listing is refused.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 const VERSION: u8 = 1;
 const MAC_BYTES: usize = 16;
 
-/// The secret that tokens are made with: the same on every proxy of a cluster, and after a restart.
+/// Secret of the tokens. All proxies of a cluster share it, and it survives restarts.
 #[derive(Clone)]
 pub struct TokenKey([u8; 32]);
 
@@ -25,12 +25,13 @@ impl std::fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
-    /// A key derived from random bytes. A password won't do: whoever has a token could try guesses of it.
+    /// Derives a key from random bytes. Don't use a password: the holder of a token could guess it
+    /// offline.
     pub fn derive(random: &[u8; 32]) -> Self {
         Self(blake3::derive_key("martlet s3compat continuation tokens v1", random))
     }
 
-    /// A token for `position` in the listing named by `scope`.
+    /// Creates a token for `position` in the listing named by `scope`.
     pub(crate) fn seal(&self, scope: &str, position: &str) -> String {
         let mut bytes = Vec::with_capacity(1 + position.len() + MAC_BYTES);
         bytes.push(VERSION);
@@ -39,7 +40,7 @@ impl TokenKey {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The position that a token was made for, if it was made here for this listing.
+    /// Returns the position in a token; `None` unless this key sealed the token for this scope.
     pub(crate) fn open(&self, scope: &str, token: &str) -> Option<String> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (&version, rest) = bytes.split_first()?;
@@ -98,7 +99,7 @@ mod tests {
         let token = key.seal("bucket", "key");
         assert_eq!(key.open("other", &token), None);
         assert_eq!(TokenKey::derive(&[2; 32]).open("bucket", &token), None);
-        // Scope and position don't run into each other.
+        // Scope and position are separated.
         assert_eq!(key.open("bucke", &key.seal("bucket", "")), None);
     }
 }

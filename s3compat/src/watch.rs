@@ -1,10 +1,9 @@
-//! What others are told of requests, once their replies are ready: events about objects, and lines
-//! of access logs.
+//! Delivery of events and access log lines, after the reply to a request is ready.
 //!
 //! Invariants:
-//! * Nobody is asked for a bucket just to log a request: what is remembered of it is enough. Only
-//!   where an object was changed is the bucket looked up again, if it was forgotten meanwhile.
-//! * Where nobody hears of anything, nothing is kept of a request.
+//! * Logging never looks up a bucket: cached metadata is enough. Only after a change of an object
+//!   is the bucket looked up again, if its metadata has left the cache.
+//! * Without any receiver, no data of a request is kept.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -33,18 +32,18 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 
-/// Who is told of requests.
+/// Receivers of events and log lines.
 #[derive(Clone, Debug, Default)]
 pub struct Hearers {
-    /// Of what became of objects, by the rules of their buckets.
+    /// Receives events of objects, by the notification rules of their buckets.
     pub outlet: Option<Arc<dyn Outlet>>,
-    /// Of every request, in a line.
+    /// Receives a line for every request.
     pub access_log: Option<Arc<dyn AccessLog>>,
-    /// Of requests to buckets whose owners want them logged.
+    /// Receives the requests to buckets that have logging enabled.
     pub bucket_logs: Option<Arc<BucketLogs>>,
 }
 
-/// Tells them.
+/// Delivers events and log lines to the receivers.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     store: ObjectStore,
@@ -53,7 +52,7 @@ pub(crate) struct Watch {
     pub(crate) hearers: Hearers,
 }
 
-/// What is kept of a request until its reply is ready.
+/// Data of a request that is kept until its reply is ready.
 pub(crate) struct Seen {
     method: Method,
     uri: Uri,
@@ -64,7 +63,7 @@ pub(crate) struct Seen {
     peer: Option<IpAddr>,
     tls: Option<Tls>,
     target: Option<Target>,
-    /// Whether a list lets it in.
+    /// Shows if an access control list admitted the request.
     acl_use: AclUse,
     began: Instant,
 }
@@ -74,7 +73,7 @@ impl Watch {
         Self { store, region, clock, hearers: Hearers::default() }
     }
 
-    /// Takes note of a request, if anyone will be told of it.
+    /// Records a request, if there is any receiver.
     pub(crate) fn see<S, B>(&self, door: &Door<S>, request: &mut Request<B>) -> Option<Seen>
     where
         S: tower::Service<
@@ -109,7 +108,7 @@ impl Watch {
         })
     }
 
-    /// Tells of a request that has been answered.
+    /// Delivers the events of a request whose reply is ready, and prepares its log lines.
     pub(crate) async fn tell(&self, seen: Seen, response: &mut Response<GuardedBody>) {
         let happened = response.extensions_mut().remove::<Happened>().unwrap_or_default();
         let announced = response.extensions_mut().remove::<Announced>();
@@ -139,7 +138,7 @@ impl Watch {
         self.log(&seen, bucket.as_deref(), &happened, response);
     }
 
-    /// Writes lines where they are wanted.
+    /// Attaches log lines to the reply, for each log that is enabled.
     fn log(
         &self,
         seen: &Seen,
@@ -165,7 +164,7 @@ impl Watch {
     }
 }
 
-/// Where the requests to a bucket are logged, if they are.
+/// Log settings of a bucket, with the day of the batch; `None` if the bucket has no logging.
 fn source_of(name: &str, bucket: &Bucket, now_ms: u64) -> Option<Source> {
     let logging = Logging::of(bucket.settings.get(Setting::Logging)?)?;
     let day = logging.day_of(now_ms);
@@ -214,7 +213,7 @@ impl Seen {
                 size_read(operation.filter(|_| response.status().is_success()), headers)
             }),
             turn_around_ms: elapsed_ms,
-            // A page that was read by a link says where it is.
+            // The referring page's URL may be a presigned link.
             referer: said(self.referer.as_ref()).map(without_secrets).as_deref(),
             agent: said(self.agent.as_ref()),
             version: text(headers, &VERSION_ID),
@@ -229,16 +228,17 @@ impl Seen {
 
 /// Query keys that sign a request, in lower case.
 const SIGNING: [&str; 3] = ["x-amz-signature", "signature", "x-amz-security-token"];
-/// What those that carry a customer's key or its digest have in common: links may have headers in them.
+/// Common part of the query keys with a customer's key or its digest: links may carry headers in
+/// the query.
 const OF_CUSTOMERS: &str = "-customer-key";
 
-/// The path with its query, but for what signs it and for keys: whoever reads a log must not get in by it.
+/// Path and query without signatures and keys, so that readers of a log can't reuse them.
 fn path_of(uri: &Uri) -> String {
     without_secrets(uri.path_and_query().map_or("/", PathAndQuery::as_str)).into_owned()
 }
 
-/// A link, or what may be one, without the values of those query keys. Names are read as whoever serves
-/// the link reads them: some letters may be encoded, and headers in queries have no case.
+/// Replaces the values of secret query keys in a link. Names are compared as a server reads them:
+/// percent-decoded and in lower case.
 fn without_secrets(link: &str) -> Cow<'_, str> {
     let Some((path, query)) = link.split_once('?') else { return Cow::Borrowed(link) };
     let shown = query.split('&').map(|pair| {
@@ -250,7 +250,7 @@ fn without_secrets(link: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{path}?{}", shown.collect::<Vec<_>>().join("&")))
 }
 
-/// The size of an object that was read, by what its reply says.
+/// Size of an object that was read, from the reply's headers.
 fn size_read(operation: Option<&Operation>, headers: &HeaderMap) -> Option<u64> {
     operation.filter(|row| matches!(row.name, "GetObject" | "HeadObject"))?;
     let range = text(headers, &CONTENT_RANGE).and_then(|range| range.rsplit_once('/'));
@@ -262,7 +262,7 @@ fn now_ms_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A reply on its way; its line is written when it has been sent or given up.
+/// A reply that is being sent. Its log line is written when the reply has been sent or abandoned.
 #[derive(Debug)]
 struct Counted {
     sent_bytes: u64,

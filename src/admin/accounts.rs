@@ -1,4 +1,4 @@
-//! `martlet admin tenant`, `user`, `role` and `key`: who may come in.
+//! `martlet admin tenant`, `user`, `role` and `key`: accounts and their credentials.
 
 mod key;
 mod print;
@@ -48,7 +48,7 @@ impl LimitArgs {
     }
 }
 
-/// All of a list, page after page.
+/// Fetches all pages of a list.
 fn all<T: DeserializeOwned>(
     server: &Server,
     path: &str,

@@ -1,4 +1,4 @@
-//! One question to the admin address, and its answer.
+//! Client of the admin API: one request and its reply.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::server::credentials::{self, Credentials};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A process to be asked.
+/// Admin API of a process.
 pub(crate) struct Server {
     address: SocketAddr,
     token: String,
@@ -30,8 +30,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The process at `address`. Its secret is the cluster's, if a key file is named; else it is in
-    /// the environment or in `data_dir`.
+    /// Makes a client of the process at `address`. Its secret is the cluster's key if a key file is
+    /// named. Otherwise it is the root secret from the environment or from `data_dir`.
     pub(crate) fn new(
         address: SocketAddr,
         data_dir: &Path,
@@ -44,12 +44,12 @@ impl Server {
         Ok(Self { address, token: token.to_text(), patience: PATIENCE })
     }
 
-    /// The same for an answer that may take so long.
+    /// Returns this client with another timeout.
     pub(crate) fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Asks for a path and decodes the answer.
+    /// Sends a GET request and decodes the reply.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -58,7 +58,7 @@ impl Server {
         self.send(Method::GET, path, query, Bytes::new())
     }
 
-    /// Sets something, and decodes the answer.
+    /// Sends a PUT request with a query and decodes the reply.
     pub(crate) fn set<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -67,7 +67,7 @@ impl Server {
         self.send(Method::PUT, path, query, Bytes::new())
     }
 
-    /// Makes something of a description, and decodes the answer.
+    /// Sends a POST request with a JSON body and decodes the reply.
     pub(crate) fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -76,7 +76,7 @@ impl Server {
         self.send(Method::POST, path, &[], json(asked))
     }
 
-    /// Changes something by a description, and decodes the answer.
+    /// Sends a PUT request with a JSON body and decodes the reply.
     pub(crate) fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -85,7 +85,7 @@ impl Server {
         self.send(Method::PUT, path, &[], json(asked))
     }
 
-    /// Deletes something, and decodes the answer.
+    /// Sends a DELETE request and decodes the reply.
     pub(crate) fn delete<T: DeserializeOwned>(
         &self,
         path: &str,

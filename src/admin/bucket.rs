@@ -1,4 +1,4 @@
-//! `martlet admin bucket`.
+//! `martlet admin bucket`: settings, quotas, rewrites and rewraps of buckets.
 
 mod rewrap;
 mod watch;
@@ -82,7 +82,7 @@ pub(super) struct RewriteArgs {
 }
 
 impl BucketCommand {
-    /// Asks the server and prints what it says.
+    /// Sends the command's request and prints the answer.
     pub(super) fn run(&self, server: Server, json: bool) -> Result<(), Failure> {
         let server = match self {
             Self::Usage(_) => &server.patient(limits::PATIENCE),
@@ -101,7 +101,7 @@ impl BucketCommand {
     }
 }
 
-/// What is set about a bucket.
+/// Returns the settings of a bucket.
 pub(super) fn show(server: &Server, bucket: &str) -> Result<BucketLine, Failure> {
     server.ask(wire::BUCKET, &[("bucket", bucket)])
 }

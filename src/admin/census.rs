@@ -1,7 +1,7 @@
-//! `martlet admin census`: counts what every device holds, against the rings. It asks the storage nodes
-//! itself, at their internal addresses, and trusts nobody's figures.
+//! `martlet admin census`: compares the contents of every device with the rings. It queries the
+//! storage nodes at their internal addresses and does not rely on reported figures.
 //!
-//! A rebalance, a drain or a repair is done when a census says so.
+//! A rebalance, a drain or a repair is done when a census is clean.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal;
@@ -26,9 +26,9 @@ use crate::membership::routes;
 use crate::membership::settings::TlsArgs;
 use crate::units::parse_span;
 
-/// How long a server may count.
+/// Timeout for a census by a single server.
 const PATIENCE: Duration = Duration::from_hours(24);
-/// Between two lines that say how far the census is.
+/// Interval between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How a census is taken.
@@ -41,8 +41,8 @@ pub(super) struct CensusArgs {
     tls: TlsArgs,
 }
 
-/// Counts; whether everything is where it should be is in the report. With the key of a cluster its
-/// nodes are asked, else the server counts its own devices.
+/// Takes a census and returns its report. With a cluster's key it queries the nodes, otherwise the
+/// server counts its own devices.
 pub(super) fn take(
     args: &CensusArgs,
     server: Server,
@@ -70,7 +70,7 @@ pub(super) fn take(
     })
 }
 
-/// The rings that the asked process has, from a node that has them too.
+/// Fetches the rings of the queried process from nodes that have them.
 async fn rings(
     status: &ServerStatus,
     reach: impl Fn(&str) -> Arc<HttpBackend>,
@@ -121,7 +121,7 @@ fn cluster(
     Ok(Cluster { index, data, nodes, term: known, spread: Spread::default() })
 }
 
-/// Says on a terminal how far the census is.
+/// Returns an observer that prints progress on a terminal.
 fn teller() -> impl FnMut(&CensusProgress) + Send {
     let is_seen = std::io::stderr().is_terminal();
     let mut told = Instant::now();
@@ -140,7 +140,7 @@ fn line(progress: &CensusProgress) -> String {
     )
 }
 
-/// Nobody should take another for clean.
+/// Fails unless the census is clean.
 pub(super) fn judge(report: &CensusReport) -> Result<(), Failure> {
     if report.clean {
         return Ok(());

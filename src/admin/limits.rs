@@ -1,4 +1,4 @@
-//! How much may be held and how fast may be asked, on the command line.
+//! Quotas and rates on the command line.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::columns::table;
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// A bucket's count may take a while.
+/// Timeout for counting a bucket.
 pub(super) const PATIENCE: Duration = Duration::from_mins(10);
 
-/// A number of things, or `none`.
+/// Parses a number or `none`.
 pub(super) fn count(text: &str) -> Result<Bound, String> {
     match text {
         "none" => Ok(Bound::None),
@@ -22,7 +22,7 @@ pub(super) fn count(text: &str) -> Result<Bound, String> {
     }
 }
 
-/// A number of bytes, or `none`.
+/// Parses a number of bytes or `none`.
 pub(super) fn bytes(text: &str) -> Result<Bound, String> {
     match text {
         "none" => Ok(Bound::None),
@@ -48,7 +48,7 @@ pub(super) struct QuotaArgs {
 }
 
 impl QuotaArgs {
-    /// Shows what is set at `path`, or sets it first.
+    /// Shows the quota at `path`, after setting it if any bound is present.
     pub(super) fn run(
         &self,
         server: &Server,
@@ -78,7 +78,7 @@ pub(super) struct UsageArgs {
 }
 
 impl UsageArgs {
-    /// Asks, and prints the answer.
+    /// Fetches and prints the usage of a bucket.
     pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
         let now = if self.now { "true" } else { "false" };
         let query = [("bucket", self.bucket.as_str()), ("now", now)];
@@ -92,7 +92,7 @@ fn number(number: Option<u64>, otherwise: &str) -> String {
     number.map_or_else(|| otherwise.to_owned(), |number| number.to_string())
 }
 
-/// What is held of what may be.
+/// Formats a quota and its usage.
 fn quota(line: &QuotaLine) -> String {
     let row = |what: &str, held: Option<u64>, bound: Option<u64>| {
         vec![what.to_owned(), number(held, "not counted"), number(bound, "any number")]
@@ -111,7 +111,7 @@ fn quota(line: &QuotaLine) -> String {
     text
 }
 
-/// Rates in a few words.
+/// Formats a rate.
 pub(super) fn rate(line: &RateLine) -> String {
     let words = [
         line.requests.map(|requests| format!("{requests} requests/s")),

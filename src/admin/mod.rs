@@ -1,4 +1,4 @@
-//! `martlet admin`: asks a running process, and prints its answers for people or as JSON.
+//! `martlet admin`: queries a running process and prints its answers, for people or as JSON.
 
 mod accounts;
 mod ask;
@@ -114,7 +114,7 @@ enum Command {
     Ring(RingCommand),
 }
 
-/// What the process at an admin address says of a bucket.
+/// Returns the settings of a bucket, from the process at an admin address.
 pub(crate) fn bucket(
     address: SocketAddr,
     data_dir: &std::path::Path,
@@ -124,7 +124,7 @@ pub(crate) fn bucket(
     bucket::show(&Server::new(address, data_dir, cluster_key_file)?, name)
 }
 
-/// Asks and prints.
+/// Runs the command and prints its answer.
 pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
     let server =
         || Server::new(args.admin_address, &args.data_dir, args.cluster_key_file.as_deref());

@@ -1,4 +1,4 @@
-//! `martlet admin policy`: which storage policies there are, by a server or proxy.
+//! `martlet admin policy`: the storage policies of a server or proxy.
 
 use clap::Subcommand;
 
@@ -21,14 +21,14 @@ Examples:
 }
 
 impl PolicyCommand {
-    /// Asks for them.
+    /// Fetches the storage policies.
     pub(super) fn ask(&self, server: &Server) -> Result<Vec<PolicyLine>, Failure> {
         let Self::List = self;
         server.ask(wire::POLICIES, &[])
     }
 }
 
-/// One line for each.
+/// Formats policies as a table.
 pub(super) fn lines(policies: &[PolicyLine]) -> String {
     let cells = ["policy", "name", "keeps", "devices", "default"];
     let mut rows = vec![cells.map(str::to_owned).to_vec()];

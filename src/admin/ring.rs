@@ -1,7 +1,7 @@
-//! `martlet admin ring`: pushes newer rings to a cluster, and shows who has which.
+//! `martlet admin ring`: pushes newer rings to a cluster, and lists the rings of each node.
 //!
-//! It speaks to the internal ports of storage nodes. One node is enough to push to: the others take
-//! the ring from it within seconds.
+//! It uses the internal ports of storage nodes. A push to one node is enough: the other nodes fetch
+//! the ring within seconds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,13 +52,13 @@ pub(super) enum RingCommand {
     },
 }
 
-/// What a node is shown.
+/// Credentials for the nodes.
 struct Proof {
     secret: ClusterSecret,
     tls: Option<Tls>,
 }
 
-/// The rings of a node, or why they are not known.
+/// Rings of a node, or the error of the request for them.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct NodeRings {
     node: String,
@@ -68,7 +68,7 @@ struct NodeRings {
     error: Option<String>,
 }
 
-/// Carries a command out.
+/// Runs a command.
 pub(super) fn run(command: &RingCommand, key_file: &Path, json: bool) -> Result<(), Failure> {
     let (RingCommand::Push { tls, .. } | RingCommand::Status { tls, .. }) = command;
     let proof = Proof { secret: ClusterSecret::load(key_file)?, tls: tls.load()? };
@@ -153,7 +153,7 @@ fn broken(node: &str, error: &martlet_protocol::Error) -> Failure {
     ))
 }
 
-/// Who has which; editions that aren't the newest are marked.
+/// Formats the rings of each node. Editions older than the newest are marked.
 fn lines(nodes: &[NodeRings]) -> String {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for ring in nodes.iter().flat_map(|node| &node.rings) {

@@ -1,12 +1,12 @@
-//! What the admin address and `martlet admin` say to each other, as JSON.
+//! JSON messages of the admin API, shared by its server and `martlet admin`.
 //!
-//! * [`ServerStatus`], [`ProcessReport`]: how a process is, and the cluster as it sees it.
-//! * [`WorkersOf`]: the workers of every process.
+//! * [`ServerStatus`], [`ProcessReport`]: status of a process, and its view of the cluster.
+//! * [`WorkersOf`]: workers of every process.
 //! * [`accounts`]: tenants, users and access keys.
 //! * [`roles`]: roles of tenants, and policies of users.
-//! * [`rewrap`]: what became of a bucket's data keys.
-//! * [`rewrite`]: how far a bucket is on its way to another storage policy.
-//! * [`outlook`]: how full devices will be, and how well the rings spread what they place.
+//! * [`rewrap`]: result of rewrapping a bucket's data keys.
+//! * [`rewrite`]: progress of a bucket's move to another storage policy.
+//! * [`outlook`]: forecast of device fullness, and balance and dispersion of the rings.
 
 pub(crate) mod accounts;
 pub(crate) mod limits;
@@ -20,42 +20,42 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the commands find their answers.
+/// Path of an object's extents.
 pub(crate) const EXTENTS: &str = "/admin/v1/extents";
-/// As above.
+/// Path of the status of a process and its cluster.
 pub(crate) const STATUS: &str = "/admin/v1/status";
-/// As above.
+/// Path of the background workers.
 pub(crate) const WORKERS: &str = "/admin/v1/workers";
-/// As above.
+/// Path of the capacity forecast.
 pub(crate) const CAPACITY: &str = "/admin/v1/capacity";
-/// As above.
+/// Path of the census.
 pub(crate) const CENSUS: &str = "/admin/v1/census";
-/// As above.
+/// Path of the rings' balance and dispersion.
 pub(crate) const DISPERSION: &str = "/admin/v1/dispersion";
 
-/// As above, by PUT too.
+/// Path of a bucket's settings; PUT changes them.
 pub(crate) const BUCKET: &str = "/admin/v1/bucket";
 
-/// As above.
+/// Path of the storage policies.
 pub(crate) const POLICIES: &str = "/admin/v1/policies";
 
-/// A storage policy.
+/// Storage policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PolicyLine {
     pub(crate) id: u16,
     pub(crate) name: String,
     /// `replicated`, or a code such as `4+2`.
     pub(crate) redundancy: String,
-    /// Copies, or fragments, of everything.
+    /// Number of copies or fragments of each extent.
     pub(crate) replicas: f64,
     pub(crate) devices: u64,
-    /// Of its ring.
+    /// Epoch of the policy's ring.
     pub(crate) epoch: u64,
-    /// Whether buckets get it whose maker asks for none.
+    /// True if new buckets get this policy by default.
     pub(crate) default: bool,
 }
 
-/// Where an object's bytes are.
+/// Object, with its extents on disk.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ObjectExtents {
     pub(crate) bucket: String,
@@ -67,44 +67,44 @@ pub(crate) struct ObjectExtents {
     pub(crate) extents: Vec<ExtentLine>,
 }
 
-/// Where one extent is.
+/// Extent of an object, with its place on disk.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ExtentLine {
     pub(crate) id: String,
-    /// Where it begins in the object.
+    /// Offset of the extent in the object, in bytes.
     pub(crate) object_offset: u64,
     pub(crate) device: u32,
     pub(crate) path: PathBuf,
-    /// Where it begins in the file: a multiple of 4 KiB.
+    /// Offset of the extent in the file, in bytes: a multiple of 4 KiB.
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) blake3: String,
 }
 
-/// How a process is, and the cluster as it sees it.
+/// Status of a process, and its view of the cluster.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ServerStatus {
-    /// Of the process that was asked.
+    /// Report of the queried process.
     #[serde(flatten)]
     pub(crate) own: ProcessReport,
-    /// The storage nodes that it knows, itself included where it is one.
+    /// Known storage nodes, including the queried process if it is one.
     #[serde(default)]
     pub(crate) nodes: Vec<NodeLine>,
-    /// The other processes that were heard of lately, itself included where it is one of them.
+    /// Other processes with recent reports, including the queried process if it is one of them.
     #[serde(default)]
     pub(crate) members: Vec<MemberLine>,
-    /// The highest term of ring changes that it heard of (rule P1).
+    /// Highest known term of ring changes (rule P1).
     #[serde(default)]
     pub(crate) term: u64,
-    /// The epoch of the index ring that waits for the ring change before it to be over.
+    /// Epoch of the index ring that waits for the ring change before it to be over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting_epoch: Option<u64>,
-    /// Replicas on their way, for each ring.
+    /// Moving replicas of each ring.
     #[serde(default)]
     pub(crate) moves: Vec<MovesLine>,
 }
 
-/// What a process says of itself: to operators, and to the storage nodes of its cluster.
+/// Report of a process about itself, for operators and for the storage nodes of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProcessReport {
     pub(crate) version: String,
@@ -115,28 +115,28 @@ pub(crate) struct ProcessReport {
     pub(crate) admin_address: Option<SocketAddr>,
     pub(crate) ready: bool,
     pub(crate) reasons: Vec<String>,
-    /// Its own devices.
+    /// Devices of the process.
     #[serde(default)]
     pub(crate) devices: Vec<DeviceLine>,
-    /// The rings that it has.
+    /// Rings of the process.
     #[serde(default)]
     pub(crate) rings: Vec<RingLine>,
-    /// Its own workers.
+    /// Workers of the process.
     #[serde(default)]
     pub(crate) workers: Vec<WorkerLine>,
-    /// How far this machine's clock is ahead of the cluster's.
+    /// Milliseconds by which this machine's clock leads the cluster's.
     #[serde(default)]
     pub(crate) clock_ahead_ms: i64,
 }
 
 impl ProcessReport {
-    /// Of a process of this version, before anything else is known of it.
+    /// Makes a report with the version and a role only.
     pub(crate) fn of(role: impl Into<String>) -> Self {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), role: role.into(), ..Self::default() }
     }
 }
 
-/// A process that is no storage node, as storage nodes heard of it.
+/// Report of a process that is not a storage node, as storage nodes received it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MemberLine {
     pub(crate) heard_ms_ago: u64,
@@ -144,37 +144,37 @@ pub(crate) struct MemberLine {
     pub(crate) report: ProcessReport,
 }
 
-/// An edition of a ring.
+/// Edition of a ring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RingLine {
     pub(crate) name: String,
     pub(crate) epoch: u64,
-    /// The first eight bytes of its hash.
+    /// First eight bytes of the ring's hash.
     pub(crate) hash: String,
 }
 
-/// Another node, as this process sees it, and what it says of itself.
+/// Storage node as the queried process sees it, with the node's own report.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct NodeLine {
     pub(crate) name: String,
     pub(crate) address: String,
-    /// Whether it answered when it was last asked.
+    /// True if the node answered the last round, or has replied since.
     pub(crate) answers: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) heard_ms_ago: Option<u64>,
     pub(crate) replies: u64,
     pub(crate) silences: u64,
     pub(crate) latency_us: u64,
-    /// How far its clock is ahead of the cluster's.
+    /// Milliseconds by which the node's clock leads the cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clock_ahead_ms: Option<i64>,
     pub(crate) rings: Vec<RingLine>,
-    /// What it says of itself, if it answered just now.
+    /// Report of the node, if it answered just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) report: Option<ProcessReport>,
 }
 
-/// The replicas of a ring that are on their way from one device to another.
+/// Moving replicas of a ring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MovesLine {
     pub(crate) ring: String,
@@ -184,40 +184,40 @@ pub(crate) struct MovesLine {
     /// Partitions of which a replica moves.
     pub(crate) partitions_moving: u64,
     pub(crate) replicas_moving: u64,
-    /// How far the index has come; none for other rings, which have no phases.
+    /// Progress of the index ring's change. `None` for other rings, which have no phases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeLine>,
 }
 
-/// How far a ring change of the index has come (rule P2).
+/// Progress of a ring change of the index (rule P2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChangeLine {
     pub(crate) change: u64,
-    /// `waiting`, `old`, `joint` or `new`: who decides about what moves.
+    /// `waiting`, `old`, `joint` or `new`: the holders that decide about moving replicas.
     pub(crate) phase: String,
-    /// Devices that get something, and those of them that have all of it.
+    /// Devices that receive replicas, and the number of them that have all of theirs.
     pub(crate) receivers: u64,
     pub(crate) joined: u64,
 }
 
-/// The settings of a bucket that aren't S3's.
+/// Settings of a bucket beyond those of S3.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct BucketLine {
     pub(crate) bucket: String,
-    /// Its id in 32 hexadecimal digits: with it, its keys are placed on the index ring.
+    /// Id of the bucket in 32 hexadecimal digits, by which the index ring places its keys.
     pub(crate) id: String,
     pub(crate) index_shards: u16,
-    /// `available`, `strict` or `any`: what requests get that ask for nothing else.
+    /// `available`, `strict` or `any`: consistency of requests that name none.
     pub(crate) consistency: String,
-    /// The name of the storage policy that new objects go under.
+    /// Name of the storage policy of new objects.
     pub(crate) storage_policy: String,
 }
 
-/// How a device is.
+/// Status of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceLine {
     pub(crate) device: u32,
-    /// What its node calls it; empty where it has no name.
+    /// Name of the device on its node; empty if it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) name: String,
     pub(crate) path: PathBuf,
@@ -225,51 +225,51 @@ pub(crate) struct DeviceLine {
     pub(crate) health: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
-    /// Whether it has its votes.
+    /// True if the device has its votes.
     pub(crate) voting: bool,
     pub(crate) total_bytes: u64,
-    /// Bytes that its file system has free, what the ballast holds left out.
+    /// Free bytes of the file system. The ballast is not free.
     pub(crate) free_bytes: u64,
-    /// Bytes in use, what the ballast holds left out.
+    /// Used bytes without the ballast.
     #[serde(default)]
     pub(crate) used_bytes: u64,
-    /// Bytes that are held back so that deletes work when it is full.
+    /// Bytes reserved so that deletes work on a full device.
     #[serde(default)]
     pub(crate) reserve_bytes: u64,
     pub(crate) extents: u64,
     pub(crate) extent_bytes: u64,
     pub(crate) quarantined: u64,
-    /// Writes that it keeps for other devices.
+    /// Hints: writes that the device keeps for other devices.
     pub(crate) hints: u64,
-    /// The highest term of ring changes that it was told (rule P1).
+    /// Highest term of ring changes that the device has stored (rule P1).
     #[serde(default)]
     pub(crate) term: u64,
-    /// The last ring change for which it holds what moved to it (rule P2).
+    /// Last ring change of which the device holds all replicas that moved to it (rule P2).
     #[serde(default)]
     pub(crate) joined: u64,
 }
 
-/// The workers of a process.
+/// Workers of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkersOf {
-    /// The role and name of the process.
+    /// Role and name of the process.
     pub(crate) process: String,
-    /// How old the word is; none where the process itself was asked.
+    /// Age of the report. `None` if the process itself was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) heard_ms_ago: Option<u64>,
     pub(crate) workers: Vec<WorkerLine>,
 }
 
-/// How a worker is.
+/// Status of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerLine {
     pub(crate) worker: String,
     pub(crate) steps: u64,
     pub(crate) failures: u64,
-    /// Things looked at in a second, lately.
+    /// Items per second, recent average.
     pub(crate) rate: f64,
     pub(crate) items: u64,
-    /// Things brought to their end.
+    /// Items completed.
     #[serde(default)]
     pub(crate) done: u64,
     pub(crate) freed_extents: u64,
@@ -278,20 +278,20 @@ pub(crate) struct WorkerLine {
     pub(crate) copied_extents: u64,
     #[serde(default)]
     pub(crate) copied_bytes: u64,
-    /// Bytes read from devices to make lost fragments again.
+    /// Bytes read from devices to rebuild lost fragments.
     #[serde(default)]
     pub(crate) read_bytes: u64,
-    /// Registers brought to a replica that lacked them.
+    /// Registers copied to a replica that lacked them.
     #[serde(default)]
     pub(crate) repaired: u64,
     pub(crate) kept: u64,
-    /// Things of this pass that are still to be looked at.
+    /// Items of this pass that are still to be examined.
     #[serde(default)]
     pub(crate) ahead: u64,
     pub(crate) backlog: u64,
     pub(crate) oldest_age_ms: u64,
-    /// Until what is ahead or waits is gone at this rate; none where nothing is left, or that can't be
-    /// told.
+    /// Estimated seconds for `ahead` and `backlog` at this rate. `None` if nothing is left, or if
+    /// the time is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) eta_s: Option<u64>,
     pub(crate) yields: u64,
@@ -300,7 +300,7 @@ pub(crate) struct WorkerLine {
     pub(crate) error: Option<String>,
 }
 
-/// Why there is no answer.
+/// Error reply, with its reason.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) error: String,

@@ -1,4 +1,4 @@
-//! `martlet admin workers`: the workers of every process that the asked ones know of.
+//! `martlet admin workers`: workers of all processes that the queried processes report.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub(super) struct WorkersArgs {
     urls: Vec<AdminUrl>,
 }
 
-/// An admin address, as people paste it.
+/// Admin address, also in the form of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AdminUrl(SocketAddr);
 
@@ -35,7 +35,7 @@ impl FromStr for AdminUrl {
 }
 
 impl WorkersArgs {
-    /// Asks all of them, or else the one that admin commands usually ask.
+    /// Queries all `--url` addresses, or the usual admin address if `--url` is missing.
     pub(super) fn ask(
         &self,
         usual: SocketAddr,
@@ -53,7 +53,7 @@ impl WorkersArgs {
     }
 }
 
-/// The freshest word of each process.
+/// Keeps the latest report of each process.
 fn merge(told: Vec<WorkersOf>) -> Vec<WorkersOf> {
     let mut known: BTreeMap<String, WorkersOf> = BTreeMap::new();
     for one in told {

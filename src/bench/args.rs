@@ -1,4 +1,4 @@
-//! What a run is asked to do.
+//! Arguments of `martlet bench`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,21 +106,21 @@ pub(crate) enum Op {
     Files,
 }
 
-/// How requests are signed.
+/// Method of signing requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signing {
-    /// Headers, with `UNSIGNED-PAYLOAD`.
+    /// Signed headers, with `UNSIGNED-PAYLOAD`.
     Headers,
-    /// Headers, with the payload's SHA-256.
+    /// Signed headers, with the payload's SHA-256.
     Payload,
-    /// The URL, before the run.
+    /// Presigned URLs, made once for each path.
     Presigned,
-    /// Not at all.
+    /// Unsigned requests.
     None,
 }
 
 impl BenchArgs {
-    /// Whether the arguments fit together.
+    /// Checks that the arguments fit together.
     pub(crate) fn check(&self) -> Result<()> {
         let complaint = if self.concurrency == 0 || self.threads == 0 {
             "--concurrency and --threads start at 1"
@@ -144,7 +144,7 @@ impl BenchArgs {
         Err(BenchError::new(complaint))
     }
 
-    /// How requests are signed.
+    /// Returns the method of signing requests.
     pub(crate) fn signing(&self) -> Signing {
         match (self.unsigned, self.presigned, self.signed_payload) {
             (true, _, _) => Signing::None,
@@ -154,12 +154,12 @@ impl BenchArgs {
         }
     }
 
-    /// Bytes of the objects that are prepared or written.
+    /// Returns the size in bytes of the objects that are prepared or written.
     pub(crate) fn object_bytes(&self) -> u64 {
         if self.op == Op::Range { self.object_size.0 } else { self.size.0 }
     }
 
-    /// How many objects are made before the run.
+    /// Returns the number of objects that are made before the run.
     pub(crate) fn objects_prepared(&self) -> u64 {
         let few_large = if self.object_bytes() > 1 << 20 { 8 } else { 256 };
         match self.op {

@@ -1,4 +1,4 @@
-//! One keep-alive connection to the server.
+//! Keep-alive connection to the server.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -12,12 +12,12 @@ use tokio::net::TcpStream;
 
 use super::{BenchError, Result};
 
-/// Bytes that a connection reads at a time at most: fewer system calls for large bodies.
+/// Maximum bytes of one read. Large reads save system calls for large bodies.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// An error's body is looked at up to here for its code.
+/// Bytes of an error's body that are searched for its code.
 const ERROR_BYTES_MAX: usize = 16 << 10;
 
-/// Where the server is.
+/// Host and address of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) host: String,
@@ -43,30 +43,30 @@ impl Endpoint {
     }
 }
 
-/// What a request came to.
+/// Outcome of a request.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// A 2xx whose body had so many bytes.
+    /// Reply of 2xx, with the number of bytes in its body.
     Answered(u64),
-    /// Any other reply: S3's code, or the HTTP status where there is none.
+    /// Any other reply, with S3's error code, or the HTTP status if it has none.
     Refused(String),
-    /// No whole reply at all; the connection is gone.
+    /// No complete reply; the connection is closed.
     Broken(String),
 }
 
-/// A connection that is opened again when it breaks.
+/// Connection that is opened again after it breaks.
 pub(super) struct Connection {
     endpoint: Endpoint,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Connection {
-    /// A connection that is opened with its first request.
+    /// Makes a connection that is opened with its first request.
     pub(super) fn new(endpoint: &Endpoint) -> Self {
         Self { endpoint: endpoint.clone(), sender: None }
     }
 
-    /// Opens it now, so that the first request need not.
+    /// Opens the connection, so that the first request need not.
     pub(super) async fn open(&mut self) -> std::result::Result<(), String> {
         let stream =
             TcpStream::connect(self.endpoint.address).await.map_err(|error| error.to_string())?;
@@ -76,7 +76,8 @@ impl Connection {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;
-        // Ends when the sender is dropped or the server hangs up; the request in flight says why.
+        // The task ends when the sender is dropped or the server closes. The request in flight gets
+        // the error.
         tokio::spawn(async move { drop(connection.await) });
         self.sender = Some(sender);
         Ok(())
@@ -113,7 +114,7 @@ impl Connection {
     }
 }
 
-/// Lets a body pass by.
+/// Reads a body and counts its bytes.
 async fn count(mut body: Incoming) -> std::result::Result<u64, String> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
@@ -136,7 +137,7 @@ async fn refusal(response: Response<Incoming>) -> std::result::Result<String, St
     Ok(code(status, &String::from_utf8_lossy(&text)))
 }
 
-/// S3's code in an error's body, or the HTTP status.
+/// Returns S3's code in an error's body, or the HTTP status.
 fn code(status: StatusCode, body: &str) -> String {
     let named = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     named.map_or_else(|| status.as_u16().to_string(), |(code, _)| code.to_owned())

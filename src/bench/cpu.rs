@@ -1,4 +1,4 @@
-//! CPU seconds that processes have spent, as the kernel counts them.
+//! CPU seconds of processes, as the kernel counts them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use super::{BenchError, Result};
 
-/// Ticks in a second: the kernel's interface to programs has used 100 on every architecture
-/// that the server is built for.
+/// Clock ticks per second. The kernel reports 100 on every architecture that the server is built
+/// for.
 const TICKS_PER_S: f64 = 100.0;
 
-/// A process that is watched, and the role under which its seconds are counted.
+/// Process to measure, and the role that its seconds count for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Watched {
     role: String,
@@ -18,7 +18,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// This process itself.
+    /// Returns this process.
     pub(super) fn oneself() -> Self {
         Self { role: "server".to_owned(), pid: std::process::id() }
     }
@@ -27,7 +27,7 @@ impl Watched {
 impl FromStr for Watched {
     type Err = String;
 
-    /// `1234`, or `proxy=1234`.
+    /// Parses `1234` or `proxy=1234`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (role, pid) = text.split_once('=').unwrap_or(("server", text));
         let pid =
@@ -36,8 +36,8 @@ impl FromStr for Watched {
     }
 }
 
-/// CPU seconds, in user and kernel mode together, that the processes of each role have spent since
-/// they began.
+/// Returns the CPU seconds of each role's processes since their start, in user and kernel mode
+/// together.
 pub(super) fn seconds(watched: &[Watched]) -> Result<BTreeMap<String, f64>> {
     let mut sums = BTreeMap::new();
     for Watched { role, pid } in watched {
@@ -50,7 +50,7 @@ pub(super) fn seconds(watched: &[Watched]) -> Result<BTreeMap<String, f64>> {
     Ok(sums)
 }
 
-/// CPU seconds that they have spent since `before` was measured.
+/// Returns the CPU seconds of each role since `before` was measured.
 pub(super) fn seconds_since(
     before: &BTreeMap<String, f64>,
     watched: &[Watched],
@@ -62,8 +62,9 @@ pub(super) fn seconds_since(
     Ok(spent)
 }
 
-/// The name in parentheses may hold anything, blanks and parentheses too; what follows the last
-/// one is numbers: state, then fields 4, 5 … of which 14 and 15 are user and kernel ticks.
+/// Parses `/proc/PID/stat`. The name in parentheses may contain blanks and parentheses, so parsing
+/// begins after the last one: state, then fields from 4 on. Fields 14 and 15 are user and kernel
+/// ticks.
 #[expect(clippy::cast_precision_loss, reason = "ticks stay far below 2^52")]
 fn parse(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;

@@ -1,6 +1,6 @@
-//! The limits that durable writes are held against: threads that create a file, write it, fsync it,
-//! rename it and sync its folder, as a store without a grouped commit would; or threads that do
-//! nothing but overwrite and fsync a file of their own.
+//! Baselines for durable writes, with plain files. Threads create a file, write it, fsync it,
+//! rename it and sync its folder, as a store without group commit would. Or each thread only
+//! overwrites and fsyncs one file of its own.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -21,11 +21,11 @@ use super::slices::Samples;
 use super::tally::Tally;
 use super::{BenchError, Result, cpu};
 
-/// Files that a thread keeps before it begins to replace the oldest, in bytes: what is measured
-/// is writing, so the disk need not be filled.
+/// Bytes of files that all threads together keep before the oldest files are replaced, so that the
+/// disk does not fill up.
 const KEEP_BYTES: u64 = 512 << 20;
 
-/// Runs it in a folder of its own below `--dir`, which is removed afterwards.
+/// Runs the baseline in a new folder below `--dir`, which is removed afterwards.
 pub(super) fn run(args: &BenchArgs) -> Result<Report> {
     let dir = args.dir.as_deref().ok_or_else(|| BenchError::new("--op files needs --dir"))?;
     let dir = dir.join(format!("martlet-bench-{}", std::process::id()));

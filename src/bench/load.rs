@@ -1,5 +1,5 @@
-//! The run itself: threads with a single-threaded runtime each, workers with a connection each,
-//! one clock for all.
+//! Load of a run: threads with a single-threaded runtime each, workers with a connection each, and
+//! a common deadline.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -20,36 +20,36 @@ use super::slices::Samples;
 use super::tally::Tally;
 use super::{BenchError, Result, cpu};
 
-/// How often the progress bar moves.
+/// Interval between two updates of the progress bar.
 const TICK: Duration = Duration::from_millis(200);
-/// How long a worker waits after a request came to nothing, so that a dead server is not hammered.
+/// Pause of a worker after a failed request, so that a dead server is not flooded.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a run came to.
+/// Result of a run.
 pub(super) struct Outcome {
     pub(super) tally: Tally,
-    /// From the first request to the last reply.
+    /// Time from the first request to the last reply.
     pub(super) elapsed: Duration,
-    /// What the processes asked about spent meanwhile, by role; nothing if none was asked about.
+    /// CPU seconds of the `--pid` processes during the run, by role; empty without `--pid`.
     pub(super) cpu_s: BTreeMap<String, f64>,
-    /// Each request, where slices were asked for.
+    /// Samples of all requests, if `--every` is given.
     pub(super) samples: Samples,
-    /// Names of objects that are there now and were not before.
+    /// Names of objects that the run made and left.
     pub(super) made: Vec<String>,
 }
 
-/// What all workers share.
+/// State that all workers share.
 struct Shared {
     args: BenchArgs,
     requests: Requests,
     deletes: Arc<AtomicU64>,
-    /// Opens when every connection does.
+    /// Opens when every worker has its connection.
     start: Barrier,
     answered: AtomicU64,
     finished: AtomicBool,
 }
 
-/// Runs the load that `args` asks for.
+/// Runs the load that `args` describes.
 pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> Result<Outcome> {
     let shared = Arc::new(Shared {
         args: args.clone(),
@@ -79,7 +79,7 @@ pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> Result<Outcome
     Ok(Outcome { tally, elapsed, cpu_s, samples, made })
 }
 
-/// What a worker, or all of them, did.
+/// Result of one worker, or of several.
 #[derive(Default)]
 struct Worked {
     tally: Tally,
@@ -102,20 +102,20 @@ fn collect(handles: Vec<ThreadHandle>) -> Result<Worked> {
     Ok(sum)
 }
 
-/// One thread: every `threads`-th worker, beginning with number `thread`.
+/// Runs one thread: every `threads`-th worker, beginning with number `thread`.
 fn serve(shared: &Shared, thread: usize, threads: usize) -> std::io::Result<Vec<Worked>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let workers = (thread..shared.args.concurrency).step_by(threads);
     Ok(runtime.block_on(join_all(workers.map(|worker| work(shared, worker)))))
 }
 
-/// One worker: sends a request, waits for its reply, and again.
+/// Runs one worker: it sends a request, waits for its reply, and repeats.
 async fn work(shared: &Shared, worker: usize) -> Worked {
     let (mut tally, mut samples) = (Tally::default(), Samples::default());
     let mut plan = Plan::new(&shared.args, worker, shared.deletes.clone());
     let mut requests = shared.requests.clone();
     let mut connection = Connection::new(&requests.endpoint);
-    // If it can't be opened, the first request says so.
+    // If opening fails, the first request reports the error.
     drop(connection.open().await);
     shared.start.wait().await;
     let start = Instant::now();

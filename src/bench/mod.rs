@@ -1,19 +1,19 @@
-//! `martlet bench`: a load generator for any S3 endpoint that speaks plain HTTP.
+//! `martlet bench`: a load generator for any S3 endpoint over plain HTTP.
 //!
 //! ```text
-//! args ─ what was asked for            plan ─ which call comes next
+//! args ─ command line                  plan ─ choice of the next call
 //! requests ─ calls as HTTP             sign ─ SigV4, its key cached for a day
 //! connection ─ one keep-alive socket   load ─ threads, workers, the clock
 //! stage ─ makes and removes objects    tally ─ latencies, bytes, errors by code
-//! cpu ─ what the server spent          report ─ text or JSON
-//! slices ─ the run, second by second
-//! files ─ the same work done by bare files, as a limit
+//! cpu ─ CPU seconds of the server      report ─ text or JSON
+//! slices ─ results by time slice
+//! files ─ baseline with plain files
 //! ```
 //!
-//! It shares its cores with the server that it measures, so it does little itself: a thread runs a
-//! single-threaded runtime, a connection belongs to one worker, bodies are counted and dropped as
-//! they come, the bytes of a PUT are one buffer that every request refers to, and a presigned URL is
-//! made once for each object that is read.
+//! It shares its cores with the measured server, so it does little work itself. A thread runs a
+//! single-threaded runtime, and a connection belongs to one worker. Reply bodies are counted and
+//! dropped as they arrive. All PUTs share one buffer, and a presigned URL is made once for each
+//! object that is read.
 
 mod args;
 mod connection;
@@ -37,7 +37,7 @@ use report::Report;
 use requests::Requests;
 use stage::Stage;
 
-/// Why a run could not begin or end.
+/// Error of a run, as a sentence.
 #[derive(Debug)]
 pub(crate) struct BenchError(String);
 
@@ -57,8 +57,7 @@ impl std::error::Error for BenchError {}
 
 type Result<T> = std::result::Result<T, BenchError>;
 
-/// Runs the bench: 0 when it ran and no request failed, 1 otherwise, 2 for arguments that do not
-/// fit together.
+/// Runs the bench. Exit code 0: it ran and no request failed; 1: it failed; 2: invalid arguments.
 pub(crate) async fn run(args: BenchArgs) -> ExitCode {
     if let Err(error) = args.check() {
         eprintln!("martlet bench: {error}");
@@ -95,7 +94,7 @@ async fn measure(args: &BenchArgs) -> Result<Report> {
     if args.keep {
         return Ok(Report::new(args, outcome?));
     }
-    // What was made is removed also when the run failed half-way.
+    // Objects are removed even if the run failed halfway.
     let made = outcome.as_ref().map_or(&[][..], |outcome| &outcome.made);
     let cleaned = stage.clean(made).await;
     let outcome = outcome?;

@@ -1,4 +1,4 @@
-//! Which request comes next: each worker follows its own plan and shares nothing but a counter.
+//! Choice of the next request. Each worker follows its own plan; workers share only a counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use rand::{Rng, SeedableRng};
 
 use super::args::{BenchArgs, Op};
 
-/// Offsets of ranges are multiples of this, as readers of datasets have them.
+/// Alignment of ranges' offsets, typical of readers of datasets.
 const OFFSET_STEP: u64 = 4096;
-/// Keys in a page of a listing.
+/// Number of keys in a page of a listing.
 pub(super) const PAGE_KEYS: u32 = 1000;
 
-/// One request.
+/// Request of the bench.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Put { key: String },
@@ -26,12 +26,12 @@ pub(super) enum Call {
     RemoveBucket,
 }
 
-/// The name of the prepared object number `index`.
+/// Returns the key of the prepared object number `index`.
 pub(super) fn prepared_key(prefix: &str, index: u64) -> String {
     format!("{prefix}/{index:08}")
 }
 
-/// One worker's plan.
+/// Plan of one worker.
 pub(super) struct Plan {
     op: Op,
     prefix: String,
@@ -41,16 +41,16 @@ pub(super) struct Plan {
     overwrite: Option<u64>,
     worker: usize,
     rng: SmallRng,
-    /// Counts the deletes of all workers, so that none meets another's key.
+    /// Number of deletes by all workers, so that each key is deleted once.
     deletes: Arc<AtomicU64>,
-    /// How many new keys this worker has written.
+    /// Number of keys that this worker has written.
     puts: u64,
-    /// How many of them it has deleted again.
+    /// Number of its own keys that this worker has deleted.
     deleted: u64,
 }
 
 impl Plan {
-    /// The plan of worker number `worker`. Workers of one run share `deletes`.
+    /// Makes the plan of worker number `worker`. Workers of one run share `deletes`.
     pub(super) fn new(args: &BenchArgs, worker: usize, deletes: Arc<AtomicU64>) -> Self {
         Self {
             op: args.op,
@@ -67,7 +67,7 @@ impl Plan {
         }
     }
 
-    /// The next request, or none when there is nothing left to do.
+    /// Returns the next request, or `None` if nothing is left to do.
     pub(super) fn next(&mut self) -> Option<Call> {
         match self.op {
             Op::Put => Some(self.put()),
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Names that this worker has written and not deleted again.
+    /// Returns the keys that this worker has written and not deleted.
     pub(super) fn made(&self) -> Vec<String> {
         match self.overwrite {
             Some(objects) => (0..objects).map(|index| self.written_key(index)).collect(),

@@ -1,4 +1,4 @@
-//! What is printed at the end.
+//! Report of a run.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::slices::Slice;
 const MB: f64 = 1e6;
 const GIB: f64 = 1_073_741_824.0;
 
-/// The figures of a run.
+/// Figures of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     op: String,
@@ -25,7 +25,7 @@ pub(super) struct Report {
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
-    /// By S3's code, HTTP status or cause.
+    /// Failed requests by S3's code, HTTP status or cause.
     errors: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<Cpu>,
@@ -33,13 +33,13 @@ pub(super) struct Report {
     slices: Vec<Slice>,
 }
 
-/// What the server spent.
+/// CPU time of the server.
 #[derive(Debug, Serialize)]
 struct Cpu {
     seconds: f64,
     by_role: BTreeMap<String, f64>,
     ms_per_request: f64,
-    /// None where a run moved no bytes.
+    /// `None` if the run moved no bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     s_per_gib: Option<f64>,
 }
@@ -75,12 +75,12 @@ impl Report {
         }
     }
 
-    /// Whether something went wrong, or nothing at all was done.
+    /// Returns true if a request failed, or if none was answered.
     pub(super) fn failed(&self) -> bool {
         !self.errors.is_empty() || self.requests == 0
     }
 
-    /// Prints the report.
+    /// Prints the report as text or as JSON.
     pub(super) fn print(&self, json: bool) {
         if json {
             println!("{}", serde_json::to_string(self).expect("plain values have a JSON form"));

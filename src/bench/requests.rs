@@ -1,4 +1,4 @@
-//! Makes HTTP requests out of calls, signed as the run asks for.
+//! HTTP requests for the bench's calls, signed as the arguments require.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -21,10 +21,10 @@ use super::plan::{Call, PAGE_KEYS};
 use super::sign::{Identity, Signed, Signer, UNSIGNED_PAYLOAD};
 use super::{BenchError, Result};
 
-/// Presigned URLs outlive every run.
+/// Lifetime of presigned URLs, longer than any run.
 const EXPIRES_S: u64 = 24 * 60 * 60;
 
-/// One worker's maker of requests. Clones share nothing but the bytes of the body.
+/// Builder of one worker's requests. Clones share only the bytes of the body.
 #[derive(Clone)]
 pub(super) struct Requests {
     pub(super) endpoint: Endpoint,
@@ -32,14 +32,14 @@ pub(super) struct Requests {
     signer: Signer,
     bucket: String,
     prefix: String,
-    /// What every PUT sends.
+    /// Body of every PUT.
     body: Bytes,
     body_sha256: String,
-    /// Presigned URLs of what is read again and again.
+    /// Presigned URLs of objects that are read, by path.
     presigned: HashMap<String, Uri>,
 }
 
-/// A call in the words of HTTP.
+/// HTTP parts of a call.
 struct Words {
     method: Method,
     path: String,
@@ -73,13 +73,13 @@ impl Requests {
         })
     }
 
-    /// The same, but signing headers whatever the run does.
+    /// Returns a builder that signs headers, whatever the run uses.
     pub(super) fn signing_headers(&self) -> Self {
         let signing = Signing::Headers;
         Self { signing, body_sha256: UNSIGNED_PAYLOAD.to_owned(), ..self.clone() }
     }
 
-    /// The request for a call.
+    /// Builds the request for a call.
     pub(super) fn request(&mut self, call: &Call) -> Request<Full<Bytes>> {
         let words = self.words(call);
         let mut request =
@@ -88,7 +88,7 @@ impl Requests {
             request = request.header(header::RANGE, format!("bytes={first}-{last}"));
         }
         if words.method == Method::PUT {
-            // An empty body would go without.
+            // hyper sends no `Content-Length` for an empty body by itself.
             request = request.header(header::CONTENT_LENGTH, words.body.len());
         }
         if let Call::DeleteMany { .. } = call {
@@ -98,7 +98,7 @@ impl Requests {
         self.sign(request, &words).body(Full::new(words.body)).expect("all parts are plain ASCII")
     }
 
-    /// Bytes of the body of a call's request, as far as they are an object's.
+    /// Returns the object bytes in the body of a call's request.
     pub(super) fn bytes_sent(&self, call: &Call) -> u64 {
         if matches!(call, Call::Put { .. }) { self.body.len() as u64 } else { 0 }
     }
@@ -179,7 +179,7 @@ fn delete_document(keys: &[String]) -> String {
     xml
 }
 
-/// Bytes that don't compress. Lists and deletes are about keys, so their objects are small.
+/// Makes an incompressible body. For lists and deletes it has at most 1 KiB, as these measure keys.
 fn body(args: &BenchArgs) -> Result<Bytes> {
     let size = match args.op {
         Op::List | Op::Delete => args.size.0.min(1024),

@@ -1,8 +1,7 @@
-//! SigV4 for the few kinds of requests that the bench sends, by `aws-sigv4`'s primitives.
+//! SigV4 for the bench's requests, with the primitives of `aws-sigv4`.
 //!
-//! Every path, query and header that reaches this file is in its canonical form already: keys are
-//! plain ASCII, queries are sorted. So the canonical request is put together without a detour, and
-//! the signing key is made once for a day.
+//! All paths, queries and headers here are already canonical: keys are plain ASCII, and queries are
+//! sorted. So the canonical request is built directly, and the signing key is made once a day.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,12 +11,12 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// The payload hash of a body that is not part of the signature.
+/// Payload hash of an unsigned body.
 pub(super) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
 const SIGNED_HEADERS: &str = "host;x-amz-content-sha256;x-amz-date";
 
-/// Who signs, and for where.
+/// Credentials and region of the signer.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub(super) access_key: String,
@@ -25,7 +24,7 @@ pub(super) struct Identity {
     pub(super) region: String,
 }
 
-/// Signs requests to one host. Each worker has its own, so that nothing is shared.
+/// Signer of requests to one host. Each worker has its own signer.
 #[derive(Clone, Debug)]
 pub(super) struct Signer {
     identity: Identity,
@@ -35,19 +34,19 @@ pub(super) struct Signer {
     text: String,
 }
 
-/// The parts of a request that are signed.
+/// Signed parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signed<'a> {
     pub(super) method: &'a str,
-    /// Canonically encoded.
+    /// Canonically encoded path.
     pub(super) path: &'a str,
-    /// Canonically encoded and sorted.
+    /// Canonically encoded and sorted query.
     pub(super) query: &'a str,
     /// Hash of the payload in hexadecimal, or [`UNSIGNED_PAYLOAD`].
     pub(super) payload: &'a str,
 }
 
-/// The headers that carry a signature.
+/// Headers that carry a signature.
 #[derive(Debug)]
 pub(super) struct Signature {
     pub(super) date: String,
@@ -86,7 +85,8 @@ impl Signer {
         Signature { date, authorization }
     }
 
-    /// The query of a signed URL. What `query` holds already sorts after `X-Amz-`, as lower case does.
+    /// Returns the query of a presigned URL. Parameters in `query` must sort after `X-Amz-`, as
+    /// lower case does.
     pub(super) fn presign(&mut self, request: Signed<'_>, now_ms: u64, expires_s: u64) -> String {
         let date = self.at(now_ms);
         let Signed { method, path, query, .. } = request;
@@ -105,7 +105,7 @@ impl Signer {
         format!("{query}&X-Amz-Signature={signature}")
     }
 
-    /// The date header for a time; makes the signing key when the day is a new one.
+    /// Returns the date header for a time. Makes a new signing key when the day changes.
     fn at(&mut self, now_ms: u64) -> String {
         let now = UNIX_EPOCH + Duration::from_millis(now_ms);
         let date = OffsetDateTime::from(now)
@@ -122,7 +122,7 @@ impl Signer {
         format!("{}/{}/s3/aws4_request", self.day, self.identity.region)
     }
 
-    /// The signature over the canonical request in `self.text`.
+    /// Returns the signature of the canonical request in `self.text`.
     fn signature(&self, date: &str) -> String {
         let hash = hex::encode(Sha256::digest(&self.text));
         let string = format!("AWS4-HMAC-SHA256\n{date}\n{}\n{hash}", self.scope());

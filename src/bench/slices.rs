@@ -1,35 +1,35 @@
-//! A run in slices of time: what a failure in its midst did to those who asked meanwhile.
+//! Results of a run in time slices, which show the effect of a failure during the run.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// When requests ended, and how.
+/// End, duration and outcome of each request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples(Vec<Sample>);
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Since the run began.
+    /// Time from the start of the run.
     ended: Duration,
     took: Duration,
     is_answered: bool,
 }
 
-/// One slice of a run.
+/// Results of one time slice.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Slice {
     pub(super) from_s: f64,
     pub(super) answered: usize,
     pub(super) failed: usize,
-    /// Of all requests that ended in it, those that failed too.
+    /// Latencies of all requests that ended in the slice, including failed ones.
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) max_ms: f64,
 }
 
 impl Samples {
-    /// A request that ended so long after the run began.
+    /// Adds a request that ended at this time after the start of the run.
     pub(super) fn push(&mut self, ended: Duration, took: Duration, is_answered: bool) {
         self.0.push(Sample { ended, took, is_answered });
     }
@@ -39,7 +39,7 @@ impl Samples {
         self.0.extend(other.0);
     }
 
-    /// What happened in each span of `every`, from the beginning of the run to its last sample.
+    /// Returns one slice for each span of `every`, from the start of the run to its last sample.
     pub(super) fn slices(mut self, every: Duration) -> Vec<Slice> {
         let number = |sample: &Sample| sample.ended.as_nanos() / every.as_nanos().max(1);
         self.0.sort_by_key(|sample| (number(sample), sample.took));
@@ -57,7 +57,7 @@ impl Samples {
 }
 
 impl Slice {
-    /// Of samples in the order of how long they took.
+    /// Makes a slice of samples, which are sorted by duration.
     fn of(from_s: f64, samples: &[Sample]) -> Self {
         let at =
             |position: usize| samples.get(position).map_or(0.0, |it| it.took.as_secs_f64() * 1e3);
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(slices.len(), 3);
         assert_eq!((slices[0].answered, slices[0].failed), (100, 0));
         assert!((slices[0].p99_ms - 100.0).abs() < 1e-9 && (slices[0].p50_ms - 51.0).abs() < 1e-9);
-        // Nobody was answered in the second one: that is told, not left out.
+        // No request ended in the second slice, which is still listed.
         let silent =
             Slice { from_s: 1.0, answered: 0, failed: 0, p50_ms: 0.0, p99_ms: 0.0, max_ms: 0.0 };
         assert_eq!(slices[1], silent);

@@ -1,4 +1,4 @@
-//! The stage: the bucket and the objects that a run needs, made before it and removed afterwards.
+//! Preparation and cleanup: the bucket and the objects that a run needs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,12 +10,12 @@ use super::plan::{Call, prepared_key};
 use super::requests::Requests;
 use super::{BenchError, Result};
 
-/// Requests under way at a time while objects are made and removed.
+/// Maximum number of concurrent requests of preparation and cleanup.
 const STAGE_CONCURRENCY: usize = 16;
-/// Keys in one DeleteObjects, as S3 allows.
+/// Maximum number of keys in one DeleteObjects request, by S3's limit.
 const DELETE_KEYS_MAX: usize = 1000;
 
-/// Makes and removes what a run needs.
+/// Prepares a run and cleans up after it.
 pub(super) struct Stage {
     requests: Requests,
     prefix: String,
@@ -33,7 +33,7 @@ impl Stage {
         }
     }
 
-    /// Makes the bucket and its objects.
+    /// Makes the bucket and its objects. An existing bucket of this user is kept.
     pub(super) async fn prepare(&self) -> Result<()> {
         match self.send(&Call::MakeBucket).await {
             Ok(()) => self.bucket_made.store(true, Ordering::Relaxed),
@@ -51,7 +51,8 @@ impl Stage {
             .await
     }
 
-    /// Removes what was prepared, the objects that the run made, and the bucket if it was new.
+    /// Removes the prepared objects, the objects that the run made, and the bucket if this stage
+    /// made it.
     pub(super) async fn clean(&self, made: &[String]) -> Result<()> {
         let prepared = (0..self.objects).map(|index| prepared_key(&self.prefix, index));
         let keys: Vec<_> = prepared.chain(made.iter().cloned()).collect();

@@ -1,14 +1,14 @@
-//! What came of the requests: latencies, bytes, errors by code.
+//! Counts of a run: latencies, bytes, errors by code.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Latencies are kept in microseconds to three digits, up to ten minutes.
+/// Maximum latency in microseconds: ten minutes. Latencies are kept to three digits.
 const LATENCY_US_MAX: u64 = 600_000_000;
 
-/// One worker's count, or the sum of several.
+/// Counts of one worker, or of several.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     latencies_us: Histogram<u64>,
@@ -25,19 +25,19 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// A request that was answered as it should be.
+    /// Counts an answered request.
     pub(super) fn answered(&mut self, took: Duration, bytes: u64) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.latencies_us.saturating_record(micros.max(1));
         self.bytes += bytes;
     }
 
-    /// A request that was not.
+    /// Counts a failed request.
     pub(super) fn failed(&mut self, code: &str) {
         *self.errors.entry(code.to_owned()).or_default() += 1;
     }
 
-    /// Adds another worker's count.
+    /// Adds another worker's counts.
     pub(super) fn merge(&mut self, other: &Self) {
         self.latencies_us.add(&other.latencies_us).expect("all histograms have the same bounds");
         self.bytes += other.bytes;
@@ -46,17 +46,17 @@ impl Tally {
         }
     }
 
-    /// How many requests were answered.
+    /// Returns the number of answered requests.
     pub(super) fn requests(&self) -> u64 {
         self.latencies_us.len()
     }
 
-    /// The latency in milliseconds below which the given share of the requests lies.
+    /// Returns the latency in milliseconds that this share of the requests does not exceed.
     pub(super) fn quantile_ms(&self, share: f64) -> f64 {
         to_ms(self.latencies_us.value_at_quantile(share))
     }
 
-    /// The longest latency in milliseconds.
+    /// Returns the longest latency in milliseconds.
     pub(super) fn max_ms(&self) -> f64 {
         to_ms(self.latencies_us.max())
     }

@@ -1,4 +1,4 @@
-//! The command line of `martlet cluster`.
+//! Arguments of `martlet cluster`.
 
 use std::path::PathBuf;
 
@@ -145,7 +145,7 @@ pub(super) struct UpArgs {
 }
 
 impl UpArgs {
-    /// The shape asked for, if it can be.
+    /// Returns the requested shape. Values out of range are usage errors.
     pub(super) fn shape(&self) -> Result<Shape, Failure> {
         let Self { nodes, devices_per_node, zones, proxies, replicas, s3_port, .. } = *self;
         let policies = NamedCode::parse_all(&self.policies)?;
@@ -180,7 +180,8 @@ impl UpArgs {
 }
 
 impl Command {
-    /// What is asked of a cluster that runs, and of which.
+    /// Returns the request for a running cluster, and that cluster's place. `None` for `up` and
+    /// `child`.
     pub(super) fn request(&self) -> Option<(&Place, Request)> {
         let of = |target: &'_ Target| target.which.clone();
         Some(match self {

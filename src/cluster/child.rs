@@ -1,9 +1,8 @@
-//! How a process of the cluster begins: it asks the kernel to be killed when its parent is gone, then
-//! becomes the role that it is to play.
+//! Start of a cluster process: it binds its life to its parent's, then executes its role.
 //!
-//! `up` starts `martlet cluster child --parent PID -- storage-node --config …`; the wish survives
-//! becoming another program, and the process id stays. It is bound to the thread that started the
-//! process, so `up` starts all of them from its main thread.
+//! `up` starts `martlet cluster child --parent PID -- storage-node --config …`. The parent-death
+//! signal and the process id survive `exec`. The kernel ties the signal to the thread that started
+//! the process, so `up` starts all processes from its main thread.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -13,8 +12,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::failure::Failure;
 
-/// The program that runs: the file it was started from, or what is left of it in memory where that
-/// file was removed.
+/// Path of the running program: its file, or `/proc/self/exe` if that file was removed.
 pub(super) fn this_program() -> PathBuf {
     match std::env::current_exe() {
         Ok(path) if path.is_file() => path,
@@ -22,13 +20,13 @@ pub(super) fn this_program() -> PathBuf {
     }
 }
 
-/// Becomes `martlet` with these arguments, for as long as the parent lives. Returns only to say why
-/// it could not.
+/// Executes `martlet` with these arguments. The kernel kills this process when its parent dies.
+/// Returns only on failure.
 pub(super) fn become_role(parent: u32, arguments: &[String]) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
         Failure::refused(format!("the kernel won't bind this process to its parent: {error}"))
     })?;
-    // The parent may have gone before the wish was heard.
+    // The parent may have exited before the signal was set.
     let now = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if now != Some(parent) {
         return Err(Failure::refused("the cluster that started this process is gone"));
@@ -43,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_child_of_somebody_else_does_not_begin() {
-        // This process may be bound to its parent: whoever runs the tests outlives it.
+        // This process may now be bound to its parent; the test runner outlives it.
         let refusal = become_role(u32::MAX, &["--version".to_owned()]).unwrap_err();
         assert!(refusal.to_string().contains("is gone"), "{refusal}");
         set_parent_process_death_signal(None).unwrap();

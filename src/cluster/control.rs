@@ -1,9 +1,9 @@
-//! The socket in the cluster's folder, over which commands reach the `up` that watches it.
+//! Control socket in the cluster's folder, by which commands reach its running `up`.
 //!
-//! * Whoever may open the socket may command the cluster: it is for its owner alone.
-//! * One line of JSON comes, one goes; requests are answered one after the other.
-//! * The path of a socket may have 107 bytes, the folder's any number: so it is named by way of a
-//!   descriptor of the folder.
+//! * Access to the socket is control of the cluster, so its mode is 0600.
+//! * A request and its reply are one line of JSON each. Requests are handled one after the other.
+//! * A socket's path has at most 107 bytes, and a folder's path may be longer. So the socket is
+//!   addressed through a descriptor of the folder.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -23,16 +23,16 @@ use super::wire::{Reply, Request};
 use crate::failure::Failure;
 
 const NAME: &str = "control.sock";
-/// How long a request may take to arrive.
+/// Timeout for reading a request.
 const ARRIVAL: Duration = Duration::from_secs(5);
-/// How long a command waits: starting and stopping take a while.
+/// Timeout for the reply to a command. Starting and stopping can take minutes.
 const PATIENCE: Duration = Duration::from_mins(5);
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// A request, and who waits for the reply.
+/// Request, and the channel for its reply.
 pub(super) type Asked = (Request, oneshot::Sender<Reply>);
 
-/// The listening side. Dropping it removes the socket.
+/// Listening side of the socket. Dropping it removes the socket.
 pub(super) struct Control {
     asked: mpsc::Receiver<Asked>,
     task: JoinHandle<()>,
@@ -40,7 +40,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens in a folder that this process has the lock of.
+    /// Listens in a folder that this process has locked.
     pub(super) fn listen(dir: &Path) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
             Failure::refused(format!("no socket can be made in {}: {error}", dir.display()))
@@ -58,11 +58,11 @@ impl Control {
         Ok(Self { asked, task, path })
     }
 
-    /// The next request.
+    /// Waits for the next request.
     pub(super) async fn next(&mut self) -> Asked {
         match self.asked.recv().await {
             Some(asked) => asked,
-            // The task ends only with this value.
+            // The accepting task ends only when `self` is dropped.
             None => std::future::pending().await,
         }
     }
@@ -113,11 +113,11 @@ async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<Asked>) {
     };
     let mut line = serde_json::to_vec(&reply).expect("plain data can be encoded");
     line.push(b'\n');
-    // Whoever has left does not want it.
+    // The client may have disconnected.
     let _ = write.write_all(&line).await;
 }
 
-/// Whether somebody watches the cluster of a folder.
+/// Returns true if an `up` runs for the cluster of a folder.
 pub(super) fn is_watched(dir: &Path) -> bool {
     connect(dir).is_ok()
 }
@@ -126,7 +126,7 @@ fn connect(dir: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(short(&File::open(dir)?))
 }
 
-/// Asks the `up` that watches the cluster of a folder.
+/// Sends a request to the `up` of the cluster in a folder, and returns its reply.
 pub(super) fn ask(dir: &Path, request: &Request) -> Result<Reply, Failure> {
     let mut stream = connect(dir).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::refused(format!(
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_comes_and_its_reply_goes() {
         let place = tempfile::tempdir().unwrap();
-        // Longer than the path of a socket may be.
+        // Longer than the limit on a socket's path.
         let dir = place.path().join("a".repeat(120));
         fs::create_dir(&dir).unwrap();
         let mut control = Control::listen(&dir).unwrap();
@@ -191,7 +191,7 @@ mod tests {
         assert!(refusal.contains("martlet cluster up --data-dir"), "{refusal}");
         let nowhere = place.path().join("nowhere");
         assert!(asks(&nowhere, Request::Status).await.is_err());
-        // What a killed `up` left behind is in nobody's way.
+        // The socket of a killed `up` does not block the next one.
         drop(std::os::unix::net::UnixListener::bind(place.path().join(NAME)).unwrap());
         let refusal = asks(place.path(), Request::Status).await.unwrap_err().to_string();
         assert!(refusal.contains("no cluster runs in"), "{refusal}");

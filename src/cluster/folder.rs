@@ -1,10 +1,10 @@
-//! The folder of a cluster: what is missing in it is made, what is there stays as it is.
+//! Folder of a cluster. Missing files are made; existing files are kept.
 //!
 //! ```text
-//! <dir>/cluster.toml                 what is where; lock, control.sock: who watches
+//! <dir>/cluster.toml                 layout; lock, control.sock: of the running `up`
 //! <dir>/cluster.key, credentials     secrets, mode 0600
 //! <dir>/master.key                   seals the secrets of tenants' keys, mode 0600
-//! <dir>/sse-master.key               what objects are encrypted by, mode 0600
+//! <dir>/sse-master.key               master key of object encryption, mode 0600
 //! <dir>/*.builder, *.ring            see `rings`
 //! <dir>/n1/storage-node.toml, data/, d1/, d2/, log
 //! <dir>/r1/replicator.toml, data/, log
@@ -33,29 +33,30 @@ use crate::server::credentials::{self, Credentials};
 const KEY: &str = "cluster.key";
 const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
 const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
-/// What is set for `up` and handed on besides events: to proxies, and to replicators.
+/// Settings in the environment of `up`, besides those of events, that `up` passes to proxies and to
+/// replicators.
 const TO_PROXIES: [&str; 3] = ["access_log", "bucket_log_interval", "allow_signature_v2"];
 const TO_REPLICATORS: [&str; 1] = ["lifecycle_day_seconds"];
-/// All devices share one disk here: what each holds back for itself is less than usual.
+/// Reserve of each device, smaller than the default because all devices share one disk.
 const RESERVE: &str = "64MiB";
 
-/// The folder, and what it says.
+/// The cluster's folder, with its layout and credentials.
 pub(super) struct ClusterFolder {
     folder: DataFolder,
     path: PathBuf,
     pub(super) layout: Layout,
     pub(super) credentials: Credentials,
-    /// Whether the credentials are new, and so are to be shown.
+    /// True if the credentials are new and must be shown.
     pub(super) is_new: bool,
 }
 
 impl ClusterFolder {
-    /// Opens a folder and makes what is missing. Ports that were chosen stay held in `ports`.
+    /// Opens a folder and makes its missing files. Chosen ports stay reserved in `ports`.
     pub(super) fn open(path: &Path, shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
         let unusable = |error: &std::io::Error| {
             Failure::refused(format!("the folder {} can't be made: {error}", path.display()))
         };
-        // Secrets and everyone's data lie within.
+        // The folder holds secrets and all users' data.
         make_folder(path).map_err(|error| unusable(&error))?;
         let folder = DataFolder::open(path)?;
         let path = path.canonicalize().map_err(|error| unusable(&error))?;
@@ -96,29 +97,29 @@ impl ClusterFolder {
         &self.path
     }
 
-    /// Where the credentials are.
+    /// Path of the credentials file.
     pub(super) fn credentials_path(&self) -> PathBuf {
         self.path.join(credentials::FILE)
     }
 
-    /// The key of the cluster.
+    /// Path of the cluster key.
     pub(super) fn key_path(&self) -> PathBuf {
         self.path.join(KEY)
     }
 
-    /// Remembers another layout.
+    /// Stores another layout.
     pub(super) fn keep(&mut self, layout: Layout) -> Result<(), Failure> {
         self.folder.replace(layout::FILE, layout.to_text().as_bytes())?;
         self.layout = layout;
         Ok(())
     }
 
-    /// The log of a member.
+    /// Path of a member's log.
     pub(super) fn log(&self, member: &Member) -> PathBuf {
         self.path.join(&member.name).join("log")
     }
 
-    /// How a member is started.
+    /// Returns the command that starts a member.
     pub(super) fn launch(&self, member: &Member) -> Launch {
         let settings = self.settings_path(member).display().to_string();
         let parent = std::process::id().to_string();
@@ -135,8 +136,9 @@ impl ClusterFolder {
         Launch { program: child::this_program(), arguments, environment }
     }
 
-    /// What a proxy is told of the master key if its settings were made before there was one: then the
-    /// secrets that lie in clear are sealed too. All proxies of this folder are started with it.
+    /// Master key settings for a proxy whose settings file predates the master key. With them the
+    /// proxy also seals secrets that are stored in clear. All proxies of this folder start with
+    /// these settings.
     fn late_master_key(&self, member: &Member) -> Vec<(String, String)> {
         let text = fs::read_to_string(self.settings_path(member)).unwrap_or_default();
         let table: Table = text.parse().unwrap_or_default();
@@ -152,7 +154,7 @@ impl ClusterFolder {
         self.path.join(&member.name).join(format!("{}.toml", member.role.name()))
     }
 
-    /// Writes a member's settings unless they are there: people may change them.
+    /// Writes a member's settings file. An existing file is kept, because operators may edit it.
     pub(super) fn make_settings(&self, member: &Member) -> Result<(), Failure> {
         let path = self.settings_path(member);
         if path.exists() {
@@ -167,8 +169,8 @@ impl ClusterFolder {
     }
 }
 
-/// What a role is told of what is set for `up`: who hears of events and of requests, and how long the days
-/// of rules are.
+/// Settings in the environment of `up` that are passed to a role: events, access logs and the
+/// length of lifecycle days.
 fn handed_on(role: Role, set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let names = match role {
         Role::Proxy => [&EventSettings::NAMES[..], &TO_PROXIES].concat(),
@@ -179,14 +181,14 @@ fn handed_on(role: Role, set: impl Fn(&str) -> Option<String>) -> Vec<(String, S
     variables.filter_map(|name| set(&name).map(|value| (name, value))).collect()
 }
 
-/// How many threads each node and each replicator has, where one machine has to do for all nodes:
-/// more would only wake one another.
+/// Threads of each node and each replicator: this machine's cores divided by the number of nodes.
+/// More threads would only contend for cores.
 fn threads_of_each(nodes: usize) -> i64 {
     let share = cores() / nodes.max(1);
     i64::try_from(share.max(1)).unwrap_or(i64::MAX)
 }
 
-/// What a member is told.
+/// Contents of a member's settings file.
 fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> Table {
     let text = |path: PathBuf| Value::from(path.display().to_string());
     let address = |address: std::net::SocketAddr| Value::from(address.to_string());

@@ -1,9 +1,9 @@
-//! A node joins a cluster that runs.
+//! Addition of a node to a running cluster.
 //!
-//! 1. It gets a name, ports and a share of all rings; if that can't be, nothing has changed.
-//! 2. Builders, rings and layout are written: from here on a later `up` brings the node too.
-//! 3. It starts with the new rings, and they are given to those that run. The replicators bring over
-//!    what moves.
+//! 1. The node gets a name, ports and a share of all rings. A failure here changes nothing.
+//! 2. Builders, rings and layout are written. From then on a later `up` starts the node too.
+//! 3. The node starts with the new rings, and running nodes receive the rings. The replicators move
+//!    the data.
 
 use super::layout::Layout;
 use super::ports::Ports;
@@ -13,7 +13,7 @@ use super::supervisor::Supervisor;
 use super::wire::Which;
 use crate::failure::Failure;
 
-/// Adds a node, in the zone given or in the next in turn. What was done, in sentences.
+/// Adds a node, in the given zone or the next in turn. Returns sentences for the operator.
 pub(super) async fn add_node(
     supervisor: &mut Supervisor,
     zone: Option<u32>,

@@ -1,8 +1,9 @@
-//! `cluster.toml`: what is where in a cluster on this machine, and on which ports. Written when the
-//! cluster is made and when a node joins; a later start reads it and brings the same cluster back.
+//! `cluster.toml`: nodes, proxies, devices and ports of a cluster on one machine. It is written
+//! when the cluster is made and when a node joins. A later start reads it and starts that cluster
+//! again.
 //!
-//! * Names are never used again: a node is `n` and its number, its replicator `r` and the same one.
-//! * No port is named twice.
+//! * Names are never used again: a node is `n` and its number, its replicator `r` and that number.
+//! * Every port is used once.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,35 +14,35 @@ use super::ports::Ports;
 use crate::failure::Failure;
 use crate::policies::NamedCode;
 
-/// The file within the cluster's folder.
+/// File name within the cluster's folder.
 pub(super) const FILE: &str = "cluster.toml";
 const VERSION: u32 = 1;
 
-/// What each kind of port begins with, where it is free.
+/// First port of each kind, if free.
 const INTERNAL_PORT: u16 = 7001;
 const NODE_ADMIN_PORT: u16 = 7101;
 const PROXY_ADMIN_PORT: u16 = 7201;
 const REPLICATOR_ADMIN_PORT: u16 = 7301;
-/// Proxies listen so far apart, because the next port is a single server's admin address.
+/// Distance between proxies' ports: the port after a server's S3 port is its default admin port.
 const S3_PORT_STEP: u16 = 10;
 
-/// Most nodes and devices of a node: this is one machine.
+/// Limits on nodes, devices of a node and proxies, since all run on one machine.
 pub(super) const NODES_MAX: usize = 32;
 pub(super) const DEVICES_MAX: usize = 16;
 pub(super) const PROXIES_MAX: usize = 16;
 
-/// What is where.
+/// Contents of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Layout {
     version: u32,
-    /// Copies of everything.
+    /// Copies of each entry, and of each extent under the default policy.
     pub(super) replicas: usize,
-    /// Zones that nodes are dealt over in turn.
+    /// Number of zones; nodes are assigned to them in turn.
     pub(super) zones: u32,
-    /// Devices of a node that joins.
+    /// Number of devices of a node that joins.
     pub(super) devices_per_node: usize,
-    /// Storage policies of fragments, from number 1 on.
+    /// Erasure-coded storage policies, numbered from 1.
     #[serde(rename = "policy", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) policies: Vec<NamedCode>,
     #[serde(rename = "node")]
@@ -50,7 +51,7 @@ pub(super) struct Layout {
     pub(super) proxies: Vec<Proxy>,
 }
 
-/// A node: its storage node process, and the replicator that looks after its devices.
+/// Node: a storage node process, and the replicator of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
@@ -62,7 +63,7 @@ pub(super) struct Node {
     replicator_admin_port: u16,
 }
 
-/// A proxy.
+/// Proxy process with its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
@@ -71,7 +72,7 @@ pub(super) struct Proxy {
     admin_port: u16,
 }
 
-/// How a cluster is to be.
+/// Requested shape of a new cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) nodes: usize,
@@ -83,20 +84,20 @@ pub(super) struct Shape {
     pub(super) s3_port: u16,
 }
 
-/// What a process does.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Role {
-    /// Keeps bytes and entries.
+    /// Stores bytes and entries.
     StorageNode,
-    /// Brings what is missing to where it belongs.
+    /// Restores missing replicas and runs background workers.
     Replicator,
-    /// Speaks S3.
+    /// Serves S3.
     Proxy,
 }
 
 impl Role {
-    /// Its subcommand, and the name of its file of settings.
+    /// Name of the role's subcommand and settings file.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::StorageNode => "storage-node",
@@ -117,28 +118,28 @@ impl fmt::Display for Role {
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) role: Role,
-    /// The node that it is part of.
+    /// Node that the process belongs to; `None` for proxies.
     pub(super) node: Option<String>,
-    /// Where it serves; a replicator serves nobody.
+    /// Address that the process serves; `None` for replicators.
     pub(super) address: Option<SocketAddr>,
-    /// Where it tells how it is.
+    /// Admin address of the process.
     pub(super) admin_address: SocketAddr,
 }
 
 impl Member {
-    /// Everything that it listens on.
+    /// All addresses that the process listens on.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.address.into_iter().chain([self.admin_address])
     }
 }
 
-/// A port of this machine that nobody else can reach.
+/// Address on 127.0.0.1, unreachable from other machines.
 pub(super) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 impl Layout {
-    /// A new cluster of this shape.
+    /// Makes the layout of a new cluster of this shape.
     pub(super) fn new(shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
         let mut layout = Self {
             version: VERSION,
@@ -162,7 +163,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Adds a node, in the zone given or in the next in turn.
+    /// Adds a node, in the given zone or the next in turn. At [`NODES_MAX`] nodes it is refused.
     pub(super) fn add_node(
         &mut self,
         zone: Option<u32>,
@@ -186,7 +187,7 @@ impl Layout {
         Ok(self.nodes.last().expect("it was added just now"))
     }
 
-    /// The layout that a file holds.
+    /// Parses the contents of `cluster.toml`.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let broken = |why: &dyn fmt::Display| {
             Failure::refused(format!(
@@ -204,13 +205,13 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The file.
+    /// Formats the contents of `cluster.toml`.
     pub(super) fn to_text(&self) -> String {
         let body = toml::to_string(self).expect("names and numbers make TOML");
         format!("# What is where in this cluster. `martlet cluster` reads and writes it.\n{body}")
     }
 
-    /// All processes, in the order in which they start.
+    /// All processes, in start order.
     pub(super) fn members(&self) -> Vec<Member> {
         let nodes = self.nodes.iter();
         let mut members: Vec<Member> = nodes.clone().map(Node::storage_node).collect();
@@ -246,7 +247,7 @@ impl Node {
         }
     }
 
-    /// The processes of this node.
+    /// Processes of this node.
     pub(super) fn members(&self) -> [Member; 2] {
         [self.storage_node(), self.replicator()]
     }
@@ -280,7 +281,7 @@ pub(super) mod tests {
         s3_port: 9000,
     };
 
-    /// A layout with a policy of four fragments of data and two of parity.
+    /// Layout with an erasure-coded policy of four data and two parity fragments.
     pub(in super::super) fn coded() -> Layout {
         let policies = NamedCode::parse_all(&["ec=4+2"]).unwrap();
         Layout::new(Shape { policies, ..SHAPE }, &mut Ports::default()).unwrap()

@@ -1,22 +1,21 @@
-//! `martlet cluster`: a whole cluster of real processes on one machine, for trying things out and for
-//! tests and benchmarks.
+//! `martlet cluster`: a cluster of real processes on one machine, for trials, tests and benchmarks.
 //!
 //! ```text
-//! args ─ what was asked              up ─ start, watch, answer, stop
-//! layout, ports ─ what is where      folder, rings ─ what lies on disk
-//! process, child ─ one process       supervisor ─ all of them, in order
-//! control, wire ─ command ◀─▶ up     probe, survey, print ─ how everything is
-//! join, push ─ a node joins
+//! args ─ command line                up ─ start, watch, answer, stop
+//! layout, ports ─ nodes and ports    folder, rings ─ files on disk
+//! process, child ─ one process       supervisor ─ all processes, in order
+//! control, wire ─ command ◀─▶ up     probe, survey, print ─ status
+//! join, push ─ addition of a node
 //!
-//! martlet cluster kill 2 ──control.sock──▶ martlet cluster up ─┬─▶ martlet storage-node (n1, n2, …)
-//!                                                              ├─▶ martlet replicator   (r1, r2, …)
-//!                                                              └─▶ martlet proxy        (p1, …)
+//! martlet cluster kill 2 ─control.sock─▶ martlet cluster up ─┬─▶ martlet storage-node (n1, n2, …)
+//!                                                            ├─▶ martlet replicator   (r1, r2, …)
+//!                                                            └─▶ martlet proxy        (p1, …)
 //! ```
 //!
-//! * Processes are those of a real cluster: the same binary, one file of settings each. Nothing that
-//!   they do depends on who started them.
-//! * No process outlives `up`: the kernel kills them when it is gone, however it went.
-//! * Everything listens on 127.0.0.1 alone.
+//! * Processes are those of a real cluster: the `martlet` binary, with one settings file each.
+//!   Their behaviour does not depend on `up`.
+//! * No process outlives `up`: the kernel kills them when `up` ends, for whatever reason.
+//! * All processes listen on 127.0.0.1 only.
 
 mod args;
 mod child;
@@ -39,7 +38,7 @@ pub(crate) use self::args::ClusterArgs;
 use self::args::Command;
 use crate::failure::Failure;
 
-/// Runs a command to its end.
+/// Runs the command to its end.
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
     match &args.command {
         Command::Up(args) => up::run(args),

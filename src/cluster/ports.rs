@@ -1,7 +1,7 @@
-//! Ports that are free: the usual ones where nobody has them, others where somebody does.
+//! Choice of free ports: the usual port if it is free, another one if not.
 //!
-//! A port that was taken is held until the processes start, so that two clusters which start at the
-//! same time don't choose the same one.
+//! A chosen port stays reserved until the processes start, so that two clusters that start at once
+//! choose different ports.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -9,20 +9,20 @@ use std::net::TcpListener;
 use super::layout::{Member, loopback};
 use crate::failure::Failure;
 
-/// How far the next candidate is from one that somebody has.
+/// Distance between candidate ports.
 const STEP: u16 = 400;
-/// From here on the kernel gives ports to whoever connects somewhere.
+/// First port of the kernel's ephemeral range.
 const EPHEMERAL: u16 = 32768;
 
-/// Ports that are held for processes that haven't started.
+/// Ports reserved for processes that have not started.
 #[derive(Debug, Default)]
 pub(super) struct Ports(Vec<TcpListener>);
 
 impl Ports {
-    /// A free port, `wanted` if it is.
+    /// Reserves and returns a free port: `wanted`, if it is free.
     pub(super) fn take(&mut self, wanted: u16) -> Result<u16, Failure> {
         let further = (wanted..EPHEMERAL).step_by(usize::from(STEP)).skip(1);
-        // Zero lets the kernel choose.
+        // Port 0 lets the kernel choose.
         let mut candidates = std::iter::once(wanted).chain(further).chain([0]);
         let found = candidates.find_map(|port| TcpListener::bind(loopback(port)).ok());
         let nothing = || Failure::refused("no port of this machine is free on 127.0.0.1");
@@ -33,7 +33,7 @@ impl Ports {
     }
 }
 
-/// Whether everything that a process listens on is free.
+/// Checks that all listening addresses of a process are free.
 pub(super) fn check_free(member: &Member) -> Result<(), Failure> {
     for address in member.addresses() {
         let Err(error) = TcpListener::bind(address) else { continue };
@@ -54,7 +54,7 @@ mod tests {
     use super::super::layout::tests::layout;
     use super::*;
 
-    /// A port that no other test asks for: one of those would take it as soon as it is free again.
+    /// Port that only this test uses. Another test would take the port as soon as it is free.
     fn own_port() -> u16 {
         let offset = std::process::id() % u32::from(STEP);
         20_000 + u16::try_from(offset).unwrap()

@@ -1,4 +1,4 @@
-//! What people are told.
+//! Text output of `martlet cluster`.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// The table of processes, and where S3 is spoken: told when all are ready.
+/// S3 endpoints and the table of processes, printed when all processes are ready.
 pub(super) fn endpoints(status: &Status) -> String {
     let mut text = String::new();
     for endpoint in &status.endpoints {
@@ -34,7 +34,7 @@ pub(super) fn endpoints(status: &Status) -> String {
     text
 }
 
-/// How to go on, where the credentials are known already.
+/// Instructions for clients, printed when the credentials are not new.
 pub(super) fn how_to(status: &Status, credentials: &std::path::Path) -> String {
     let endpoint = status.endpoints.first().map_or("", String::as_str);
     let credentials = credentials.display();
@@ -50,7 +50,7 @@ Credentials are in {credentials}. For awscli and boto3, paste:
     )
 }
 
-/// Which commands there are now.
+/// List of the commands that control the running cluster.
 pub(super) fn commands(status: &Status) -> String {
     let dir = status.data_dir.display();
     format!(
@@ -63,7 +63,7 @@ Ctrl-C stops everything in good order.
     )
 }
 
-/// How everything is.
+/// Tables of processes, devices and rings.
 pub(super) fn status(status: &Status) -> String {
     let mut text = format!("{}  {} copies\n", status.data_dir.display(), status.replicas);
     for endpoint in &status.endpoints {

@@ -1,4 +1,4 @@
-//! How a process is, by its own word: what its admin address answers, and which rings it announces.
+//! Health of a process: its answer at the admin address, and the rings in its replies.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A process on this machine that takes longer hangs.
+/// Timeout for an answer. A process on this machine that exceeds it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// An answer.
+/// Reply to a probe.
 pub(super) struct Answer {
     status: StatusCode,
     headers: HeaderMap,
     body: String,
 }
 
-/// Whether a process is ready, and if it is not, why.
+/// Readiness of a process, with the reason if it is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Readiness {
     pub(super) ready: bool,
     pub(super) reason: String,
 }
 
-/// Asks whether a process is ready.
+/// Requests `/readyz` from a process.
 pub(super) async fn readiness(admin_address: SocketAddr) -> Readiness {
     match get(admin_address, "/readyz").await {
         Ok(answer) if answer.status == StatusCode::OK => {
@@ -43,9 +43,9 @@ pub(super) async fn readiness(admin_address: SocketAddr) -> Readiness {
     }
 }
 
-/// The rings that a node announces in every reply of its internal port, as `index=1,data-0=2`.
+/// Returns the rings in the header of a node's replies, as `index=1,data-0=2`. Empty on failure.
 pub(super) async fn rings(internal_address: SocketAddr) -> String {
-    // It refuses what is not signed, and that reply says it too.
+    // An unsigned request is refused, but the refusal carries the header too.
     match get(internal_address, "/").await {
         Ok(answer) => epochs(&answer.headers),
         Err(_) => String::new(),
@@ -54,13 +54,13 @@ pub(super) async fn rings(internal_address: SocketAddr) -> String {
 
 fn epochs(headers: &HeaderMap) -> String {
     let text = headers.get("x-martlet-rings").and_then(|value| value.to_str().ok());
-    // `data-0=9-66778899aabbccdd`: behind the last dash is the hash.
+    // `data-0=9-66778899aabbccdd`: the hash follows the last dash.
     let shorts =
         text.unwrap_or_default().split(',').filter_map(|tag| Some(tag.rsplit_once('-')?.0));
     shorts.collect::<Vec<_>>().join(",")
 }
 
-/// Asks for a path.
+/// Sends a GET request and reads the reply, within `PATIENCE`.
 pub(super) async fn get(address: SocketAddr, path: &str) -> Result<Answer, String> {
     match timeout(PATIENCE, exchange(address, path)).await {
         Ok(answer) => answer,

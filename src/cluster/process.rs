@@ -1,8 +1,8 @@
-//! One process: started, watched, signalled, ended.
+//! One child process: start, signals, exit status and log.
 //!
-//! * A signal goes only to a child that has not been waited for: until then its id can't be anyone
-//!   else's.
-//! * Everything that a child writes is appended to its log.
+//! * Signals go only to a child that has not been waited for: until then the kernel does not reuse
+//!   its process id.
+//! * All output of a child is appended to its log.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -20,13 +20,13 @@ use crate::failure::Failure;
 use crate::process::folder::make_folder;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long the kernel may take to end what was killed.
+/// Timeout for the end of a killed process.
 const DEATH: Duration = Duration::from_secs(10);
-/// How much of a log is looked at for a hint, and how much of it is shown.
+/// Bytes at the end of a log that are read, and lines of them that are shown.
 const TAIL_BYTES: u64 = 16 * 1024;
 const TAIL_LINES: usize = 6;
 
-/// What is to be run.
+/// Program, arguments and environment of a process.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) program: PathBuf,
@@ -34,7 +34,7 @@ pub(super) struct Launch {
     pub(super) environment: Vec<(String, String)>,
 }
 
-/// A process that runs, or ran.
+/// Process that runs or has run.
 #[derive(Debug)]
 pub(super) struct Process {
     name: String,
@@ -45,7 +45,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// A process that has not been started.
+    /// Makes a process that has not been started.
     pub(super) fn new(name: &str, launch: Launch, log: PathBuf) -> Self {
         Self { name: name.to_owned(), launch, log, child: None, state: State::Stopped }
     }
@@ -58,12 +58,13 @@ impl Process {
         &self.log
     }
 
-    /// Its id, while it is there.
+    /// Process id, until the process has ended.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Starts it, in a process group of its own: Ctrl-C in a terminal is for `up` alone.
+    /// Starts the process in a process group of its own, so that Ctrl-C in a terminal reaches only
+    /// `up`.
     pub(super) fn start(&mut self) -> Result<(), Failure> {
         if self.child.is_some() {
             return Err(Failure::refused(format!("{} is {} already", self.name, self.state)));
@@ -74,8 +75,8 @@ impl Process {
         let log = self.open_log().map_err(|error| failed("its log", &error))?;
         let copy = log.try_clone().map_err(|error| failed("its log", &error))?;
         let mut command = Command::new(&self.launch.program);
-        // What is set for `up` is not meant for the roles, but for what it hands on: it would win over
-        // their files.
+        // Remove `up`'s MARTLET_* variables, which would override the roles' settings files. Log
+        // settings stay, and `launch.environment` adds the variables to pass on.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("MARTLET_") && !text.starts_with("MARTLET_LOG") {
@@ -102,7 +103,7 @@ impl Process {
         OpenOptions::new().create(true).append(true).open(&self.log)
     }
 
-    /// Takes note of its end, if it has ended. True if that is new.
+    /// Records the end of the process. Returns true if the end is newly noticed.
     pub(super) fn look(&mut self) -> bool {
         let ended = self.child.as_mut().map(Child::try_wait);
         let Some(Ok(Some(status))) = ended else { return false };
@@ -110,7 +111,7 @@ impl Process {
         true
     }
 
-    /// Kills it at once, and waits until it is gone.
+    /// Kills the process, and waits up to 10 s for its end.
     pub(super) async fn kill(&mut self) -> Result<(), Failure> {
         self.signal(Signal::KILL)?;
         self.wait(DEATH).await?;
@@ -118,7 +119,8 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end, and kills it where that takes too long. Whether it went by itself.
+    /// Sends SIGTERM, and SIGKILL after `patience`. Returns true if the process exited by itself
+    /// with code 0.
     pub(super) async fn stop(&mut self, patience: Duration) -> Result<bool, Failure> {
         self.resume_quietly();
         self.signal(Signal::TERM)?;
@@ -131,21 +133,21 @@ impl Process {
         Ok(by_itself && in_order)
     }
 
-    /// Lets it hang.
+    /// Suspends the process (SIGSTOP).
     pub(super) fn pause(&mut self) -> Result<(), Failure> {
         self.signal(Signal::STOP)?;
         self.state = State::Paused;
         Ok(())
     }
 
-    /// Lets it go on.
+    /// Continues the process (SIGCONT).
     pub(super) fn resume(&mut self) -> Result<(), Failure> {
         self.signal(Signal::CONT)?;
         self.state = State::Running;
         Ok(())
     }
 
-    /// What hangs can't end in good order.
+    /// Continues a suspended process, which could not exit in good order.
     fn resume_quietly(&mut self) {
         if self.state == State::Paused {
             let _ = self.resume();
@@ -174,7 +176,7 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of its log.
+    /// Last lines of the log, at most 6.
     pub(super) fn last_words(&self) -> String {
         tail(&self.log).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A new ring is given to the nodes that run; from the first that takes it, it travels by itself.
+//! Delivery of a new ring to a running node, from which it spreads to all members.
 
 use bytes::Bytes;
 use martlet_protocol::http::{ClientOptions, HttpBackend};
@@ -10,7 +10,8 @@ use crate::failure::Failure;
 use crate::membership::key::ClusterSecret;
 use crate::membership::routes::{OfferAnswer, RINGS};
 
-/// Gives a ring to the first node that has not got it. Who took it.
+/// Offers a ring to each running node until one accepts it. Returns that node's name, or a phrase
+/// for all of them if every node has the ring already.
 pub(super) async fn give(
     supervisor: &Supervisor,
     name: &str,
@@ -31,7 +32,7 @@ pub(super) async fn give(
         let node_name = &watched.member.name;
         match offer(&node, name, ring.clone()).await {
             Ok(true) => return Ok(node_name.clone()),
-            // It had the ring: it read the file when it started.
+            // The node read the new ring file at its start.
             Ok(false) => {}
             Err(why) => refusals.push(format!("{node_name}: {why}")),
         }
@@ -49,7 +50,7 @@ async fn offer(node: &HttpBackend, name: &str, ring: Bytes) -> Result<bool, Stri
         serde_json::from_slice(&answer).map_err(|_| "it answers otherwise".to_owned())?;
     match answer.refused {
         Some(why) => Err(why),
-        // One that waits is there to stay, and travels on when it is in use.
+        // A waiting ring is stored; it spreads once it is in use.
         None => Ok(answer.taken || answer.waits),
     }
 }

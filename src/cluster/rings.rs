@@ -1,15 +1,15 @@
-//! The rings of a cluster, and the builders that make them.
+//! Rings of a cluster, and the builders that make them.
 //!
 //! ```text
-//! <dir>/index.builder    ─▶ index.ring      where entries lie
-//! <dir>/data-0.builder   ─▶ data-0.ring     where new extents go, as copies
-//! <dir>/data-1.builder   ─▶ data-1.ring     the first policy of fragments, and so on
+//! <dir>/index.builder    ─▶ index.ring      places entries
+//! <dir>/data-0.builder   ─▶ data-0.ring     places new extents, as copies
+//! <dir>/data-1.builder   ─▶ data-1.ring     the first erasure-coded policy, and so on
 //! ```
 //!
-//! * A device has the same id in all rings: nodes know a device by one id.
-//! * A node that joins gets its share of all rings. Their moves name the previous holders: extents
-//!   written before are found there until the replicators have brought them over, and entries are
-//!   decided upon by both holders until the ring change is over.
+//! * A device has one id in all rings.
+//! * A node that joins gets its share of all rings. The rings' moves name the previous holders.
+//!   Older extents are read from these until the replicators have copied them. Entries are decided
+//!   by both holders until the ring change is over.
 
 use std::path::{Path, PathBuf};
 
@@ -21,18 +21,18 @@ use crate::failure::Failure;
 use crate::policies::FIRST_NAME;
 
 pub(super) const INDEX: &str = "index";
-/// Replicas that a device should hold about, so that each gets its share within a few percent.
+/// Target number of replicas of a device, so that its share is exact within a few percent.
 const REPLICAS_A_DEVICE: usize = 200;
-/// A ring keeps its number of partitions: leave room for a cluster that grows.
+/// Headroom of partitions for a growing cluster, since a ring's number of partitions is fixed.
 const GROWTH: usize = 4;
 const MIN_PART_HOURS: u32 = 1;
-/// A device may hold a tenth more than its share, so that copies lie in different zones.
+/// A device may hold a tenth more than its share, so that copies are in different zones.
 const OVERLOAD: f64 = 0.1;
-/// All devices are as large as each other: they share a disk.
+/// Weight of every device: equal, since all devices share one disk.
 const WEIGHT: f64 = 100.0;
 const WHO: &str = "martlet cluster";
 
-/// The ring file of a name.
+/// Path of the ring file of this name.
 pub(super) fn ring_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.ring"))
 }
@@ -41,7 +41,7 @@ fn builder_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.builder"))
 }
 
-/// What a ring is for: the index, or a storage policy.
+/// Purpose of a ring: the index or a storage policy.
 struct Purpose {
     file: String,
     policy: PolicyId,
@@ -50,7 +50,7 @@ struct Purpose {
 }
 
 impl Purpose {
-    /// All that a layout has, the index first.
+    /// All purposes of a layout, the index first.
     fn all(layout: &Layout) -> Vec<Self> {
         let copies = |file: &str, policy_name: &str| Self {
             file: file.to_owned(),
@@ -73,12 +73,13 @@ impl Purpose {
     }
 }
 
-/// The names of the rings of a layout: the index, then those of extents by the number of their policy.
+/// Names of the rings of a layout: the index, then the rings of extents in the order of their
+/// policies.
 pub(super) fn names(layout: &Layout) -> Vec<String> {
     Purpose::all(layout).into_iter().map(|purpose| purpose.file).collect()
 }
 
-/// Makes the rings that are missing.
+/// Makes missing ring files, and the builders that they need.
 pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
     for purpose in Purpose::all(layout) {
         let name = &purpose.file;
@@ -150,11 +151,10 @@ fn rebalance(builder: &mut Builder, what: &str) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// What a node's joining does to the rings, and the builders to be saved once nothing can fail any
-/// more.
+/// Rings and builders that include a joining node; unsaved until no step can fail any more.
 pub(super) struct Joining(Vec<Widened>);
 
-/// A ring with the devices of a node that joins.
+/// Ring with the devices of a joining node.
 pub(super) struct Widened {
     pub(super) name: String,
     pub(super) report: Report,
@@ -162,7 +162,7 @@ pub(super) struct Widened {
 }
 
 impl Joining {
-    /// Gives a node its share of all rings; writes nothing yet.
+    /// Assigns a node its share of all rings. Writes nothing yet.
     pub(super) fn of(dir: &Path, layout: &Layout, node: &Node) -> Result<Self, Failure> {
         let widen = |name: String| -> Result<_, Failure> {
             let mut builder = Builder::load(&builder_path(dir, &name))?;
@@ -175,7 +175,8 @@ impl Joining {
         names(layout).into_iter().map(widen).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The rings: those of extents first, so that nobody looks in vain for what an entry names.
+    /// The rings in push order. Rings of extents come first, so that the extents of new entries can
+    /// be found.
     pub(super) fn rings(&self) -> impl Iterator<Item = &Widened> {
         self.0.iter().skip(1).chain(self.0.first())
     }
@@ -190,7 +191,7 @@ impl Joining {
     }
 }
 
-/// The rings that servers read, by name.
+/// Loads the ring files of a layout, with their names.
 pub(super) fn load(dir: &Path, layout: &Layout) -> Result<Vec<(String, Ring)>, Failure> {
     let ring = |name: String| {
         let ring = Ring::load(&ring_path(dir, &name))?;

@@ -1,10 +1,10 @@
-//! The processes of a cluster, and what is done with them.
+//! Supervision of all processes of a cluster.
 //!
-//! * They start from the bottom up, nodes before replicators before proxies, and stop the other way:
-//!   clients are sent away before the bytes go.
-//! * What dies is told and stays dead until somebody says `start`: a cluster for trying things out
-//!   shows what a failure does.
-//! * A command that names a node means all its processes, as a machine that fails.
+//! * Processes start in the order nodes, replicators, proxies and stop in the reverse order:
+//!   clients are refused before bytes become unavailable.
+//! * A process that dies is reported and stays down until `start`, so that a trial shows the
+//!   effects of a failure.
+//! * A command that names a node applies to all its processes, like a failing machine.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use super::process::Process;
 use super::wire::{State, Which};
 use crate::failure::Failure;
 
-/// How long a process may take to be ready; machines that do other things too are slow.
+/// Timeout for a process to become ready, ample for busy machines.
 const READY: Duration = Duration::from_mins(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a process may take to stop: a little longer than requests under way may.
+/// Timeout for a process to stop, slightly longer than its limit for running requests.
 const STOP: Duration = Duration::from_secs(45);
 
-/// A member, and its process.
+/// Member and its process.
 pub(super) struct Watched {
     pub(super) member: Member,
     pub(super) process: Process,
@@ -37,7 +37,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// The processes of a folder; none is started yet.
+    /// Makes the processes of a folder, without starting them.
     pub(super) fn new(folder: ClusterFolder) -> Self {
         let mut supervisor = Self { watched: Vec::new(), folder };
         for member in supervisor.folder.layout.members() {
@@ -46,7 +46,7 @@ impl Supervisor {
         supervisor
     }
 
-    /// Takes in a member that isn't started yet.
+    /// Adds a member, without starting it.
     pub(super) fn watch(&mut self, member: Member) {
         let launch = self.folder.launch(&member);
         let process = Process::new(&member.name, launch, self.folder.log(&member));
@@ -54,7 +54,7 @@ impl Supervisor {
         self.watched.sort_by_key(|watched| watched.member.role);
     }
 
-    /// Starts all of them, and waits until all are ready.
+    /// Starts all processes, and waits until all are ready.
     pub(super) async fn start_all(&mut self, ports: Ports) -> Result<(), Failure> {
         drop(ports);
         for watched in &self.watched {
@@ -65,7 +65,7 @@ impl Supervisor {
             for at in &chosen {
                 self.watched[*at].process.start()?;
             }
-            // Proxies and replicators ask the nodes.
+            // Proxies and replicators need ready nodes.
             if role != Role::Replicator {
                 self.wait_ready(&chosen).await?;
             }
@@ -79,7 +79,8 @@ impl Supervisor {
         chosen.map(|(at, _)| at).collect()
     }
 
-    /// Waits until these are ready, or one of them has died.
+    /// Waits until these processes are ready. The death of one is an error, and so is the timeout
+    /// [`READY`].
     async fn wait_ready(&mut self, chosen: &[usize]) -> Result<(), Failure> {
         let deadline = Instant::now() + READY;
         for at in chosen {
@@ -111,7 +112,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Notices who has died since the last look; a sentence for each.
+    /// Detects processes that died since the last call. Returns a sentence for each.
     pub(super) fn look(&mut self) -> Vec<String> {
         let dead = self.watched.iter_mut().filter_map(|watched| {
             let pid = watched.process.pid()?;
@@ -146,7 +147,7 @@ impl Supervisor {
         Ok(chosen)
     }
 
-    /// Those named that run, which there must be.
+    /// Returns the named processes that run. It is an error if none of them runs.
     fn running(&self, which: &Which) -> Result<Vec<usize>, Failure> {
         let mut chosen = self.named(which)?;
         let states: Vec<String> = chosen.iter().map(|at| self.told(*at)).collect();
@@ -166,7 +167,7 @@ impl Supervisor {
         }
     }
 
-    /// Kills what is named.
+    /// Kills the named processes.
     pub(super) async fn kill(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
         let mut said = Vec::new();
         for at in self.running(which)? {
@@ -178,7 +179,7 @@ impl Supervisor {
         Ok(said)
     }
 
-    /// Starts what is named and doesn't run, and waits until it is ready.
+    /// Starts the named processes that don't run, and waits until they are ready.
     pub(super) async fn start(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
         let mut chosen = self.named(which)?;
         let states: Vec<String> = chosen.iter().map(|at| self.told(*at)).collect();
@@ -194,7 +195,7 @@ impl Supervisor {
         Ok(chosen.iter().map(|at| self.told(*at) + " and ready").collect())
     }
 
-    /// Stops what is named, in good order.
+    /// Stops the named processes in good order.
     pub(super) async fn stop(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
         let mut chosen = self.running(which)?;
         chosen.reverse();
@@ -208,12 +209,12 @@ impl Supervisor {
         Ok(said)
     }
 
-    /// Lets what is named hang.
+    /// Suspends the named processes.
     pub(super) fn pause(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
         self.each(which, Process::pause)
     }
 
-    /// Lets what is named go on.
+    /// Continues the named processes.
     pub(super) fn resume(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
         self.each(which, Process::resume)
     }
@@ -230,7 +231,8 @@ impl Supervisor {
         Ok(chosen.iter().map(|at| self.told(*at)).collect())
     }
 
-    /// Stops everything, role by role: proxies, replicators, nodes. Who did not stop in good order.
+    /// Stops all processes by role: proxies, replicators, nodes. Returns the names of processes
+    /// that did not stop in good order.
     pub(super) async fn stop_all(&mut self) -> Vec<String> {
         let mut unruly = Vec::new();
         for role in [Role::Proxy, Role::Replicator, Role::StorageNode] {
@@ -247,7 +249,7 @@ impl Supervisor {
         unruly
     }
 
-    /// Kills everything that runs.
+    /// Kills all running processes.
     pub(super) async fn kill_all(&mut self) {
         let running = self.watched.iter_mut().filter(|watched| watched.process.pid().is_some());
         let kills = running.map(|watched| watched.process.kill());

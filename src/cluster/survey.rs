@@ -1,4 +1,4 @@
-//! How a cluster is: its processes by their own word, its devices and rings by the ring files.
+//! Status of a cluster: processes by their own reports, devices and rings by the ring files.
 
 use futures::future::{join, join_all};
 use martlet_protocol::DeviceId;
@@ -10,10 +10,10 @@ use super::rings;
 use super::supervisor::{Supervisor, Watched};
 use super::wire::{DeviceLine, ProcessStatus, RingLine, State, Status};
 
-/// Characters of a hash that are shown.
+/// Number of hash characters that are shown.
 const HASH_CHARACTERS: usize = 16;
 
-/// How everything is.
+/// Collects the status of all processes, devices and rings.
 pub(super) async fn status(supervisor: &Supervisor) -> Status {
     let folder = &supervisor.folder;
     let processes = join_all(supervisor.watched.iter().map(process)).await;

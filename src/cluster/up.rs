@@ -1,4 +1,4 @@
-//! `martlet cluster up`: starts everything, then waits for signals, deaths and commands.
+//! `martlet cluster up`: starts all processes, then handles signals, deaths and commands.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::process::events::EventSettings;
 use crate::process::signals::Signals;
 use crate::process::vault;
 
-/// A signal that follows another so soon means the same.
+/// Window in which a further signal counts as a repetition of the first.
 const SAME_SIGNAL: Duration = Duration::from_millis(700);
 
-/// Brings a cluster up and stands watch until it is told to stop.
+/// Starts a cluster and supervises it until a signal stops it.
 pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
     let shape = args.shape()?;
     EventSettings::of_environment()?;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
     if folder.layout.nodes.len() != shape.nodes && !folder.is_new {
         println!("{} has {} nodes, and keeps them", dir.display(), folder.layout.nodes.len());
     }
-    // One thread: children are bound to the thread that starts them.
+    // A single thread: the kernel binds children to the thread that starts them.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -83,8 +83,8 @@ async fn watch(folder: ClusterFolder, ports: Ports) -> Result<(), Failure> {
     outcome
 }
 
-/// Waits for another signal. One that comes with the first is the first: a shell or `timeout` may send
-/// it to the process and to its group.
+/// Waits for a second signal. Signals within 700 ms count as the first: a shell or `timeout` may
+/// signal both the process and its group.
 async fn insistence(signals: &mut Signals) {
     let begun = Instant::now();
     loop {
@@ -95,7 +95,7 @@ async fn insistence(signals: &mut Signals) {
     }
 }
 
-/// Tells where everything is, and how to use it.
+/// Prints endpoints, credentials and commands.
 async fn tell(supervisor: &Supervisor) {
     let status = survey::status(supervisor).await;
     let folder = &supervisor.folder;
@@ -117,7 +117,7 @@ async fn tell(supervisor: &Supervisor) {
     println!("{}", print::commands(&status));
 }
 
-/// Answers commands and reports deaths until a signal comes.
+/// Handles commands and reports deaths until a signal arrives.
 async fn attend(
     supervisor: &mut Supervisor,
     control: &mut Control,
@@ -143,7 +143,7 @@ async fn attend(
                         return Ok(());
                     }
                 };
-                // Whoever asked may have left.
+                // The client may have disconnected.
                 let _ = reply.send(answer);
             }
         }
@@ -171,7 +171,7 @@ async fn answer(supervisor: &mut Supervisor, request: Request) -> Reply {
     }
 }
 
-/// Asks a cluster that runs, and prints what it answers.
+/// Sends a request to a running cluster and prints its answer.
 pub(super) fn ask(dir: &Path, request: &Request, json: bool) -> Result<(), Failure> {
     match control::ask(dir, request)? {
         Reply::Status(status) if json => {

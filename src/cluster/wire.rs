@@ -1,4 +1,4 @@
-//! What commands and the watching `up` say to each other: one line of JSON each way.
+//! Messages between commands and the running `up`: one line of JSON each way.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Role;
 
-/// What a command asks.
+/// Request of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub(super) enum Request {
@@ -22,13 +22,13 @@ pub(super) enum Request {
     AddNode { zone: Option<u32> },
 }
 
-/// What is meant.
+/// Target of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Which {
-    /// A node with all its processes, by number.
+    /// Number of a node, for all its processes.
     Node(usize),
-    /// One process, by name.
+    /// Name of one process.
     Process(String),
 }
 
@@ -55,60 +55,61 @@ impl fmt::Display for Which {
     }
 }
 
-/// What is answered.
+/// Reply to a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reply {
-    /// How the cluster is.
+    /// Status of the cluster.
     Status(Status),
-    /// It was done; sentences for people.
+    /// Success, with sentences for people.
     Done(Vec<String>),
-    /// It was not done, and why.
+    /// Refusal, with its reason.
     Refused(String),
 }
 
-/// How a cluster is.
+/// Status of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Status {
     pub(super) data_dir: PathBuf,
     pub(super) replicas: usize,
-    /// Where S3 is spoken.
+    /// URLs of the S3 endpoints.
     pub(super) endpoints: Vec<String>,
     pub(super) processes: Vec<ProcessStatus>,
     pub(super) devices: Vec<DeviceLine>,
     pub(super) rings: Vec<RingLine>,
 }
 
-/// How a process is.
+/// Status of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessStatus {
     pub(super) name: String,
     pub(super) role: Role,
-    /// The node that it is part of.
+    /// Node that the process belongs to.
     pub(super) node: Option<String>,
     pub(super) pid: Option<u32>,
     pub(super) state: State,
-    /// Whether it serves; why not, if it said so.
+    /// True if the process is ready. If not, `reason` holds the reported reason.
     pub(super) ready: bool,
     pub(super) reason: String,
     pub(super) address: Option<SocketAddr>,
     pub(super) admin_address: SocketAddr,
     pub(super) log: PathBuf,
-    /// The epochs of the rings that it announces, as `index=1,data-0=2`; empty where it tells none.
+    /// Epochs of the rings in its replies, as `index=1,data-0=2`. Empty if the process reports
+    /// none.
     pub(super) rings: String,
 }
 
-/// Whether a process is there.
+/// State of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum State {
-    /// It is there.
+    /// The process runs.
     Running,
-    /// It hangs, because it was told to.
+    /// The process was suspended by command.
     Paused,
-    /// It was stopped or killed by command.
+    /// The process was stopped or killed by command, or never started.
     Stopped,
-    /// It ended by itself, and how.
+    /// The process ended by itself, with this exit code or signal.
     Died(String),
 }
 
@@ -123,7 +124,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A device, as the data ring has it.
+/// Device in the data ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct DeviceLine {
     pub(super) id: u32,
@@ -131,12 +132,12 @@ pub(super) struct DeviceLine {
     pub(super) name: String,
     pub(super) zone: u32,
     pub(super) path: PathBuf,
-    /// Replicas that the index and the rings of extents give it.
+    /// Replicas that the index ring and the rings of extents assign to the device.
     pub(super) index_replicas: usize,
     pub(super) data_replicas: usize,
 }
 
-/// A ring file.
+/// Summary of a ring file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RingLine {
     pub(super) name: String,

@@ -1,15 +1,16 @@
 //! Cluster time (rule C1): the median of the storage nodes' clocks.
 //!
-//! Stamps are issued and judged by it, so a process whose own clock is wrong neither issues stamps
-//! that everybody refuses nor refuses those of everybody else.
+//! Stamps are issued and checked by it. So a process with a wrong local clock neither issues stamps
+//! that other processes refuse nor refuses theirs.
 //!
-//! * A steady tick counts the time that passes; every clock, the own one included, is an offset from
-//!   it. So a step of the own clock moves nothing but its own vote.
-//! * Everybody takes the median of the same clocks, those of the storage nodes: those who know the
-//!   same agree. A process that is no storage node has a vote only while it has heard of no node.
-//! * Of an even number the lower one in the middle counts: behind is waited out, ahead is refused.
-//! * Until a majority of the nodes was heard, the clock may jump. Then it goes on by steps of at most
-//!   [`STEP_MS_MAX`] for each call of [`ClusterClock::settle`], and never back.
+//! * A steady tick counts elapsed time. Every clock, including the local one, is an offset from it.
+//!   So a step of the local clock changes only its own vote.
+//! * All processes take the median of the storage nodes' clocks, so processes with equal samples
+//!   agree. A process that is not a storage node votes only while it has no node's sample.
+//! * Of an even number, the lower of the two middle offsets counts: a lagging clock only causes a
+//!   wait, while stamps of a leading clock are refused.
+//! * Until a majority of the nodes' clocks is known, the cluster clock may jump. After that it
+//!   moves by at most [`STEP_MS_MAX`] for each call of [`ClusterClock::settle`], and never back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use std::time::{Duration, Instant};
 use martlet_protocol::Clock;
 use parking_lot::Mutex;
 
-/// The furthest that one look at the others' clocks moves this one.
+/// Maximum step of one [`ClusterClock::settle`], in milliseconds.
 pub(crate) const STEP_MS_MAX: i64 = 500;
-/// A reply that took so long says nothing of the time.
+/// Maximum round trip of a usable sample.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
-/// For so long a sample that came back sooner is worth more than a fresh one.
+/// Milliseconds for which a sample with a shorter round trip is kept in place of fresh ones.
 const SAMPLE_AGE_MS_MAX: u64 = 30_000;
 
-/// Milliseconds since the process began, at the pace of the machine's steady counter.
+/// Milliseconds since the process began, by the machine's monotonic counter.
 #[derive(Debug)]
 pub(crate) struct Ticks {
     began: Instant,
@@ -44,12 +45,12 @@ impl Clock for Ticks {
     }
 }
 
-/// The time of the cluster.
+/// Clock of the cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterClock {
     ticks: Arc<dyn Clock>,
     own: Arc<dyn Clock>,
-    /// Whether the own clock is one of those that make the median.
+    /// True if the local clock is part of the median.
     votes: bool,
     samples: Mutex<BTreeMap<String, Sample>>,
     offset_ms: AtomicI64,
@@ -57,7 +58,7 @@ pub(crate) struct ClusterClock {
     settled: AtomicBool,
 }
 
-/// What was seen of another clock.
+/// Sample of another node's clock.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     offset_ms: i64,
@@ -66,8 +67,8 @@ struct Sample {
 }
 
 impl ClusterClock {
-    /// A clock that shows what `own` shows until it has heard of others. The own clock of a storage
-    /// node `votes`.
+    /// Makes a clock that follows `own` until it has samples of other clocks. `votes` is true for
+    /// storage nodes.
     pub(crate) fn new(ticks: Arc<dyn Clock>, own: Arc<dyn Clock>, votes: bool) -> Self {
         let clock = Self {
             ticks,
@@ -82,7 +83,7 @@ impl ClusterClock {
         clock
     }
 
-    /// Takes note of what a node's clock showed, half a round trip ago.
+    /// Records a node's clock reading, taken half a round trip ago. Slow replies are ignored.
     pub(crate) fn observe(&self, node: &str, their_now_ms: u64, round_trip: Duration) {
         if round_trip > ROUND_TRIP_MAX {
             return;
@@ -103,8 +104,8 @@ impl ClusterClock {
         }
     }
 
-    /// Follows the median. `nodes` are the other storage nodes that there are: those that are gone
-    /// have no vote any more. Whether a majority of all storage nodes is known.
+    /// Moves the clock towards the median. `nodes` names all other storage nodes; samples of other
+    /// names are dropped. Returns true if the clocks of a majority of all storage nodes are known.
     pub(crate) fn settle(&self, nodes: &[&str]) -> bool {
         let mut offsets: Vec<i64> = {
             let mut samples = self.samples.lock();
@@ -120,7 +121,7 @@ impl ClusterClock {
         let target = offsets[(offsets.len() - 1) / 2];
         if !self.settled.load(Ordering::SeqCst) {
             self.offset_ms.store(target, Ordering::SeqCst);
-            // What was shown by a clock that may have been wrong binds nobody.
+            // Times shown before a majority was known may be wrong, so the clock may go back here.
             self.last_ms.store(0, Ordering::SeqCst);
             self.settled.store(is_majority, Ordering::SeqCst);
         } else if is_majority {
@@ -131,13 +132,13 @@ impl ClusterClock {
         is_majority
     }
 
-    /// How far a node's clock is ahead of the cluster's, if anything was heard of it.
+    /// Milliseconds by which a node's clock leads the cluster's. `None` without a sample.
     pub(crate) fn ahead_ms(&self, node: &str) -> Option<i64> {
         let sample = *self.samples.lock().get(node)?;
         Some(sample.offset_ms - self.offset_ms.load(Ordering::Relaxed))
     }
 
-    /// How far the own clock is ahead of the cluster's.
+    /// Milliseconds by which the local clock leads the cluster's.
     pub(crate) fn own_ahead_ms(&self) -> i64 {
         self.own_offset_ms() - self.offset_ms.load(Ordering::Relaxed)
     }
@@ -176,7 +177,7 @@ mod tests {
         clock: ClusterClock,
     }
 
-    /// A process whose own clock shows `own_ms`.
+    /// Process whose local clock shows `own_ms`.
     fn setup(own_ms: u64, votes: bool) -> Setup {
         let ticks = Arc::new(ManualClock::at(1000));
         let own = Arc::new(ManualClock::at(own_ms));

@@ -1,19 +1,19 @@
-//! Devices introduce themselves to the other nodes: what they were is compared with what is remembered
-//! before they may use their votes (rule G1).
+//! Introduction of devices to the other nodes, which compare each device with the one that they
+//! remember. A device may use its votes only after that (rule G1).
 //!
 //! ```text
-//!  opened, has votes ──most nodes remember it, none a later one──▶ votes; all others are told
-//!         │  ▲                                                        │ a node remembers a later one
+//!  opened, has votes ──most nodes remember it, none a later one──▶ votes; all others informed
+//!         │  ▲                                                        │ a node has a later one
 //!         │  └────────────── sync ◀──── no votes ◀──── begins anew ◀──┘
-//!         └ a node remembers a later one, or another: ────▲
+//!         └ a node has a later one, or another: ──────────▲
 //!
-//!  new, no votes ── a majority of the others asked, nobody was in its place; and either it is the
-//!         │         first ring, or the device decides about nothing yet ──▶ votes
+//!  new, no votes ── a majority of the others asked, none remembers a device in its place; and
+//!         │         it is the first ring, or the device decides about nothing yet ──▶ votes
 //!         └ else: it has to sync first
 //! ```
 //!
-//! A device that was refused keeps what it holds until enough of its peers vote for it to sync from:
-//! where all devices of a cluster came from a copy, none of them empties itself.
+//! A refused device keeps its contents until enough peers with votes can be synced from. So if all
+//! devices of a cluster were restored from a copy, none of them empties itself.
 
 mod verdict;
 
@@ -36,40 +36,41 @@ use super::rings::Rings;
 use super::routes::{self, Host};
 use crate::process::listen::told;
 
-/// Between two rounds of introductions, while there is somebody to meet.
+/// Pause between two rounds of introductions.
 const EVERY: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at a device that has to sync.
+/// Pause between two checks of a device that has to sync.
 const QUIET: Duration = Duration::from_secs(10);
-/// How often a device that stays open begins a new generation. A copy that was made of it before the
-/// last of them is recognised.
+/// Interval at which an open device begins a new generation. Older copies of the device are
+/// detected by their generation.
 const ADVANCE_EVERY: Duration = Duration::from_hours(1);
 
-/// What a node was told of a device: its opening, whether it had votes, and was confirmed.
+/// State of a device as a node received it: its opening, whether it had votes, and whether it was
+/// confirmed.
 type Met = (Option<Incarnation>, bool, bool);
 
-/// Introduces the devices of a node.
+/// Task that introduces the devices of a node.
 pub(crate) struct Introducer {
     host: Host,
     node: Arc<StorageNode>,
-    /// Who has met which device, as what.
+    /// State of each device as each node last received it.
     met: BTreeMap<(String, DeviceId), Met>,
-    /// What was logged of the openings of devices: once.
+    /// Openings for which each message was logged, so that it is logged once.
     told: BTreeMap<(DeviceId, &'static str), Incarnation>,
-    /// Which openings of devices have to sync, and since when nobody was asked about them.
+    /// Openings that have to sync, and the time of their last check.
     quiet: BTreeMap<DeviceId, (Incarnation, Instant)>,
-    /// Since when each device is confirmed.
+    /// Time at which each device was confirmed.
     confirmed: BTreeMap<DeviceId, Instant>,
 }
 
 impl Introducer {
-    /// For the devices of `node`.
+    /// Makes an introducer for the devices of `node`.
     pub(crate) fn new(host: Host, node: Arc<StorageNode>) -> Self {
         let (met, told, quiet) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { host, node, met, told, quiet, confirmed: BTreeMap::new() }
     }
 
-    /// Introduces devices, and looks after new ones, until `stop`.
+    /// Introduces devices, including later ones, until `stop`.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,11 +86,11 @@ impl Introducer {
         }
     }
 
-    /// Looks at each device once.
+    /// Checks each device once.
     pub(crate) async fn round(&mut self) {
         let rings = self.host.member.keeper.rings();
         for device in self.node.devices().await.unwrap_or_default() {
-            // What the own devices were told is told to others in every reply (rule P3).
+            // Replies to other nodes announce the highest term of this node's devices (rule P3).
             self.host.member.keeper.hear_term(device.term);
         }
         for it in self.node.openings() {
@@ -102,7 +103,7 @@ impl Introducer {
         }
     }
 
-    /// Returns true when a device has to sync and was asked about not long ago.
+    /// Returns true if a device has to sync and was checked less than [`QUIET`] ago.
     fn is_quiet(&self, it: &OpeningStatus) -> bool {
         let quiet = self.quiet.get(&it.device).filter(|(current, _)| *current == it.current);
         !it.has_votes && quiet.is_some_and(|(_, since)| since.elapsed() < QUIET)
@@ -117,7 +118,7 @@ impl Introducer {
             base: it.base,
             confirmed: it.confirmed,
         };
-        // The own memory follows once the others have agreed.
+        // This node records the device's votes only after the other nodes agree.
         let asks = Introduction { voting: false, ..introduction };
         let Some(own) = self.remember(asks) else { return };
         let others: Vec<Arc<Node>> = rings
@@ -142,20 +143,21 @@ impl Introducer {
         self.carry_out(verdict, it).await;
     }
 
-    /// Introduces a device to this node itself; what the node remembered.
+    /// Introduces a device to this node. Returns the node's previous record.
     fn remember(&self, introduction: Introduction) -> Option<Remembered> {
         let (peers, folder) = (&self.host.peers, &self.host.folder);
         let own = tokio::task::block_in_place(|| peers.meet(folder, introduction));
         own.inspect_err(|error| tracing::error!(%error, "own devices can't be remembered")).ok()
     }
 
-    /// Returns true when a device is one of those that decide about some partition.
+    /// Returns true if a device is in the deciding set of some partition.
     fn has_say(&self, index: &Ring, device: DeviceId) -> bool {
         let term = self.host.member.keeper.term();
         index.partitions().any(|partition| index.sets(partition, term).contains(device))
     }
 
-    /// Introduces a device to the nodes that have not met it as it is; what they remembered.
+    /// Introduces a device to the nodes that have not recorded its current state. Returns their
+    /// previous records.
     async fn introduce(&mut self, nodes: &[Arc<Node>], who: Introduction) -> Vec<Remembered> {
         let met: Met = (who.current, who.voting, who.confirmed);
         let is_over = |node: &&Arc<Node>| {
@@ -222,12 +224,12 @@ impl Introducer {
         }
     }
 
-    /// Returns true when something is said of an opening for the first time.
+    /// Returns true if a message about an opening is new.
     fn is_news(&mut self, it: &OpeningStatus, what: &'static str) -> bool {
         self.told.insert((it.device, what), it.current) != Some(it.current)
     }
 
-    /// Begins a new generation when the last one is old enough.
+    /// Begins a new generation once the last one is [`ADVANCE_EVERY`] old.
     async fn advance(&mut self, it: &OpeningStatus) -> martlet_protocol::Result<()> {
         let since = *self.confirmed.entry(it.device).or_insert_with(Instant::now);
         if since.elapsed() < ADVANCE_EVERY {
@@ -237,8 +239,8 @@ impl Introducer {
         self.node.advance(it.device).await
     }
 
-    /// Lets a device that was refused begin anew: one that never voted at once, another when its
-    /// peers have what it needs.
+    /// Makes a refused device begin anew, without votes. A device that never voted begins anew at
+    /// once, another device only when its peers can supply its contents.
     async fn begin_anew(&mut self, rings: &Rings, it: &OpeningStatus) {
         let device = it.device;
         let never_voted = !it.has_votes && it.base.is_none();
@@ -258,7 +260,7 @@ impl Introducer {
         }
     }
 
-    /// Returns true when the others decide without the device, wherever it has a say.
+    /// Returns true if enough other devices have votes in all partitions of this device.
     async fn can_sync(&self, rings: &Rings, device: DeviceId) -> bool {
         let Some(index) = rings.index() else { return false };
         let nodes = rings.index_nodes().into_iter();
@@ -273,7 +275,7 @@ impl Introducer {
     }
 }
 
-/// Returns true when these devices decide about every partition without `device`.
+/// Returns true if these devices can decide about every partition of `device` without it.
 fn suffice(
     index: &Ring,
     term: martlet_protocol::Term,
@@ -285,7 +287,8 @@ fn suffice(
         (0..sets.count()).filter(|at| sets.is_of(*at, device)).all(|at| {
             let others = sets.set(at).filter(|id| *id != device && voting.contains(id)).count();
             let count = sets.set(at).count();
-            // A quorum without the device may have decided all by itself.
+            // Every quorum, even one that included the device, then has a voter among the other
+            // devices.
             others >= (count - count / 2).max(1)
         })
     })

@@ -1,18 +1,18 @@
-//! Keeps the rings of a process, in memory and in its data folder, and lets newer ones in.
+//! Rings of a process, in memory and in its data folder, and their replacement by newer ones.
 //!
 //! ```text
 //! <data-dir>/index.ring, data-0.ring, …
 //! ```
 //!
-//! * A ring gives way only to one that [`Ring::check_successor`] allows: of the same builder, and of
-//!   a later epoch. Nobody can talk a process into an older one.
-//! * Bytes that are no whole ring are refused, and what is there stays; likewise another ring of the
-//!   same epoch (rule P3), which is an error in the log: two builders are in use.
-//! * A ring is in the folder, whole and synced, before anybody is told that it was taken.
-//! * A ring of the index comes into use when the ring change before it is over, by the highest term
-//!   that was heard of; until then it [waits](super::waiting), and the one before stays (rule P3).
-//! * Data rings have no phases: a later one is trusted in what it settles, and who reads asks previous
-//!   holders too.
+//! * A ring is replaced only if [`Ring::check_successor`] allows it: by a ring of the same builder
+//!   and a later epoch. So no caller can bring back an older ring.
+//! * Damaged ring files are refused, and the current ring stays. Another ring of the current epoch
+//!   is refused too (rule P3), and logged as an error: two builders are in use.
+//! * A ring is in the folder, whole and synced, before its acceptance is reported.
+//! * A ring of the index comes into use when the ring change before it is over, by the highest
+//!   known term. Until then it [waits](super::waiting), and the current ring stays (rule P3).
+//! * Data rings have no phases: a later ring is trusted about the moves that it settles, and
+//!   readers also try previous holders.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,25 +32,25 @@ use super::waiting::Waiting;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
 
-/// What became of a ring that was offered.
+/// Outcome of an offered ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// It is in place.
+    /// The ring is in use.
     Taken,
-    /// It was there already.
+    /// The ring was in use already.
     Known,
-    /// It is kept until the ring change before it is over.
+    /// The ring waits until the ring change before it is over.
     Waits,
 }
 
-/// The rings of a process.
+/// Rings of a process.
 pub(crate) struct RingKeeper {
     folder: Arc<DataFolder>,
     now: RwLock<Arc<Now>>,
     waiting: Waiting,
-    /// The highest term that was heard of.
+    /// Highest known term.
     known: AtomicU64,
-    /// Held while a ring is judged, written and put in place.
+    /// Held while a ring is checked, written and put into use.
     changing: Mutex<()>,
     changed: watch::Sender<u64>,
 }
@@ -67,7 +67,8 @@ impl Now {
 }
 
 impl RingKeeper {
-    /// The rings of a data folder, and those of `files` where they are newer or not there yet.
+    /// Opens the rings of a data folder. A ring in `files` is added if it is newer than the stored
+    /// ring of its name, or the first.
     pub(crate) fn open(folder: Arc<DataFolder>, files: &[PathBuf]) -> Result<Self, Failure> {
         let kept = read_folder(&folder)?;
         let rings = Rings::new(kept).map_err(|error| {
@@ -104,27 +105,29 @@ impl RingKeeper {
         })
     }
 
-    /// The rings as they are now.
+    /// Returns the current rings.
     pub(crate) fn rings(&self) -> Arc<Rings> {
         self.now.read().rings.clone()
     }
 
-    /// What replies say of them, and the highest term that was heard of.
+    /// Returns the announcement for replies: the rings, and the highest known term.
     pub(crate) fn announcement(&self) -> Announcement {
         self.now.read().announcement.clone().at(self.term())
     }
 
-    /// The highest term that was heard of.
+    /// Returns the highest known term.
     pub(crate) fn term(&self) -> Term {
         Term(self.known.load(Ordering::SeqCst))
     }
 
-    /// The ring of the index that waits for the ring change before it; others may wait for it.
+    /// Returns the first ring of the index that waits for the ring change before it. Later rings
+    /// may wait behind it.
     pub(crate) fn waiting(&self) -> Option<Arc<Ring>> {
         self.waiting.first()
     }
 
-    /// Hears of a term: of a higher one than before, everybody is told who asked for changes.
+    /// Records a term, and notifies watchers if it is higher than the known term. A term more than
+    /// [`RING_AHEAD_MAX`] above the known term is ignored.
     pub(crate) fn hear_term(&self, term: Term) {
         let is_far = term.0.saturating_sub(self.term().0) > RING_AHEAD_MAX;
         if is_far && term != Term::ANY {
@@ -137,11 +140,12 @@ impl RingKeeper {
         tracing::info!(%term, "a ring change goes on");
     }
 
-    /// Puts the rings that wait in place, one after the other, if what they wait for is over. Blocks.
+    /// Puts waiting rings into use, one after the other, while the changes that they wait for are
+    /// over. Blocks on the disk.
     pub(crate) fn reconsider(&self) {
         let _changing = self.changing.lock();
         let known = self.term();
-        // Each goes, or is the last that is looked at.
+        // `put_in_place` removes each ring, so the loop ends.
         while let Some(ring) = self.waiting.first().filter(|ring| ring.term_at(known).is_some()) {
             self.put_in_place(&ring, known);
         }
@@ -158,12 +162,12 @@ impl RingKeeper {
         self.waiting.clear(&self.folder, ring.epoch());
     }
 
-    /// Tells of every change from now on.
+    /// Returns a channel that reports every change of rings or term.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Takes the bytes of a ring, if it may take the place of the one that is there.
+    /// Decodes a ring, and accepts it if it may replace the current one. Blocks on the disk.
     pub(crate) fn offer(&self, name: RingName, bytes: &[u8]) -> Result<Offer, String> {
         let ring = Ring::decode(bytes).map_err(|error| {
             tracing::error!(%name, %error, "a ring that came is damaged, and was refused");
@@ -172,7 +176,8 @@ impl RingKeeper {
         self.take(name, &Arc::new(ring), false)
     }
 
-    /// At the start no term is known yet: then a newer ring of the index waits until it was asked for.
+    /// Accepts a ring. At the start no term is known, so a newer ring of the index waits until the
+    /// nodes have announced their terms.
     fn take(&self, name: RingName, ring: &Arc<Ring>, at_start: bool) -> Result<Offer, String> {
         let _changing = self.changing.lock();
         let rings = self.rings();
@@ -191,9 +196,10 @@ impl RingKeeper {
         let known = self.term();
         let is_early = at_start || ring.term_at(known).is_none();
         let waits = name == RingName::Index && kept.is_some() && is_early;
-        // What waits is judged as if what it waits for were over, and again when it is.
+        // A waiting ring is checked as if the change before it were over, and again once it is.
         let judged_at = |next: &Ring, waits| if waits { over(next) } else { known };
-        // It may have its place between rings that wait: whoever pushed them skipped it here.
+        // The ring may belong between waiting rings, if an operator pushed the later ones to this
+        // node first.
         let (later, earlier): (Vec<_>, Vec<_>) =
             waiting.iter().partition(|other| other.epoch() > ring.epoch());
         for other in kept.into_iter().chain(earlier) {
@@ -215,7 +221,7 @@ impl RingKeeper {
         Ok(Offer::Taken)
     }
 
-    /// Writes a ring down and puts it in place.
+    /// Writes a ring to the folder and puts it into use.
     fn place(&self, name: RingName, ring: &Arc<Ring>) -> Result<(), String> {
         let next = self.rings().with(name, ring.clone())?;
         let file = format!("{name}.ring");
@@ -226,7 +232,8 @@ impl RingKeeper {
         Ok(())
     }
 
-    /// Which rings somebody who has these is ahead with.
+    /// Returns the names of rings that another process has in a newer edition. Waiting rings count
+    /// as present.
     pub(crate) fn behind(&self, theirs: &RingTags) -> Vec<RingName> {
         let (rings, waiting) = (self.rings(), self.waiting.all());
         let is_here = |tag: &RingTag| {
@@ -237,12 +244,12 @@ impl RingKeeper {
     }
 }
 
-/// The last term of a ring's change.
+/// Last term of a ring's change.
 fn over(ring: &Ring) -> Term {
     Term::of(ring.change(), Phase::New)
 }
 
-/// Returns true when one ring may follow another, when `known` is the highest term that was heard of.
+/// Checks that `next` may follow `kept`, with `known` as the highest known term.
 fn check(name: RingName, kept: &Ring, next: &Ring, known: Term) -> Result<(), String> {
     let may = match name {
         RingName::Index => kept.check_index_successor(next, known),
@@ -256,7 +263,7 @@ fn check(name: RingName, kept: &Ring, next: &Ring, known: Term) -> Result<(), St
     })
 }
 
-/// Whether a ring that somebody has is worth asking for.
+/// Returns the name of a ring if another process has a newer or an unknown one.
 fn wanted(rings: &Rings, theirs: &RingTag) -> Option<RingName> {
     let name: RingName = theirs.name.parse().ok()?;
     let Some(ring) = rings.get(name) else { return Some(name) };
@@ -283,7 +290,7 @@ fn read_folder(folder: &DataFolder) -> Result<BTreeMap<RingName, Arc<Ring>>, Fai
     Ok(rings)
 }
 
-/// The name of a ring file and the ring in it.
+/// Reads a ring file. Returns the ring and the name in its file name.
 pub(crate) fn read_file(path: &Path) -> Result<(RingName, Arc<Ring>), Failure> {
     let shown = path.display();
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The key of a cluster: a file with 64 hexadecimal digits that only its owner may read.
+//! Key of a cluster: a file with 64 hexadecimal digits, readable by its owner only.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,27 +10,28 @@ use martlet_protocol::tree::TreeKey;
 use crate::failure::Failure;
 use crate::process::token::AdminToken;
 
-/// What the secret of hash trees is derived for.
+/// Derivation context of the key of hash trees.
 const TREE_KEY: &str = "martlet 2026 hash trees of a cluster";
-/// What the secret of session and continuation tokens is derived for.
+/// Derivation context of the secret of session and continuation tokens.
 const TOKENS: &str = "martlet 2026 tokens of a cluster's clients";
 const MAKE_ONE: &str = "make one with: (umask 077; openssl rand -hex 32 > cluster.key)";
 
-/// What members of a cluster prove themselves with.
+/// Secrets of a cluster's members, all from one key file.
 #[derive(Clone)]
 pub(crate) struct ClusterSecret {
     /// Signs requests between members.
     pub(crate) key: ClusterKey,
-    /// Opens the admin addresses of members.
+    /// Authorizes requests to the admin addresses of members.
     pub(crate) token: AdminToken,
-    /// Keys the sums of registers, so that nobody who writes objects can make two look alike (rule H1).
+    /// Keys the sums of registers, so that a client can't craft two registers with equal sums (rule
+    /// H1).
     pub(crate) tree: TreeKey,
-    /// What proxies make session and continuation tokens with.
+    /// Secret of proxies for session and continuation tokens.
     pub(crate) tokens: [u8; 32],
 }
 
 impl ClusterSecret {
-    /// Reads a key file.
+    /// Reads a key file. A file that other users can read is refused.
     pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
         let name = path.display();
         let bytes = fs::read(path).map_err(|error| {
@@ -53,7 +54,7 @@ impl ClusterSecret {
     }
 }
 
-/// Refuses a secret that others than its owner can read.
+/// Refuses a secret file that other users can read.
 pub(crate) fn refuse_if_shared(path: &Path, what: &str) -> Result<(), Failure> {
     let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
     let others = mode & 0o077;

@@ -1,4 +1,4 @@
-//! What a member of a cluster knows of the others: rings, nodes, time, and whom to believe.
+//! Membership of a cluster: rings, nodes, time and the devices' votes, as one process sees them.
 //!
 //! ```text
 //!             every reply of a node
@@ -9,16 +9,19 @@
 //!                        └── GET /v1/rings ───┘ routes of the other nodes
 //! ```
 //!
-//! * [`rings`]: the rings together, and the nodes that they name. [`keeper`]: keeps them, and lets
-//!   newer ones in (rule P3); [`waiting`]: the one whose time has not come.
-//! * [`nodes`]: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and what was
-//!   heard of it.
+//! * [`rings`]: all rings, and the nodes that they name. [`keeper`]: stores rings and accepts newer
+//!   ones (rule P3); [`waiting`]: rings that wait for an earlier change.
+//! * [`nodes`]: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and its
+//!   history.
 //! * [`clock`]: cluster time (rule C1).
-//! * [`rounds`]: asks every node now and then, so that rings and time spread without requests.
-//! * [`routes`]: what a storage node answers besides its [`Backend`].
-//! * [`peers`], [`introduce`]: which devices remember what they promised (rule G1).
-//! * [`report`]: what processes say of themselves; [`view`]: what this one knows of all of them.
-//! * [`key`], [`settings`]: what every member is told; [`status`]: what it tells operators.
+//! * [`rounds`]: periodic requests to every node, so that rings and time spread without client
+//!   traffic.
+//! * [`routes`]: routes of a storage node besides its [`Backend`].
+//! * [`peers`], [`introduce`]: records of devices, which show that a device kept its promises (rule
+//!   G1).
+//! * [`report`]: reports of processes about themselves; [`view`]: all reports that this process
+//!   has.
+//! * [`key`], [`settings`]: configuration of every member; [`status`]: its status for operators.
 
 pub(crate) mod clock;
 pub(crate) mod introduce;
@@ -51,23 +54,23 @@ use self::settings::MemberSettings;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
 
-/// A process that belongs to a cluster.
+/// Process that belongs to a cluster.
 pub(crate) struct Member {
     pub(crate) keeper: RingKeeper,
     pub(crate) clock: Arc<ClusterClock>,
-    /// What this machine's clock shows: what others are told.
+    /// Clock of this machine, which replies carry to other members.
     pub(crate) own_clock: Arc<dyn Clock>,
     pub(crate) nodes: Nodes,
-    /// What other processes said of themselves.
+    /// Reports of other processes.
     pub(crate) reports: Reports,
-    /// What this process says of itself, once it can.
+    /// Source of this process's own report, once it is set.
     report: OnceLock<AskReport>,
     news: tokio::sync::Mutex<mpsc::UnboundedReceiver<News>>,
 }
 
 impl Member {
-    /// A member with the rings that it was given or has kept. A storage node is not one of the
-    /// others, and its clock has a vote.
+    /// Opens a member with its configured or stored rings. A storage node is not in its own list of
+    /// nodes, and its clock votes.
     pub(crate) fn open(
         settings: &MemberSettings,
         secret: &ClusterSecret,
@@ -93,13 +96,13 @@ impl Member {
         Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, news }))
     }
 
-    /// From now on storage nodes are told of this process in every round.
+    /// Sets the report that is sent to the storage nodes in every round.
     pub(crate) fn introduce_itself(&self, report: AskReport) {
-        // A process has one voice; a second would say the same.
+        // The report is set once; a second call has no effect.
         let _ = self.report.set(report);
     }
 
-    /// Who answers for each device of these rings.
+    /// Returns the backend of each device of these rings.
     pub(crate) fn backends(&self, rings: &Rings) -> HashMap<DeviceId, Arc<dyn Backend>> {
         let backend = |(id, place): (&DeviceId, &rings::Place)| {
             let node = self.nodes.get(&place.node)?;

@@ -1,7 +1,7 @@
-//! The other nodes of the cluster: a client for each, and what was heard of it.
+//! Other nodes of the cluster: a client for each, with its history.
 //!
-//! A node is known by its name. When a ring gives it another address, it gets another client and
-//! keeps its history.
+//! A node is identified by its name. When a ring gives it another address, it gets another client
+//! and keeps its history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,31 +20,32 @@ use crate::process::metrics::NodeFigures;
 /// Weight of one reply in the moving average: 1 in 16.
 const SMOOTHING: u64 = 16;
 
-/// How long it holds what a node told of its clients: as long as workers step back before a step.
+/// Lifetime of a node's report about its clients' latency, as long as a worker yields before a
+/// step.
 const CLIENTS_WAIT_FOR: Duration = Duration::from_secs(2);
 
-/// What was heard and is worth a look.
+/// Change that a reply announced.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A node announced rings that it had not announced before.
+    /// The node announced rings that it had not announced before.
     Rings { node: String, rings: RingTags },
-    /// A node announced a higher term than before.
+    /// The node announced a higher term than before.
     Term(Term),
 }
 
-/// What a process is to the others.
+/// Role of a process in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role<'a> {
-    /// The storage node of this name.
+    /// Storage node of this name.
     Node(&'a str),
-    /// One that serves clients.
+    /// Proxy, which serves clients.
     Proxy,
-    /// One that does background work.
+    /// Replicator, which does background work.
     Replicator,
 }
 
 impl<'a> Role<'a> {
-    /// Its name, if it is a storage node.
+    /// Returns the name of a storage node, `None` for other roles.
     pub(crate) fn node(self) -> Option<&'a str> {
         match self {
             Self::Node(name) => Some(name),
@@ -60,7 +61,7 @@ pub(crate) struct Node {
     pub(crate) history: Arc<History>,
 }
 
-/// What was heard of a node.
+/// History of a node's replies.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     replies: AtomicU64,
@@ -68,7 +69,7 @@ pub(crate) struct History {
     waited_us: AtomicU64,
     latency_us: AtomicU64,
     answers: AtomicBool,
-    /// The highest term that it announced.
+    /// Highest term that the node announced.
     term: AtomicU64,
     last: Mutex<Last>,
 }
@@ -77,45 +78,45 @@ pub(crate) struct History {
 struct Last {
     heard: Option<Instant>,
     rings: Option<RingTags>,
-    /// How long clients waited at it when it last told, and when that was.
+    /// Clients' latency that the node last reported, and the time of that report.
     clients_wait: Option<(Instant, Duration)>,
 }
 
 impl History {
-    /// Whether it answered when it was last asked.
+    /// Returns true if the node answered the last round, or has replied since.
     pub(crate) fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Takes note of whether it answered when it was asked.
+    /// Records the outcome of a round's request.
     pub(crate) fn note_answer(&self, answered: bool) {
         self.answers.store(answered, Ordering::Relaxed);
         self.silences.fetch_add(u64::from(!answered), Ordering::Relaxed);
     }
 
-    /// How long ago it was last heard.
+    /// Returns the time since the last reply, `None` without one.
     pub(crate) fn silent_for(&self) -> Option<Duration> {
         self.last.lock().heard.map(|heard| heard.elapsed())
     }
 
-    /// The rings that it announced last.
+    /// Returns the rings that the node announced last.
     pub(crate) fn rings(&self) -> Option<RingTags> {
         self.last.lock().rings.clone()
     }
 
-    /// The highest term that it announced.
+    /// Returns the highest term that the node announced.
     pub(crate) fn term(&self) -> Term {
         Term(self.term.load(Ordering::Relaxed))
     }
 
-    /// How long clients wait at it, as far as it told lately.
+    /// Returns the clients' latency that the node reported within [`CLIENTS_WAIT_FOR`], else zero.
     fn clients_wait(&self) -> Duration {
         let told = self.last.lock().clients_wait;
         let told = told.filter(|(at, _)| at.elapsed() < CLIENTS_WAIT_FOR);
         told.map_or(Duration::ZERO, |(_, wait)| wait)
     }
 
-    /// The figures of it that are known without its name and its clock.
+    /// Returns the node's metrics without its name and its clock.
     pub(crate) fn figures(&self) -> NodeFigures {
         let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         NodeFigures {
@@ -128,7 +129,7 @@ impl History {
         }
     }
 
-    /// Takes note of a reply; whether it announced other rings than the one before.
+    /// Records a reply. Returns true if it announced other rings than the reply before.
     fn hear(&self, heard: &Heard) -> bool {
         let took_us = u64::try_from(heard.round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
         let before = self.latency_us.load(Ordering::Relaxed);
@@ -153,9 +154,9 @@ impl History {
 
 /// All other nodes of the rings.
 pub(crate) struct Nodes {
-    /// The node that this process is.
+    /// Name of this process, if it is a storage node.
     own: Option<String>,
-    /// True when all that they are asked is background work.
+    /// True if all requests to the nodes are background work.
     is_background: bool,
     key: ClusterKey,
     tls: Option<Tls>,
@@ -165,7 +166,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nobody yet. `tell` hears of nodes whose rings changed.
+    /// Makes an empty set of nodes. `tell` receives the changes that replies announce.
     pub(crate) fn new(
         role: Role<'_>,
         (key, tls): (ClusterKey, Option<Tls>),
@@ -177,7 +178,7 @@ impl Nodes {
         Self { own, is_background, key, tls, clock, tell, known: RwLock::default() }
     }
 
-    /// Knows the nodes of these rings from now on, and no others.
+    /// Replaces the set of nodes by the nodes of these rings, except this process.
     pub(crate) fn follow(&self, rings: &Rings) {
         let mut known = self.known.write();
         known.retain(|name, _| rings.addresses().contains_key(name));
@@ -197,7 +198,7 @@ impl Nodes {
         let heard = Arc::new(move |heard: Heard| {
             clock.observe(&node, heard.now_ms, heard.round_trip);
             if heard.term > Term(notes.term.fetch_max(heard.term.0, Ordering::Relaxed)) {
-                // Nobody listens any more only when the process ends.
+                // The receiver exists until the process ends.
                 let _ = tell.send(News::Term(heard.term));
             }
             if notes.hear(&heard) {
@@ -211,29 +212,29 @@ impl Nodes {
         Node { name: name.to_owned(), backend, history }
     }
 
-    /// The node that this process is, if it is one.
+    /// Returns the name of this process, if it is a storage node.
     pub(crate) fn own(&self) -> Option<&str> {
         self.own.as_deref()
     }
 
-    /// A node by its name.
+    /// Returns a node by its name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Node>> {
         self.known.read().get(name).cloned()
     }
 
-    /// All of them, by name.
+    /// Returns all nodes, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         self.known.read().values().cloned().collect()
     }
 
-    /// How long clients wait at the one where they wait longest, as far as nodes told lately: those
-    /// that background work asks do.
+    /// Returns the highest latency of clients that nodes reported lately. Nodes report it in
+    /// replies to background requests.
     pub(crate) fn clients_wait(&self) -> Duration {
         let known = self.known.read();
         known.values().map(|node| node.history.clients_wait()).max().unwrap_or_default()
     }
 
-    /// How calls of them went.
+    /// Returns the metrics of calls to all nodes.
     pub(crate) fn figures(&self) -> Vec<NodeFigures> {
         let figures = |node: Arc<Node>| {
             let ahead_ms = self.clock.ahead_ms(&node.name).unwrap_or(0);
@@ -248,7 +249,7 @@ impl Nodes {
     }
 }
 
-/// How members call each other: what they send is dated by the cluster's time.
+/// Returns the options of calls between members, which carry cluster time.
 pub(crate) fn client_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
     ClientOptions { clock, tls, ..ClientOptions::default() }
 }
@@ -319,7 +320,7 @@ mod tests {
         };
         tell("n1", Some(5));
         tell("n2", Some(300));
-        // A reply that says nothing of clients takes nothing back.
+        // A reply without a latency leaves the last report in place.
         tell("n2", None);
         assert_eq!(nodes.clients_wait(), Duration::from_millis(300));
         tell("n2", Some(0));

@@ -1,17 +1,17 @@
-//! What this node remembers of other nodes' devices, and what it answers when one introduces itself
-//! (rule G1).
+//! Records of the cluster's devices on this node, and its answers to introductions (rule G1).
 //!
 //! ```text
-//! <data-dir>/peers.json   {"format": 2, "devices": {"3": {"device": "<identity>", "generation": 1790000000000,
-//!                          "nonce": "<32 digits>", "voted": true, "vouches": true}}}
+//! <data-dir>/peers.json   {"format": 2, "devices": {"3": {"device": "<identity>",
+//!                          "generation": 1790000000000, "nonce": "<32 digits>",
+//!                          "voted": true, "vouches": true}}}
 //! ```
 //!
-//! A device is remembered by its last opening. An opening takes the place of the one that it follows,
-//! or of an older one: whoever comes back from before is found out by any node that met a later one. A
-//! device without votes is remembered only if nobody was remembered in its place: a wiped disk that
-//! asks twice must find the old identity both times.
+//! A device is recorded by its last opening. A new opening replaces the opening that it follows, or
+//! an older one. So any node that recorded a later opening detects a device that returns from
+//! before. A device without votes is recorded only if its place is free: a wiped disk that asks
+//! twice must find the old identity both times.
 //!
-//! What is answered was synced before. A file of format 1 knows identities alone.
+//! A record is synced before it is answered. A file of format 1 holds identities only.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,20 +28,20 @@ use crate::process::folder::DataFolder;
 const FILE: &str = "peers.json";
 const FORMAT: u32 = 2;
 
-/// What a device says of itself.
+/// Introduction of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) device: DeviceId,
     pub(crate) identity: Identity,
-    /// True when it has its votes on disk.
+    /// True if the device has its votes on disk.
     pub(crate) voting: bool,
-    /// Its opening; none from a node that does not count openings.
+    /// Opening of the device. `None` from a node that does not count openings.
     #[serde(default)]
     pub(crate) current: Option<Incarnation>,
-    /// Whom the opening follows.
+    /// Opening that `current` follows.
     #[serde(default)]
     pub(crate) base: Option<Incarnation>,
-    /// True when a quorum of the nodes confirmed the opening.
+    /// True if a quorum of the nodes confirmed the opening.
     #[serde(default)]
     pub(crate) confirmed: bool,
 }
@@ -60,45 +60,45 @@ impl Introduction {
     }
 }
 
-/// One of which no openings were counted, of any device.
+/// Opening of devices whose openings were not counted.
 const NOT_COUNTED: Incarnation =
     Incarnation { device: Uuid([0; 16]), generation: 0, nonce: Uuid([0; 16]) };
 
-/// A device as a node remembers it.
+/// Record of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Its last opening; generation 0 where openings were not counted.
+    /// Last opening of the device. Generation 0 means that openings were not counted.
     #[serde(flatten)]
     pub(crate) what: Incarnation,
-    /// True when it had its votes on disk.
+    /// True if the device had its votes on disk.
     pub(crate) voted: bool,
-    /// True when the node would know of an opening before this one. One that forgot does not, until a
-    /// quorum of others has confirmed the opening.
+    /// True if this node would have recorded any earlier opening. False after its records were
+    /// lost, until a quorum of other nodes has confirmed the opening.
     pub(crate) vouches: bool,
 }
 
 impl Record {
-    /// Returns true when a device that introduces itself is this one, or comes after it.
+    /// Returns true if a device that introduces itself is the recorded one, or a successor.
     pub(crate) fn is_followed_by(&self, it: &Introduction) -> bool {
         let Some(current) = it.current.filter(|_| self.what.generation > 0) else {
             return self.what.device.0 == it.identity.0.0;
         };
         if self.what == current {
-            // A copy from before the device got its votes looks like one that never had any.
+            // A copy made before the device got its votes looks like a device that never had any.
             return !self.voted || it.voting || it.confirmed;
         }
         it.base.is_some_and(|base| self.what == base || self.what.generation < base.generation)
     }
 }
 
-/// What was remembered of a device before it introduced itself.
+/// Record of a device before its introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub(crate) before: Option<Identity>,
-    /// The same with its opening; none from a node that does not count openings.
+    /// Record with the opening. `None` from a node that does not count openings.
     #[serde(default)]
     pub(super) record: Option<Record>,
-    /// Under which other id the same formatting is remembered: two disks were exchanged.
+    /// Other id under which this formatting is recorded, as when two disks were exchanged.
     #[serde(default)]
     pub(crate) elsewhere: Option<DeviceId>,
 }
@@ -109,7 +109,7 @@ impl Remembered {
         Self { before: record.map(identity), record, elsewhere }
     }
 
-    /// Who was remembered.
+    /// Returns the record, with an uncounted opening if only the identity is known.
     pub(crate) fn record(&self) -> Option<Record> {
         let not_counted = |before: Identity| Record {
             what: Incarnation { device: Uuid(before.0.0), ..NOT_COUNTED },
@@ -125,7 +125,7 @@ impl Remembered {
     }
 }
 
-/// A device's identity as JSON has it.
+/// Identity of a device, in its JSON form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct Identity(pub(crate) DeviceIdentity);
@@ -177,14 +177,14 @@ impl File {
     }
 }
 
-/// The devices that introduced themselves.
+/// Records of all devices that introduced themselves.
 #[derive(Debug)]
 pub(crate) struct Peers {
     devices: Mutex<BTreeMap<DeviceId, Record>>,
 }
 
 impl Peers {
-    /// Those of a data folder.
+    /// Loads the records of a data folder. Damaged records are an error.
     pub(crate) fn load(folder: &DataFolder) -> Result<Self, Failure> {
         let path = folder.join(FILE);
         let told = |error: &dyn std::fmt::Display| {
@@ -202,7 +202,8 @@ impl Peers {
         Ok(Self { devices: Mutex::new(devices) })
     }
 
-    /// Hears an introduction: on disk before it returns. Blocks.
+    /// Records an introduction, synced before it returns. Blocks on the disk. Returns the record
+    /// before.
     pub(crate) fn meet(
         &self,
         folder: &DataFolder,
@@ -231,11 +232,11 @@ impl Peers {
     }
 }
 
-/// Returns true when what a device with votes says of itself is remembered from now on.
+/// Returns true if the introduction of a device with votes replaces the record.
 fn is_heard(before: &Record, it: &Introduction) -> bool {
     match it.current {
         Some(_) => before.is_followed_by(it),
-        // Nodes that don't count openings replace what they don't count.
+        // Nodes that don't count openings replace only records without counted openings.
         None => before.what.generation == 0,
     }
 }

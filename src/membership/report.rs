@@ -1,13 +1,13 @@
-//! What the processes of a cluster say of themselves.
+//! Reports of a cluster's processes about themselves.
 //!
 //! ```text
-//! proxies, replicators ─ POST /v1/report, each round ─▶ storage nodes: remembered for a while
-//! whoever an operator asks ─ GET /v1/status ─▶ storage nodes: their own word, and what they heard
+//! proxies, replicators ─ POST /v1/report, each round ─▶ storage nodes: kept for ten minutes
+//! process that an operator asks ─ GET /v1/status ─▶ storage nodes: own report and those received
 //! ```
 //!
-//! Rings name storage nodes only. So everybody else tells every node of itself, and whoever is asked
-//! how the cluster is learns from any node who there is. It is for people to look at: nothing is
-//! decided by it, nothing of it is kept on disk, and who falls silent is forgotten.
+//! Rings name storage nodes only. So all other processes send their reports to every storage node,
+//! and any member can collect them for an operator. Reports are informational: no decision depends
+//! on them, they are not stored on disk, and those of silent processes expire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::wire::{MemberLine, ProcessReport};
 
-/// How long a process that says nothing more is remembered.
+/// Lifetime of a report.
 const MEMORY: Duration = Duration::from_mins(10);
-/// Processes that are remembered at a time.
+/// Maximum number of reports.
 const PROCESSES_MAX: usize = 4096;
-/// The longest report that is taken.
+/// Maximum bytes of a report.
 pub(crate) const REPORT_BYTES_MAX: usize = 1 << 20;
 
-/// Asks this process what it says of itself.
+/// Source of this process's own report.
 pub(crate) type AskReport = Arc<dyn Fn() -> BoxFuture<'static, ProcessReport> + Send + Sync>;
 
-/// What a storage node says of itself and of those who told it of themselves.
+/// Own report of a storage node, and the reports that it has received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StatusAnswer {
     pub(crate) own: ProcessReport,
     pub(crate) heard: Vec<MemberLine>,
 }
 
-/// What a process heard of others that are no storage nodes.
+/// Reports received from processes other than storage nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Reports(Mutex<BTreeMap<String, (Instant, ProcessReport)>>);
 
 impl Reports {
-    /// Takes note of what a process says of itself.
+    /// Stores the report of a process. At [`PROCESSES_MAX`] reports a new process is ignored.
     pub(crate) fn hear(&self, report: ProcessReport) {
         let now = Instant::now();
         let mut known = self.0.lock();
@@ -51,7 +51,7 @@ impl Reports {
         }
     }
 
-    /// Who was heard of lately, and when.
+    /// Returns the unexpired reports, with their ages.
     pub(crate) fn heard(&self) -> Vec<MemberLine> {
         let known = self.0.lock();
         let lately = known.values().filter(|(at, _)| at.elapsed() < MEMORY);
@@ -63,7 +63,7 @@ impl Reports {
     }
 }
 
-/// The freshest word of each process, by role and name.
+/// Returns the latest report of each process, by role and name.
 pub(crate) fn freshest(heard: impl IntoIterator<Item = MemberLine>) -> Vec<MemberLine> {
     let mut known: BTreeMap<String, MemberLine> = BTreeMap::new();
     for line in heard {

@@ -1,8 +1,8 @@
-//! The rings of a cluster, taken together: one for the index, one for each storage policy, and the
-//! nodes that they name.
+//! All rings of a cluster: one for the index, one for each storage policy, and the nodes that they
+//! name.
 //!
-//! A device has one id in all rings, a node one name and one address: rings that disagree make no
-//! cluster.
+//! A device has one id in all rings, a node one name and one address. Rings that disagree are
+//! refused together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use martlet_protocol::http::{Announcement, RingTag};
 use martlet_protocol::{DeviceId, PolicyId};
 use martlet_ring::Ring;
 
-/// Which ring.
+/// Name of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RingName {
-    /// Where entries lie.
+    /// Ring of the index, which places entries.
     Index,
-    /// Where the extents of a policy lie.
+    /// Ring of a storage policy, which places its extents.
     Data(PolicyId),
 }
 
@@ -37,23 +37,23 @@ impl FromStr for RingName {
     fn from_str(text: &str) -> Result<Self, String> {
         let policy = || text.strip_prefix("data-")?.parse().ok().map(PolicyId);
         let name = if text == "index" { Some(Self::Index) } else { policy().map(Self::Data) };
-        // One name for each ring: no leading zeros, no signs.
+        // Each ring has one name: no leading zeros, no signs.
         name.filter(|name| name.to_string() == text).ok_or_else(|| {
             format!("\"{text}\" is no name of a ring: they are index, data-0, data-1 and so on")
         })
     }
 }
 
-/// Where a device is.
+/// Node and name of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The name of its node.
+    /// Name of the node.
     pub(crate) node: String,
-    /// Its name on the node.
+    /// Name of the device on its node.
     pub(crate) device: String,
 }
 
-/// The rings as they are at a time, and what they say of nodes. Immutable.
+/// Rings at one point in time, with the nodes and devices that they name. Immutable.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     by_name: BTreeMap<RingName, Arc<Ring>>,
@@ -62,7 +62,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// These rings, if they agree with each other.
+    /// Combines these rings. Rings that disagree are an error.
     pub(crate) fn new(rings: BTreeMap<RingName, Arc<Ring>>) -> Result<Self, String> {
         let mut all = Self { by_name: rings, ..Self::default() };
         for (name, ring) in all.by_name.clone() {
@@ -103,30 +103,30 @@ impl Rings {
                 ));
             }
             self.places.insert(device.id, place);
-            // While a node moves, the rings that come first in order know its new address.
+            // While a node moves, its address in the first ring by name counts.
             self.addresses.entry(node.to_owned()).or_insert_with(|| device.node.address.clone());
         }
         Ok(())
     }
 
-    /// The same with another ring in.
+    /// Returns these rings with one ring added or replaced.
     pub(crate) fn with(&self, name: RingName, ring: Arc<Ring>) -> Result<Self, String> {
         let mut rings = self.by_name.clone();
         rings.insert(name, ring);
         Self::new(rings)
     }
 
-    /// The ring of a name.
+    /// Returns the ring of this name.
     pub(crate) fn get(&self, name: RingName) -> Option<&Arc<Ring>> {
         self.by_name.get(&name)
     }
 
-    /// Where entries lie.
+    /// Returns the ring of the index.
     pub(crate) fn index(&self) -> Option<&Arc<Ring>> {
         self.get(RingName::Index)
     }
 
-    /// Where extents lie, by policy.
+    /// Returns the rings of extents, by policy.
     pub(crate) fn data(&self) -> impl Iterator<Item = (PolicyId, &Arc<Ring>)> {
         self.by_name.iter().filter_map(|(name, ring)| match name {
             RingName::Data(policy) => Some((*policy, ring)),
@@ -134,28 +134,28 @@ impl Rings {
         })
     }
 
-    /// All of them, by name.
+    /// Returns all rings, by name.
     pub(crate) fn named(&self) -> impl Iterator<Item = (RingName, &Arc<Ring>)> {
         self.by_name.iter().map(|(name, ring)| (*name, ring))
     }
 
-    /// Where each device is.
+    /// Returns the node and name of each device.
     pub(crate) fn places(&self) -> &BTreeMap<DeviceId, Place> {
         &self.places
     }
 
-    /// The address of each node.
+    /// Returns the address of each node.
     pub(crate) fn addresses(&self) -> &BTreeMap<String, String> {
         &self.addresses
     }
 
-    /// The devices of a node: their names, and their ids.
+    /// Returns the devices of a node: their names and ids.
     pub(crate) fn devices_of(&self, node: &str) -> BTreeMap<String, DeviceId> {
         let mine = self.places.iter().filter(|(_, place)| place.node == node);
         mine.map(|(id, place)| (place.device.clone(), *id)).collect()
     }
 
-    /// The nodes that hold entries.
+    /// Returns the nodes that hold entries, sorted by name.
     pub(crate) fn index_nodes(&self) -> Vec<&str> {
         let mut nodes: Vec<&str> = self
             .index()
@@ -168,18 +168,18 @@ impl Rings {
         nodes
     }
 
-    /// Which rings there are, in which edition.
+    /// Returns the tags of all rings.
     pub(crate) fn tags(&self) -> Vec<RingTag> {
         self.by_name.iter().map(|(name, ring)| tag(*name, ring)).collect()
     }
 
-    /// What replies say of the rings.
+    /// Returns the announcement of the rings for replies.
     pub(crate) fn announcement(&self) -> Announcement {
         Announcement::new(&self.tags())
     }
 }
 
-/// The edition of a ring.
+/// Returns the tag of a ring: its name, its epoch and the first 8 bytes of its hash.
 pub(crate) fn tag(name: RingName, ring: &Ring) -> RingTag {
     let mut hash = [0; 8];
     hash.copy_from_slice(&ring.hash()[..8]);
@@ -192,7 +192,7 @@ pub(crate) mod testing {
 
     use super::{Arc, PolicyId, Ring};
 
-    /// A builder of a ring over `nodes` nodes with one device each.
+    /// Makes a builder of a ring over `nodes` nodes with one device each.
     pub(crate) fn builder(policy: u16, nodes: u32) -> Builder {
         let settings = Settings {
             policy: PolicyId(policy),
@@ -210,20 +210,20 @@ pub(crate) mod testing {
         builder
     }
 
-    /// A device of the node with this number.
+    /// Makes a device of the node with this number.
     pub(crate) fn device(node: u32, name: &str) -> NewDevice {
         let place = format!("r1z{node}-n{node}@127.0.0.1:{}/{name}", 7000 + node);
         place.parse::<Place>().unwrap().with(1.0, "")
     }
 
-    /// The next ring of a builder.
+    /// Makes the next ring of a builder.
     pub(crate) fn next(builder: &mut Builder) -> Arc<Ring> {
         builder.pretend_min_part_hours_passed();
         builder.rebalance(Occasion::default()).unwrap();
         Arc::new(builder.ring().unwrap())
     }
 
-    /// A first ring.
+    /// Makes the first ring of a new builder.
     pub(crate) fn ring(policy: u16, nodes: u32) -> Arc<Ring> {
         next(&mut builder(policy, nodes))
     }

@@ -1,8 +1,8 @@
-//! Rounds: every other node is asked every two seconds which rings it has, so that rings and time
-//! spread also where nobody sends requests.
+//! Rounds: every two seconds each other node is asked for its rings, so that rings and time spread
+//! without client traffic.
 //!
-//! Who announces a newer ring, in a round or in any other reply, is asked for it at once. Processes that
-//! rings don't name say in every round that they are there, and how they are.
+//! A node that announces a newer ring, in a round or in any other reply, is asked for the ring at
+//! once. Processes that no ring names send their reports in every round.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::rings::RingName;
 use super::routes;
 use crate::process::listen::told;
 
-/// Between two rounds.
+/// Interval between two rounds.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long a node may take to say which rings it has.
+/// Timeout for an answer in a round.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 impl Member {
-    /// Asks every other node once, takes the rings that are newer, and follows the cluster's time.
+    /// Asks every other node once, fetches newer rings, and adjusts the cluster time.
     pub(crate) async fn round(&self) {
         let nodes = self.nodes.all();
         join_all(nodes.iter().map(|node| self.ask(node))).await;
@@ -34,7 +34,7 @@ impl Member {
         for node in &nodes {
             self.keeper.hear_term(node.history.term());
         }
-        // Who hears nobody does not know what is over.
+        // A process that reaches no node can't know which changes are over.
         if nodes.is_empty() || nodes.iter().any(|node| node.history.answers()) {
             self.reconsider();
         }
@@ -45,7 +45,7 @@ impl Member {
         }
     }
 
-    /// Tells every other node of this process, if it has something to tell.
+    /// Sends this process's report, if it has one, to all nodes that answer.
     async fn tell(&self) {
         let Some(report) = self.report.get() else { return };
         let body = serde_json::to_vec(&report().await).expect("plain data can be encoded");
@@ -75,12 +75,12 @@ impl Member {
         }
     }
 
-    /// Takes these rings from a node that has newer ones.
+    /// Fetches these rings from a node that has newer ones.
     async fn catch_up(&self, node: &Node, names: Vec<RingName>) {
         for name in names {
             match node.backend.get(&routes::ring(name)).await {
                 Ok(bytes) => {
-                    // Judging a ring is quick; writing it waits for the disk, now and then.
+                    // Checking a ring is quick, but writing it may wait for the disk.
                     let taken = tokio::task::block_in_place(|| self.keeper.offer(name, &bytes));
                     if let Err(error) = taken {
                         tracing::error!(node = node.name, %name, error, "a newer ring was refused");
@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Keeps up with the cluster until `stop`.
+    /// Runs rounds and handles announcements until `stop`.
     pub(crate) async fn keep_up(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             () = told(&mut stop) => {}
@@ -116,7 +116,7 @@ impl Member {
         }
     }
 
-    /// Puts the ring that waits in place, if its time has come.
+    /// Puts waiting rings into use if the changes before them are over.
     fn reconsider(&self) {
         if self.keeper.waiting().is_some() {
             tokio::task::block_in_place(|| self.keeper.reconsider());

@@ -1,13 +1,16 @@
-//! What a storage node answers besides its backend: which rings it has, and who its peers are.
+//! Routes of a storage node besides its backend: rings, introductions and reports.
 //!
 //! | | |
 //! |---|---|
-//! | `GET /v1/rings` | which rings it has, as JSON |
+//! | `GET /v1/rings` | tags of the node's rings, as JSON |
 //! | `GET /v1/rings/{name}` | a ring, as its file |
-//! | `PUT /v1/rings/{name}` | offers a ring; says as JSON whether it was taken |
-//! | `POST /v1/introduce` | a device of another node; says as JSON who was remembered |
+//! | `PUT /v1/rings/{name}` | offers a ring; returns as JSON whether it was accepted |
+//! | `POST /v1/introduce` | introduces a device of another node; returns the record before as JSON
+//! |
+//! | `POST /v1/report` | stores the report of a process |
+//! | `GET /v1/status` | the node's own report and the reports that it has received, as JSON |
 //!
-//! They are added to the backend's routes, under the same guard.
+//! They are added to the backend's routes, under the same authentication.
 
 use std::sync::Arc;
 
@@ -28,43 +31,43 @@ use super::rings::RingName;
 use crate::admin::wire::RingLine;
 use crate::process::folder::DataFolder;
 
-/// Which rings a node has.
+/// Path of the node's rings.
 pub(crate) const RINGS: &str = "/v1/rings";
-/// Where devices introduce themselves.
+/// Path for the introduction of devices.
 pub(crate) const INTRODUCE: &str = "/v1/introduce";
-/// Where processes tell of themselves.
+/// Path for the reports of processes.
 pub(crate) const REPORT: &str = "/v1/report";
-/// What a node says of itself, and what it heard of others.
+/// Path of the node's own report and the reports that it has received.
 pub(crate) const STATUS: &str = "/v1/status";
-/// The longest ring that is taken: 2^24 partitions of 8 replicas have less.
+/// Maximum bytes of a ring. A ring of 2^24 partitions with 8 replicas is smaller.
 const RING_BYTES_MAX: usize = 256 << 20;
 
-/// Where a ring is.
+/// Returns the path of a ring.
 pub(crate) fn ring(name: RingName) -> String {
     format!("{RINGS}/{name}")
 }
 
-/// Which rings a node has.
+/// Reply with the tags of a node's rings.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RingsAnswer {
     pub(crate) node: String,
     pub(crate) rings: Vec<RingLine>,
 }
 
-/// What became of a ring that was offered.
+/// Outcome of an offered ring.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OfferAnswer {
-    /// Whether it is in place now and was not before.
+    /// True if the ring is in use now and was not before.
     pub(crate) taken: bool,
-    /// Whether it is kept until the ring change before it is over.
+    /// True if the ring waits until the ring change before it is over.
     #[serde(default)]
     pub(crate) waits: bool,
-    /// Why it was refused.
+    /// Reason for the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
 }
 
-/// What the routes speak for.
+/// State behind the routes.
 #[derive(Clone)]
 pub(crate) struct Host {
     pub(crate) name: Arc<str>,
@@ -74,7 +77,7 @@ pub(crate) struct Host {
     pub(crate) report: AskReport,
 }
 
-/// The routes of a node.
+/// Returns the routes of a node.
 pub(crate) fn router(host: Host) -> Router {
     Router::new()
         .route(RINGS, get(rings))
@@ -86,7 +89,7 @@ pub(crate) fn router(host: Host) -> Router {
         .with_state(host)
 }
 
-/// An edition of a ring, for people.
+/// Formats the tag of a ring.
 pub(crate) fn line(tag: RingTag) -> RingLine {
     RingLine { name: tag.name, epoch: tag.epoch, hash: hex::encode(tag.hash) }
 }

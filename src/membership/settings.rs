@@ -1,4 +1,4 @@
-//! What every member of a cluster is told.
+//! Settings of every member of a cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use super::key::{ClusterSecret, refuse_if_shared};
 use crate::failure::Failure;
 use crate::process::settings::list;
 
-/// For tests only: the machine's clock is taken to be so many milliseconds off.
+/// Environment variable for tests only: offset in milliseconds that is added to the machine's
+/// clock.
 const TEST_CLOCK_OFFSET_MS: &str = "MARTLET_TEST_CLOCK_OFFSET_MS";
 
 /// Flags that every member has.
@@ -64,7 +65,7 @@ pub(crate) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// What TLS between members takes, if it is wanted.
+    /// Loads the TLS settings for connections between members, if they are set.
     pub(crate) fn load(&self) -> Result<Option<Tls>, Failure> {
         let Self { tls_certificate, tls_key, tls_ca } = self.clone();
         let files = match (tls_certificate, tls_key, tls_ca) {
@@ -88,7 +89,7 @@ impl TlsArgs {
     }
 }
 
-/// Settings that every member has.
+/// Settings of every member.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberSettings {
@@ -96,7 +97,7 @@ pub(crate) struct MemberSettings {
     data_dir: Option<PathBuf>,
     admin_address: Option<SocketAddr>,
     cluster_key_file: Option<PathBuf>,
-    /// Ring files that are taken where they are newer than those that are kept.
+    /// Ring files. A file is used if it is newer than the stored ring of its name.
     #[serde(deserialize_with = "list")]
     pub(crate) rings: Vec<PathBuf>,
     tls_certificate: Option<PathBuf>,
@@ -105,7 +106,7 @@ pub(crate) struct MemberSettings {
 }
 
 impl MemberSettings {
-    /// The names of the settings that every member has.
+    /// Names of the settings of every member.
     pub(crate) const NAMES: [&str; 8] = [
         "name",
         "data_dir",
@@ -117,7 +118,7 @@ impl MemberSettings {
         "tls_ca",
     ];
 
-    /// The member's name.
+    /// Returns the member's name. A missing or malformed name is a usage error.
     pub(crate) fn name(&self) -> Result<&str, Failure> {
         let name = self.name.as_deref().unwrap_or_default();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
@@ -130,17 +131,17 @@ impl MemberSettings {
         Ok(name)
     }
 
-    /// The folder for what it must remember.
+    /// Returns the data folder, or the default `usual`.
     pub(crate) fn data_dir(&self, usual: &str) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| usual.into())
     }
 
-    /// Where operators ask.
+    /// Returns the admin address. Default: 127.0.0.1 with `usual_port`.
     pub(crate) fn admin_address(&self, usual_port: u16) -> SocketAddr {
         self.admin_address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], usual_port)))
     }
 
-    /// The key that all members share.
+    /// Reads the cluster key.
     pub(crate) fn secret(&self) -> Result<ClusterSecret, Failure> {
         let path = self.cluster_key_file.as_deref().ok_or_else(|| {
             Failure::usage(
@@ -151,7 +152,7 @@ impl MemberSettings {
         ClusterSecret::load(path)
     }
 
-    /// What TLS between members takes, if it is wanted.
+    /// Loads the TLS settings for connections between members, if they are set.
     pub(crate) fn tls(&self) -> Result<Option<Tls>, Failure> {
         let tls = TlsArgs {
             tls_certificate: self.tls_certificate.clone(),
@@ -161,7 +162,7 @@ impl MemberSettings {
         tls.load()
     }
 
-    /// The machine's clock.
+    /// Returns the machine's clock, with the offset that tests set.
     pub(crate) fn own_clock() -> Result<Arc<dyn Clock>, Failure> {
         let Ok(text) = std::env::var(TEST_CLOCK_OFFSET_MS) else {
             return Ok(Arc::new(SystemClock));
@@ -175,7 +176,7 @@ impl MemberSettings {
     }
 }
 
-/// A clock that is wrong, as tests want it.
+/// Machine clock with an offset, for tests.
 #[derive(Debug)]
 struct Wrong {
     offset_ms: i64,

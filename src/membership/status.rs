@@ -1,4 +1,4 @@
-//! What a member tells operators: how it is, and the cluster as it sees it.
+//! Status of a member for operators: its own report, and its view of the cluster.
 
 use std::sync::{Arc, Weak};
 
@@ -18,10 +18,10 @@ use crate::process::metrics::AskWorkers;
 use crate::process::operator::{Operator, Readiness, refuse};
 use crate::process::tell::worker_lines;
 
-/// Asks for the devices that the process has open.
+/// Source of the status lines of open devices.
 pub(crate) type AskLines = Arc<dyn Fn() -> BoxFuture<'static, Vec<DeviceLine>> + Send + Sync>;
 
-/// A member that can be asked how it is.
+/// Source of a member's report and of its admin routes.
 #[derive(Clone)]
 pub(crate) struct Voice {
     role: Arc<str>,
@@ -32,25 +32,25 @@ pub(crate) struct Voice {
 }
 
 impl Voice {
-    /// Of a member that has neither devices nor workers. `role` is its role and its name.
+    /// Makes a voice without devices and workers. `role` is the member's role and name.
     pub(crate) fn new(role: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Self {
         let operator = Arc::downgrade(operator);
         Self { role: role.into(), operator, member: member.clone(), devices: None, workers: None }
     }
 
-    /// And of its devices.
+    /// Adds the member's devices.
     pub(crate) fn with_devices(mut self, devices: AskLines) -> Self {
         self.devices = Some(devices);
         self
     }
 
-    /// And of its workers.
+    /// Adds the member's workers.
     pub(crate) fn with_workers(mut self, workers: AskWorkers) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// How to ask what the process says of itself.
+    /// Returns the source of this process's report.
     pub(crate) fn ask(&self) -> AskReport {
         let voice = self.clone();
         Arc::new(move || {
@@ -59,7 +59,7 @@ impl Voice {
         })
     }
 
-    /// Where `martlet admin` finds its answers.
+    /// Returns the routes of `martlet admin` for status, workers, capacity and dispersion.
     pub(crate) fn routes(self) -> Router {
         Router::new()
             .route(wire::STATUS, get(status))
@@ -69,7 +69,7 @@ impl Voice {
             .with_state(self)
     }
 
-    /// What the process says of itself.
+    /// Makes this process's report.
     async fn report(&self) -> ProcessReport {
         let (readiness, admin_address) = match self.operator.upgrade() {
             Some(operator) => (operator.readiness().await, operator.address()),
@@ -116,7 +116,7 @@ async fn workers(State(voice): State<Voice>) -> Response {
 
 async fn capacity(State(voice): State<Voice>) -> Response {
     let (_, view) = voice.look_around().await;
-    // Rings with many partitions take a while to be counted.
+    // Counting the partitions of large rings takes long.
     let counted = tokio::task::spawn_blocking(move || voice.member.capacity(&view)).await;
     counted.map_or_else(|_| failed(), |capacity| Json(capacity).into_response())
 }

@@ -1,5 +1,4 @@
-//! The cluster as this process sees it: every node is asked what it says of itself, and of whom it
-//! has heard.
+//! View of the cluster: the reports of all nodes, and the reports that they have received.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +19,19 @@ use crate::admin::wire::{MemberLine, MovesLine, NodeLine, ProcessReport, RingLin
 use crate::outlook;
 use crate::outlook::capacity::Told;
 
-/// How long a node may take to say how it is.
+/// Timeout for a node's report.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Everybody, as this process sees them.
+/// All processes of the cluster, as this process sees them.
 pub(crate) struct View {
-    /// The storage nodes, by name.
+    /// Storage nodes, by name.
     pub(crate) nodes: Vec<NodeLine>,
-    /// The other processes, by role and name.
+    /// Other processes, by role and name.
     pub(crate) members: Vec<MemberLine>,
 }
 
 impl Member {
-    /// Asks every node how it is. `own` is what this process says of itself.
+    /// Collects the reports of all nodes. `own` is this process's report.
     pub(crate) async fn look_around(&self, own: &ProcessReport) -> View {
         let nodes = self.nodes.all();
         let answers = join_all(nodes.iter().map(|node| ask(node))).await;
@@ -51,12 +50,12 @@ impl Member {
         View { nodes: lines, members: freshest(heard) }
     }
 
-    /// The rings that this process has.
+    /// Returns the tags of this process's rings.
     pub(crate) fn ring_lines(&self) -> Vec<RingLine> {
         self.keeper.rings().tags().into_iter().map(line).collect()
     }
 
-    /// The replicas of each ring that are on their way, and how far the index has come.
+    /// Returns the moves of each ring, and the progress of the index's change.
     pub(crate) fn moves(&self, view: &View) -> Vec<MovesLine> {
         let (rings, term) = (self.keeper.rings(), self.keeper.term());
         let told = view.told().into_iter();
@@ -70,13 +69,13 @@ impl Member {
         rings.named().filter_map(line).collect()
     }
 
-    /// How well each ring spreads what it places.
+    /// Returns the balance and dispersion of each ring.
     pub(crate) fn spread(&self) -> Vec<RingSpread> {
         let rings = self.keeper.rings();
         rings.named().map(|(name, ring)| outlook::spread::of(&name.to_string(), ring)).collect()
     }
 
-    /// How full the cluster is and will be.
+    /// Returns the capacity forecast of the cluster.
     pub(crate) fn capacity(&self, view: &View) -> Capacity {
         let rings = self.keeper.rings();
         let data: Vec<Arc<_>> = rings.data().map(|(_, ring)| ring.clone()).collect();
@@ -101,7 +100,7 @@ impl Member {
         }
     }
 
-    /// The node that this process is.
+    /// Returns the line of this process, which is a storage node.
     fn own_line(&self, name: &str, own: &ProcessReport) -> NodeLine {
         let rings = self.keeper.rings();
         NodeLine {
@@ -118,7 +117,7 @@ impl Member {
 }
 
 impl View {
-    /// The workers of every process that runs some.
+    /// Returns the workers of each process that runs any.
     pub(crate) fn workers(&self) -> Vec<WorkersOf> {
         let with = self.members.iter().filter(|member| !member.report.workers.is_empty());
         with.map(|MemberLine { heard_ms_ago, report }| WorkersOf {

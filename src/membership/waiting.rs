@@ -1,12 +1,13 @@
-//! Rings of the index that wait for the ring changes before them to be over (rule P3).
+//! Rings of the index that wait until the ring changes before them are over (rule P3).
 //!
 //! ```text
 //! <data-dir>/index-<epoch>.waiting
 //! ```
 //!
-//! Each is in the folder, whole and synced, before anybody is told that it waits. They are no `.ring`
-//! files: at the next start the old ring is in use again until the change before is known to be over.
-//! They come into use one after the other: nobody else may have the one in between.
+//! Each is in the folder, whole and synced, before its waiting is reported. They are no `.ring`
+//! files. So at the next start the current ring is in use until the change before is known to be
+//! over. Waiting rings come into use one after the other, because no other node may have the ones
+//! in between.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -19,19 +20,20 @@ use parking_lot::Mutex;
 use crate::process::folder::DataFolder;
 
 const EXTENSION: &str = "waiting";
-/// Rings that wait at a time.
+/// Maximum number of waiting rings.
 pub(super) const WAITING_MAX: usize = 16;
 
 fn file(ring: &Ring) -> String {
     format!("index-{}.{EXTENSION}", ring.epoch())
 }
 
-/// The rings that wait, in the order of their epochs.
+/// Waiting rings, in the order of their epochs.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(Mutex<Vec<Arc<Ring>>>);
 
 impl Waiting {
-    /// Those of a data folder. One that is damaged is left out: whoever pushed it has it.
+    /// Loads the waiting rings of a data folder. A damaged ring is skipped, as its operator can
+    /// push it again.
     pub(super) fn load(folder: &DataFolder) -> Self {
         let paths = paths(&folder.join("")).unwrap_or_else(|error| {
             tracing::error!(%error, "the rings that wait are left out");
@@ -51,17 +53,17 @@ impl Waiting {
         Self(Mutex::new(rings))
     }
 
-    /// The ring that comes next.
+    /// Returns the ring with the lowest epoch.
     pub(super) fn first(&self) -> Option<Arc<Ring>> {
         self.0.lock().first().cloned()
     }
 
-    /// All of them, by epoch.
+    /// Returns all rings, by epoch.
     pub(super) fn all(&self) -> Vec<Arc<Ring>> {
         self.0.lock().clone()
     }
 
-    /// Lets a ring wait beside the others.
+    /// Adds a ring, synced. At [`WAITING_MAX`] rings it is refused.
     pub(super) fn put(&self, folder: &DataFolder, ring: &Arc<Ring>) -> Result<(), String> {
         if self.0.lock().len() >= WAITING_MAX {
             return Err(format!(
@@ -76,7 +78,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Rings up to this epoch wait no more.
+    /// Removes the rings up to this epoch.
     pub(super) fn clear(&self, folder: &DataFolder, epoch: u64) {
         self.0.lock().retain(|ring| ring.epoch() > epoch);
         let over = |path: &Path| {
@@ -88,7 +90,7 @@ impl Waiting {
             match fs::remove_file(path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // It is judged again at the next start, and found to be in use.
+                // The ring is checked again at the next start, and found to be in use.
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "a ring that waited stays behind");
                 }
@@ -97,7 +99,7 @@ impl Waiting {
     }
 }
 
-/// The files of rings that wait. The name before rings waited in a row was `index.waiting`.
+/// Returns the paths of waiting rings. Earlier versions used the single file `index.waiting`.
 fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
     let paths: Vec<PathBuf> = paths.collect::<io::Result<_>>()?;

@@ -1,13 +1,12 @@
-//! How full devices are, how full they will be once replicas on their way have arrived, and how much
-//! can still be written.
+//! Forecast of device fullness after pending moves, and of the bytes that can still be written.
 //!
-//! * What a replica weighs is the average of the device that gives it; of one that is silent, the
-//!   average of all. Entries count for nothing: they are small beside extents.
-//! * What has arrived on a device that holds nothing else is known, and counts as coming no more; of
-//!   others all that the rings say is taken to be still on its way.
-//! * New bytes go where the ring of the first policy puts them, until the first device passes its
-//!   high-water mark; then to handoffs, until no `replicas` distinct nodes have room (rule X5). Under a
-//!   code of k+m each replica is the k-th part of what is written.
+//! * A replica's size is the average of the device that it leaves. For a device without a report,
+//!   the average of all devices counts. Index entries are ignored: they are small beside extents.
+//! * If all replicas of a device are still arriving, its extent bytes are counted as arrived. On
+//!   other devices every move in the rings counts as still to come.
+//! * New bytes go to the primaries of the first policy's ring until the first device passes its
+//!   high-water mark. After that they go to handoffs, until fewer than `replicas` distinct nodes
+//!   have room (rule X5). Under a code of k+m each replica is one k-th of the bytes written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +17,14 @@ use martlet_ring::Ring;
 use crate::admin::wire::DeviceLine;
 use crate::admin::wire::outlook::{Capacity, DeviceCapacity};
 
-/// A device that told how full it is, and its node.
+/// Usage report of a device, with the name of its node.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) node: String,
     pub(crate) device: DeviceLine,
 }
 
-/// What the data rings give a device.
+/// Replicas and bytes that the data rings assign to a device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     replicas: u64,
@@ -33,11 +32,11 @@ struct Share {
     going: u64,
     bytes_in: f64,
     bytes_out: f64,
-    /// Bytes that reach it for each byte of an object.
+    /// Bytes that reach the device for each byte of an object.
     of_a_byte: f64,
 }
 
-/// How full the cluster of these data rings is and will be.
+/// Forecasts the capacity of a cluster with these data rings.
 pub(crate) fn project(data: &[Arc<Ring>], told: &[Told], silent: Vec<String>) -> Capacity {
     let shares = shares(data, told);
     let devices: Vec<DeviceCapacity> = told
@@ -96,7 +95,8 @@ fn shares(data: &[Arc<Ring>], told: &[Told]) -> BTreeMap<DeviceId, Share> {
     shares
 }
 
-/// Into how many pieces a policy cuts what it keeps: every replica has one of them.
+/// Returns the number of data pieces that a policy cuts an extent into. Every replica holds one
+/// piece.
 fn pieces(redundancy: Redundancy) -> u64 {
     match redundancy {
         Redundancy::Replicated => 1,
@@ -104,7 +104,7 @@ fn pieces(redundancy: Redundancy) -> u64 {
     }
 }
 
-/// Bytes of one replica on each device.
+/// Average bytes of one replica on each device.
 struct Sizes {
     known: BTreeMap<DeviceId, f64>,
     average: f64,
@@ -170,7 +170,7 @@ fn of(bytes: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { bytes as f64 / total as f64 }
 }
 
-/// Bytes that it takes beyond what it will hold.
+/// Free bytes of a device above its reserve, after pending moves.
 fn room(device: &DeviceCapacity) -> u64 {
     let out = device.bytes_out.min(device.extent_bytes);
     let projected = device.used_bytes.saturating_add(device.bytes_in).saturating_sub(out);
@@ -192,8 +192,9 @@ fn until_first_full(devices: &[DeviceCapacity], shares: &BTreeMap<DeviceId, Shar
     if least.is_finite() { least as u64 } else { 0 }
 }
 
-/// The most bytes of which each of `replicas` distinct nodes, or devices where there are fewer nodes,
-/// can hold one of so many pieces: a copy where there is one.
+/// Returns the most bytes that can be written. Each of `replicas` distinct nodes stores one of
+/// `pieces` pieces, or a whole copy if `pieces` is 1. With fewer nodes than replicas, devices count
+/// instead of nodes.
 fn until_all_full(devices: &[DeviceCapacity], replicas: usize, pieces: u64) -> u64 {
     let mut nodes: BTreeMap<&str, u64> = BTreeMap::new();
     for device in devices {
@@ -207,7 +208,7 @@ fn until_all_full(devices: &[DeviceCapacity], replicas: usize, pieces: u64) -> u
         devices.iter().map(room).collect()
     };
     let copies = replicas.max(1) as u128;
-    // No node holds two copies of a byte.
+    // A node holds at most one copy of a byte.
     let fits = |bytes: u64| {
         let held: u128 = rooms.iter().map(|room| u128::from(bytes.min(*room))).sum();
         held >= copies * u128::from(bytes)

@@ -1,12 +1,11 @@
-//! What rings and devices together say of the future: pure functions from both to answers for
-//! operators.
+//! Forecasts from rings and device reports, as pure functions for operators' commands.
 //!
-//! * [`capacity`]: how full devices will be, and how much can still be written.
+//! * [`capacity`]: fullness of devices, and the bytes that can still be written.
 //! * [`spread`]: balance and dispersion of the rings in use.
-//! * [`moves`]: replicas on their way.
+//! * [`moves`]: replicas that are moving.
 //!
-//! A ring says how many replicas come and go, a device how many bytes it holds; what one replica
-//! weighs is an average of the device that gives it.
+//! A ring gives the number of replicas that come and go, a device the number of bytes it holds. A
+//! replica's size is the average of the device that it leaves.
 
 pub(crate) mod capacity;
 pub(crate) mod spread;
@@ -18,7 +17,7 @@ use martlet_ring::Ring;
 
 use crate::admin::wire::{ChangeLine, MovesLine};
 
-/// The replicas of a ring that are on their way; none where nothing moves.
+/// Summarizes the moving replicas of a ring. Returns `None` if nothing moves.
 pub(crate) fn moves(name: &str, ring: &Ring) -> Option<MovesLine> {
     let steps = ring.moves();
     let mut partitions: Vec<u32> = steps.iter().map(|step| step.partition.0).collect();
@@ -34,8 +33,8 @@ pub(crate) fn moves(name: &str, ring: &Ring) -> Option<MovesLine> {
     })
 }
 
-/// How far the index has come with its last change at this term; `joined` says of devices which
-/// change they have joined last.
+/// Returns the progress of the index ring's last change at this term. `joined` maps each device to
+/// the last change that it joined.
 pub(crate) fn change(ring: &Ring, term: Term, joined: &BTreeMap<DeviceId, u64>) -> ChangeLine {
     let change = ring.change();
     let steps = ring.moves().iter().filter(|step| step.change == change);

@@ -1,13 +1,13 @@
-//! How well the rings in use spread what they place.
+//! Balance and dispersion of the rings in use.
 
 use martlet_ring::{DeviceFigures, Figures, Ring};
 
 use crate::admin::wire::outlook::{Crowded, DeviceSpread, RingSpread};
 
-/// Devices and places that are named.
+/// Maximum number of devices, and of crowded places, in a report.
 const NAMED: usize = 10;
 
-/// How well a ring spreads what it places.
+/// Returns the balance and dispersion of a ring, with its worst devices and crowded places.
 pub(crate) fn of(name: &str, ring: &Ring) -> RingSpread {
     let Figures { balance, dispersion, mut devices, crowded } = Figures::of_ring(ring);
     devices.sort_by(|a, b| b.balance.abs().total_cmp(&a.balance.abs()).then(a.id.cmp(&b.id)));
@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn nodes_that_hold_two_replicas_of_a_partition_are_named() {
-        // By its weight the third node gets hardly anything, so the others hold two of most.
+        // The third node's low weight gives it few replicas, so the other nodes hold two of most
+        // partitions.
         let mut uneven = builder(0, 3);
         uneven.set_weight(DeviceId(2), 0.1).unwrap();
         for node in [1, 2] {

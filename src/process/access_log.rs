@@ -1,9 +1,9 @@
-//! The access log of a process: a line for each request, in a file.
+//! Access log of a process: a file with one line for each request.
 //!
 //! Invariants:
-//! * No request waits for the file. Lines that it is too slow for are lost, and counted.
-//! * The file is opened anew for each batch: it may be renamed at any time, and the next batch makes
-//!   another.
+//! * No request waits for the file. Lines beyond the queue's limits are dropped and counted.
+//! * The file is opened for each batch. An operator may rename it at any time; the next batch makes
+//!   a new file.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -16,16 +16,16 @@ use std::time::Duration;
 use martlet_s3compat::AccessLog;
 use tokio::sync::{mpsc, watch};
 
-/// Lines between requests and the file.
+/// Maximum number of queued lines.
 const QUEUED_MAX: usize = 16 * 1024;
-/// The same in bytes: a line may be as long as the head of its request, and more.
+/// Maximum bytes of queued lines. A line may be longer than the head of its request.
 const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// Lines that are written at once.
+/// Maximum number of lines in one write.
 const BATCH_MAX: usize = 4096;
-/// How long lines are gathered.
+/// Pause between writes, in which lines collect.
 const GATHER: Duration = Duration::from_millis(200);
 
-/// Takes lines on their way to the file.
+/// Queue of lines for the file.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     queue: mpsc::Sender<String>,
@@ -33,7 +33,7 @@ pub(crate) struct LogFile {
     lost: AtomicU64,
 }
 
-/// Writes them.
+/// Writer of the queued lines.
 #[derive(Debug)]
 pub(crate) struct Scribe {
     path: PathBuf,
@@ -42,10 +42,10 @@ pub(crate) struct Scribe {
 }
 
 impl LogFile {
-    /// The log in a file, and who writes it.
+    /// Opens the log in a file. Returns its queue and its writer.
     ///
     /// # Errors
-    /// When the file can't be written to.
+    /// When the file can't be opened for writing.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, Scribe)> {
         append(path, "")?;
         let (sender, queue) = mpsc::channel(QUEUED_MAX);
@@ -55,7 +55,7 @@ impl LogFile {
         Ok((log, Scribe { path: path.to_owned(), queue, queued_bytes }))
     }
 
-    /// Lines that the file was too slow for.
+    /// Number of lines that were dropped because the queue was full.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl AccessLog for LogFile {
 }
 
 impl Scribe {
-    /// Writes until `stopped`, and then what is there already.
+    /// Writes until `stopped`, then writes the lines still queued.
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut is_stopping = false;
         while !is_stopping {
@@ -100,7 +100,7 @@ impl Scribe {
         if batch.is_empty() {
             return;
         }
-        // What is being written is one batch, and no more waits meanwhile than may.
+        // Bytes of a batch count against the queue's limit until the batch is written.
         let bytes = batch.iter().map(String::len).sum();
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || {
@@ -121,7 +121,7 @@ impl Scribe {
     }
 }
 
-/// Until it is said; whoever could say so being gone is as good.
+/// Waits for the stop signal. A dropped sender counts as one.
 async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -1,4 +1,4 @@
-//! Tenants, users, roles and access keys, as an operator makes and changes them at the admin address.
+//! Admin API of tenants, users, roles and access keys.
 
 mod roles;
 
@@ -23,11 +23,11 @@ use crate::admin::wire::accounts::{
 };
 use crate::admin::wire::limits::{Bound, RateChange, RateLine};
 
-/// Of each kind in one reply.
+/// Maximum number of items in one page.
 const PAGE_MAX: usize = 500;
 
-/// Where `martlet admin tenant`, `user` and `key` find their answers. `root_key` is the access key that is
-/// known without them.
+/// Routes of `martlet admin tenant`, `user` and `key`. `root_key` is the access key of the root
+/// identity, which has no account.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
     let limits = quotas::routes(accounts.clone(), store.clone());
     let desk = Desk { accounts, store, root_key: root_key.to_owned() };
@@ -44,10 +44,10 @@ pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> 
         .merge(limits)
 }
 
-/// Between two attempts to seal what lies in clear.
+/// Pause between two attempts to seal secrets.
 const SEAL_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// Seals the secrets that lie in clear since a time without a master key, and ends once none is left.
+/// Seals secrets that were stored in clear without a master key. Retries until all are sealed.
 pub(crate) async fn seal_secrets(accounts: Accounts) {
     loop {
         match accounts.seal_secrets().await {
@@ -76,7 +76,7 @@ struct Desk {
 type Shared = State<Desk>;
 pub(super) type Answer = Result<Response, No>;
 
-/// Why there is no answer.
+/// Refusal, with its HTTP status and its sentence.
 #[derive(Debug, PartialEq)]
 pub(super) struct No(StatusCode, String);
 
@@ -104,7 +104,7 @@ impl No {
     }
 }
 
-/// Which of them; what a route needs and isn't there is asked for.
+/// Query parameters of all routes. A route refuses a request without the parameters that it needs.
 #[derive(Default, Deserialize)]
 struct Which {
     tenant: Option<String>,
@@ -118,7 +118,7 @@ pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str,
     name.map(String::as_str).ok_or_else(|| No::bad(format!("say which {what}")))
 }
 
-/// Reads what is asked. The sentence about what doesn't parse repeats none of it.
+/// Parses a request body. The error gives a column but quotes none of the body.
 pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
     serde_json::from_slice(body).map_err(|error| {
         No::bad(format!("the request does not parse in column {}", error.column()))
@@ -149,7 +149,7 @@ fn rate_line(rate: Rate) -> RateLine {
 }
 
 impl RateChange {
-    /// What becomes of a rate; none where it stays as it is.
+    /// Returns the update of a stored rate, or `None` if the rate stays unchanged.
     fn of(self) -> Option<impl Fn(&mut Rate) + Send + Sync> {
         (self != Self::default()).then_some(move |rate: &mut Rate| {
             Bound::set(self.requests, &mut rate.requests);
@@ -219,7 +219,7 @@ async fn delete_tenant(State(desk): Shared, Query(which): Query<Which>) -> Answe
 
 async fn users(State(desk): Shared, Query(which): Query<Which>) -> Answer {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
-    // So that a name that is misspelt is told from a tenant without users.
+    // Distinguishes a misspelt tenant from a tenant without users.
     desk.accounts.tenant(tenant).await?;
     let listed = desk.accounts.users(tenant, which.after.as_deref(), PAGE_MAX).await;
     let listed = listed?;

@@ -1,5 +1,5 @@
-//! What can be set about a bucket besides what S3 has words for, its move to another policy, and that of its
-//! keys to another master key.
+//! Admin API of buckets: settings beyond S3's, rewrites to another storage policy, and rewraps of
+//! data keys.
 
 mod rewrap;
 mod rewrites;
@@ -22,10 +22,10 @@ use super::operator::refuse;
 use crate::admin::wire::{self, BucketLine, rewrap as rewrapping, rewrite};
 use crate::units::Size;
 
-/// Slower than this, nodes would take a body that is on its way for one that has stopped.
+/// Minimum rate of a rewrite. A slower rewrite would exceed the nodes' timeout for idle bodies.
 const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 
-/// Where `martlet admin bucket` finds its answers; `foreground` says how clients fare.
+/// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
 pub(crate) fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
     let desk = Arc::new(Desk { store, foreground, rewrites: Rewrites::default() });
     Router::new()
@@ -58,7 +58,7 @@ struct Change {
 #[derive(Deserialize)]
 struct Asked {
     bucket: String,
-    /// Bytes a second.
+    /// Maximum bytes per second.
     rate: Option<Size>,
     #[serde(default)]
     stop: bool,
@@ -74,7 +74,7 @@ async fn show(State(desk): Shared, Query(which): Query<Which>) -> Response {
 async fn set(State(desk): Shared, Query(change): Query<Change>) -> Response {
     let Change { bucket: name, consistency, storage_policy } = change;
     let mut set = None;
-    // What may be refused comes first.
+    // The storage policy may be refused, so it is set first.
     if let Some(policy) = storage_policy {
         set = Some(desk.store.set_bucket_policy(&name, &policy).await);
     }
@@ -107,7 +107,7 @@ async fn rewrite(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
         let sentence = "a rewrite goes at 1MiB a second at least: name a higher --rate, or none";
         return refuse(StatusCode::BAD_REQUEST, sentence);
     }
-    // Whoever misspells a name shall hear of it at once.
+    // A misspelt name is refused at once.
     if let Err(error) = desk.store.bucket(&bucket).await {
         return refused(&error);
     }

@@ -1,8 +1,8 @@
-//! The certificate that S3 clients are shown: read from two files, and again when those change.
+//! TLS certificate of the S3 port: read from two files, and again when they change.
 //!
-//! Whoever renews certificates replaces the files, one after the other. New connections get the new
-//! certificate within [`LOOK_EVERY`]; those that are open stay what they are. What can't be used is said
-//! once, and the one from before is shown on.
+//! Renewal replaces the files one after the other. New connections get the new certificate within
+//! [`LOOK_EVERY`]; open connections keep theirs. An unusable certificate is logged once, and the
+//! previous one stays in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use tokio::time::sleep;
 use super::listen::told;
 use crate::failure::Failure;
 
-/// How often the files are looked at.
+/// Interval between two reads of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What is agreed on for HTTP, the better first.
+/// ALPN protocols, the preferred one first.
 pub(crate) const HTTP_2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// Certificate and key, and where they come from.
+/// Certificate and key in use, and the files that they come from.
 pub(crate) struct Certificate {
     chain: PathBuf,
     key: PathBuf,
@@ -36,14 +36,14 @@ pub(crate) struct Certificate {
     seen: Contents,
 }
 
-/// What the files said.
+/// Contents of the two files.
 #[derive(Clone, PartialEq, Eq)]
 struct Contents {
     chain: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// What connections are shown now.
+/// Certificate for new connections.
 #[derive(Debug)]
 struct Shown(RwLock<Arc<CertifiedKey>>);
 
@@ -54,7 +54,8 @@ impl ResolvesServerCert for Shown {
 }
 
 impl Certificate {
-    /// Reads a certificate, with those between it and its authority, and its key: PEM files.
+    /// Loads a certificate with its intermediate certificates, and its private key. Both are PEM
+    /// files.
     pub(crate) fn load(chain: &Path, key: &Path) -> Result<Self, Failure> {
         let seen = Contents::read(chain, key).map_err(Failure::refused)?;
         let certified = seen.certified().map_err(Failure::refused)?;
@@ -62,7 +63,7 @@ impl Certificate {
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), shown, seen })
     }
 
-    /// What a socket needs to show it. TLS 1.2 and 1.3, as S3 clients speak both.
+    /// TLS settings of a listening socket: TLS 1.2 and 1.3, since S3 clients use both.
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -72,7 +73,7 @@ impl Certificate {
         Arc::new(config)
     }
 
-    /// Looks at the files now and then, until told to stop.
+    /// Checks the files every [`LOOK_EVERY`], until the stop signal.
     pub(crate) async fn keep_up(mut self, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {
@@ -82,11 +83,11 @@ impl Certificate {
         }
     }
 
-    /// Shows what the files say, if that is something else by now.
+    /// Replaces the certificate if the files have changed.
     fn look(&mut self) {
         let seen = match Contents::read(&self.chain, &self.key) {
             Ok(seen) => seen,
-            // In the middle of being replaced, perhaps.
+            // The file may be in the middle of its replacement.
             Err(error) => return tracing::debug!(%error, "the certificate can't be read again"),
         };
         if seen == self.seen {
@@ -132,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes a new certificate of this host, and its key.
+    /// Writes a new self-signed certificate for localhost, and its key.
     fn renew(folder: &Path) -> CertificateDer<'static> {
         let made = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(shown(&certificate), first);
         certificate.look();
         assert_eq!(shown(&certificate), first);
-        // The certificate is there already, its key is not.
+        // The new certificate is in place, but its key is not yet.
         let old_key = std::fs::read(folder.path().join("key.pem")).unwrap();
         let second = renew(folder.path());
         let new_key = std::fs::read(folder.path().join("key.pem")).unwrap();

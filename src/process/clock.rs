@@ -1,13 +1,13 @@
-//! A clock that never goes back while the process lives.
+//! Clock that never goes back while the process lives.
 //!
-//! The sweep takes extents born before the process started for those of writers that are gone. That
-//! holds only if no extent of this process is ever born before its start.
+//! The sweep assumes that the writers of extents older than the process are gone. So no extent of
+//! this process may carry a time before its start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::{Clock, SystemClock};
 
-/// The system's clock, held where it was whenever it is set back.
+/// System clock that stands still when it is set back.
 #[derive(Debug)]
 pub(crate) struct SteadyClock<C = SystemClock> {
     below: C,
@@ -15,7 +15,7 @@ pub(crate) struct SteadyClock<C = SystemClock> {
 }
 
 impl SteadyClock {
-    /// Over the system's clock.
+    /// Makes a clock over the system clock.
     pub(crate) fn system() -> Self {
         Self { below: SystemClock, last_ms: AtomicU64::new(0) }
     }
@@ -24,7 +24,7 @@ impl SteadyClock {
 impl<C: Clock> Clock for SteadyClock<C> {
     fn now_ms(&self) -> u64 {
         let now = self.below.now_ms();
-        // Most calls fall into a millisecond that was seen already: those only read.
+        // Most calls fall into a millisecond already seen, and only load.
         let last = self.last_ms.load(Ordering::Relaxed);
         if now > last { now.max(self.last_ms.fetch_max(now, Ordering::Relaxed)) } else { last }
     }

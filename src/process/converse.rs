@@ -1,6 +1,6 @@
-//! One connection to its end: HTTP/1.1 in clear; over TLS that or HTTP/2, as the client prefers.
+//! One client connection until its end: HTTP/1.1 in clear, or HTTP/1.1 or HTTP/2 over TLS.
 //!
-//! To whoever answers, requests look alike: those of HTTP/2 say their host in a header, too.
+//! Services get uniform requests: an HTTP/2 request is given a `Host` header and a relative URI.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -32,19 +32,20 @@ use super::places::{Place, UnderWay};
 use super::sips::Sips;
 use super::streams::{Noted, Spent, Streams};
 
-/// Bodies are read in pieces of at most this, or of the longest head that is allowed.
+/// Minimum limit of the read buffer, which bounds the chunks of request bodies. A limit on heads
+/// that exceeds it raises it.
 const READ_BUFFER_BYTES_MIN: usize = 128 * 1024;
 const HEADERS_MAX: usize = 128;
-/// Heads of up to so many times the length that is allowed are read, and refused in words.
+/// Heads up to this multiple of the limit are read, so that an error reply can refuse them.
 const HEADS: usize = 4;
-/// Requests at a time on one connection of HTTP/2.
+/// Maximum number of concurrent streams on an HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
-/// Bytes that the client may send ahead, on one stream and on all of a connection.
+/// Flow-control window of one HTTP/2 stream, and of a whole connection.
 const WINDOW_BYTES: u32 = 1024 * 1024;
-/// Bytes of one reply that wait to be sent.
+/// Maximum bytes of one reply that wait to be sent.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Who answers on a connection, and until when.
+/// Service of a connection, with its limits and its stop signal.
 pub(super) struct Served<S> {
     pub(super) service: S,
     pub(super) limits: Limits,
@@ -52,7 +53,7 @@ pub(super) struct Served<S> {
     pub(super) place: Arc<Place>,
 }
 
-/// The body of a reply whose request is under way until the body was sent or given up.
+/// Response body that keeps its request counted as under way until the body is sent or dropped.
 struct Held<B> {
     body: B,
     _request: UnderWay,
@@ -78,7 +79,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Held<B> {
     }
 }
 
-/// What a connection tells of itself with each request.
+/// Facts about a connection that are attached to each request.
 #[derive(Clone)]
 struct Origin {
     peer: Option<IpAddr>,
@@ -88,7 +89,7 @@ struct Origin {
 
 impl Origin {
     fn note(&self, request: &mut Request<Incoming>) {
-        // Policies of buckets may ask where a request comes from, and how.
+        // Bucket policies may test a request's address and TLS.
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(Peer(peer));
         }
@@ -99,7 +100,7 @@ impl Origin {
     }
 }
 
-/// Speaks with whoever is at the other end of a socket.
+/// Serves a connection until it ends.
 pub(super) async fn converse<S, B>(
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
@@ -141,7 +142,7 @@ pub(super) async fn converse<S, B>(
     }
 }
 
-/// What was agreed on with a client.
+/// Returns the TLS version and cipher suite of a session.
 fn agreed(session: &ServerConnection) -> Tls {
     let is_1_3 = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
     Tls {
@@ -150,7 +151,7 @@ fn agreed(session: &ServerConnection) -> Tls {
     }
 }
 
-/// What OpenSSL calls a suite of ciphers, and S3 with it.
+/// Returns OpenSSL's name of a cipher suite, which S3 uses too.
 fn name_of(suite: CipherSuite) -> Option<&'static str> {
     use CipherSuite as Suite;
     Some(match suite {
@@ -191,7 +192,7 @@ where
         .max_headers(HEADERS_MAX)
         .max_header_size(HEADS * limits.head_bytes)
         .max_buf_size((HEADS * limits.head_bytes).max(READ_BUFFER_BYTES_MIN))
-        // A client may close its side once it has sent its request, and still wait for the reply.
+        // A client may close its sending side after its request, and still read the reply.
         .half_close(true)
         .serve_connection(TokioIo::new(Sips::new(stream, proven)), service);
     let mut connection = pin!(connection);
@@ -252,7 +253,7 @@ where
         }
         () = told(&mut stop) => {}
     }
-    // What was asked by now is answered, as long as it is taken.
+    // Requests already received are answered, as long as the client reads.
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         outcome = connection.as_mut() => outcome,
@@ -260,7 +261,7 @@ where
     }
 }
 
-/// Says in a header which host is asked, and in the URI what of it, as HTTP/1.1 does.
+/// Gives an HTTP/2 request the form of HTTP/1.1: a `Host` header, and a URI of path and query.
 fn as_http1<B>(request: &mut Request<B>) {
     let uri = request.uri().clone();
     if let Some(authority) = uri.authority()

@@ -1,4 +1,4 @@
-//! The S3 door of a process: where S3 clients connect, and who may come in.
+//! S3 port of a process: its settings, its TLS and the credentials that it accepts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use super::vault;
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// For tests only: parts of an upload may be as small as this.
+/// Environment variable for tests only: minimum size of an upload's parts, in bytes.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
 
 /// Flags of a role that S3 clients connect to.
@@ -48,87 +48,88 @@ pub(crate) struct DoorArgs {
     pub(crate) default_policy: Option<String>,
 }
 
-/// Settings of a role that S3 clients connect to.
+/// Settings of a role with an S3 port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct DoorSettings {
-    /// Where S3 clients connect.
+    /// Address of the S3 port.
     pub(crate) s3_address: SocketAddr,
-    /// The certificate that S3 clients are shown; without one they are spoken to in clear.
+    /// PEM file with the TLS certificate. Without one the S3 port serves plain HTTP.
     pub(crate) s3_tls_certificate: Option<PathBuf>,
-    /// Its private key.
+    /// PEM file with the certificate's private key.
     pub(crate) s3_tls_key: Option<PathBuf>,
     /// Host names under which `bucket.name` names a bucket.
     #[serde(deserialize_with = "list")]
     pub(crate) domains: Vec<String>,
-    /// The name of the storage policy of new buckets; none means the policy of the lowest number.
+    /// Name of the storage policy of new buckets. Default: the policy of the lowest number.
     pub(crate) default_policy: Option<String>,
     /// Access key of the root identity.
     pub(crate) root_access_key: Option<String>,
-    /// Its secret.
+    /// Secret key of the root identity.
     pub(crate) root_secret_key: Option<Hidden>,
-    /// Master keys, 64 hexadecimal digits each, with commas between them: the first seals the secrets of
-    /// access keys, all of them open.
+    /// Master keys, 64 hexadecimal digits each, separated by commas. The first key seals the
+    /// secrets of access keys; all of them open secrets.
     pub(crate) master_keys: Option<Hidden>,
-    /// The same in a file, a line for each.
+    /// File with the master keys, one on each line.
     pub(crate) master_key_file: Option<PathBuf>,
-    /// Whether secrets that lie in clear are sealed after the start. Every process that answers S3 clients
-    /// must have the master key by then.
+    /// True if secrets stored in clear are sealed after the start. By then all processes with an S3
+    /// port must have the master key.
     #[serde(deserialize_with = "flag")]
     pub(crate) seal_secrets: bool,
-    /// Master keys that the keys of objects are wrapped by, written as `master_keys` are: the first wraps,
-    /// all of them unwrap.
+    /// Master keys of object encryption, in the form of `master_keys`. The first key wraps data
+    /// keys; all of them unwrap data keys.
     pub(crate) sse_master_key: Option<Hidden>,
-    /// The same in a file, a line for each.
+    /// File with the master keys of object encryption, one on each line.
     pub(crate) sse_master_key_file: Option<PathBuf>,
-    /// True when signatures of version 2 are honoured.
+    /// True if signatures of version 2 are accepted.
     #[serde(deserialize_with = "flag")]
     pub(crate) allow_signature_v2: bool,
-    /// What an identity provider calls itself whose tokens may begin sessions of roles.
+    /// Issuer of the identity provider whose tokens may start sessions of roles.
     pub(crate) oidc_issuer: Option<String>,
-    /// Whom its tokens must be meant for: one of these.
+    /// Accepted audiences: a token must name one of them.
     #[serde(deserialize_with = "list")]
     pub(crate) oidc_audiences: Vec<String>,
-    /// File with the keys that it signs by, as JWKS; read again when it changes.
+    /// JWKS file with the provider's signing keys. It is read again when it changes.
     pub(crate) oidc_jwks_file: Option<PathBuf>,
-    /// Requests at a time, replies that are being sent included; more are answered 503.
+    /// Maximum number of concurrent requests, including replies being sent. Further requests are
+    /// answered 503.
     pub(crate) max_requests: usize,
-    /// Those of them that nobody signed; an eighth of them, unless set.
+    /// Maximum number of concurrent unsigned requests. Default: an eighth of `max_requests`.
     pub(crate) max_anonymous_requests: Option<usize>,
-    /// Bytes of documents (bodies that are read whole) that all requests together may hold.
+    /// Maximum bytes of documents (bodies that are read whole) that all requests together hold.
     pub(crate) document_buffer: Size,
-    /// How long a client may take to send a document.
+    /// Timeout for receiving a document.
     #[serde(deserialize_with = "span")]
     pub(crate) document_timeout: Duration,
-    /// Bytes of a body that a client has to send in each second that it is waited for; 0 means any.
+    /// Minimum bytes per second of a request body while the process waits for the client. 0 means
+    /// no minimum.
     pub(crate) min_body_rate: Size,
-    /// Bytes of bodies that all writes together may hold on their way to devices.
+    /// Maximum bytes of bodies that all writes together buffer on their way to devices.
     pub(crate) write_buffer: Size,
-    /// A file that gets a line for each request.
+    /// File of the access log, with one line for each request.
     pub(crate) access_log: Option<PathBuf>,
-    /// How long lines are gathered before they become an object in the bucket that a bucket's owner
-    /// named.
+    /// Interval at which gathered log lines become an object in the log bucket of a bucket's owner.
     #[serde(deserialize_with = "span")]
     pub(crate) bucket_log_interval: Duration,
 }
 
-/// Shorter root secrets are guessed from a signature.
+/// Minimum length of the root secret key: shorter secrets can be guessed from a signature.
 const ROOT_SECRET_BYTES_MIN: usize = 16;
-/// Below this a single extent with much parity would not fit.
+/// Minimum write buffer: a smaller one can't hold an extent with many parity fragments.
 const WRITE_BUFFER_BYTES_MIN: u64 = 64 << 20;
-/// Room for two of the longest documents.
+/// Minimum document buffer, for two documents of the maximum length.
 const DOCUMENT_BUFFER_BYTES_MIN: u64 = 8 << 20;
 
-/// What opens a door, and what the door makes tokens with.
+/// Root credentials, and the secret that tokens are made with.
 #[derive(Clone, Copy)]
 pub(crate) struct DoorSecrets<'a> {
-    /// The access key of the root identity.
+    /// Access key of the root identity.
     pub(crate) access_key: &'a str,
-    /// Its secret.
+    /// Secret key of the root identity.
     pub(crate) secret_key: &'a Hidden,
-    /// Random bytes that session and continuation tokens are made with: the same on every proxy of a
-    /// cluster, and after a restart. Clients hold what is made with them, so they are derived from nothing
-    /// that somebody could guess.
+    /// Random bytes that session and continuation tokens are made with. All proxies of a cluster
+    /// share them, and they survive restarts. Clients hold such tokens, so the bytes must not
+    /// derive from anything that a client could guess.
     pub(crate) tokens: &'a [u8; 32],
 }
 
@@ -164,7 +165,7 @@ impl Default for DoorSettings {
 }
 
 impl DoorSettings {
-    /// The names of these settings.
+    /// Names of these settings.
     pub(crate) const NAMES: [&str; 24] = [
         "s3_address",
         "s3_tls_certificate",
@@ -192,7 +193,7 @@ impl DoorSettings {
         "bucket_log_interval",
     ];
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid values and combinations.
     pub(crate) fn check(&self, admin_address: SocketAddr) -> Result<(), Failure> {
         if self.root_access_key.is_some() != self.root_secret_key.is_some() {
             return Err(Failure::usage(
@@ -239,7 +240,7 @@ impl DoorSettings {
         Ok(())
     }
 
-    /// A provider is known by all of its settings, or there is none.
+    /// Refuses an identity provider of which only some settings are set.
     fn check_provider(&self) -> Result<(), Failure> {
         let given = [
             self.oidc_issuer.is_some(),
@@ -262,14 +263,14 @@ impl DoorSettings {
         provider.into_iter().collect()
     }
 
-    /// Where S3 clients connect from now on.
+    /// Binds the S3 port.
     pub(crate) async fn listen(&self) -> Result<Port, Failure> {
         let certificate = self.certificate()?;
         let listener = listen::bind(self.s3_address, "--s3-address").await?;
         Ok(Port { listener, certificate })
     }
 
-    /// Says on standard output where S3 clients find it; their endpoint.
+    /// Prints the S3 endpoint on standard output, and returns the endpoint's URL.
     pub(crate) fn announce(&self, address: SocketAddr) -> String {
         let is_secure = self.s3_tls_certificate.is_some();
         let endpoint = format!("{}://{address}", if is_secure { "https" } else { "http" });
@@ -284,7 +285,7 @@ impl DoorSettings {
         endpoint
     }
 
-    /// What clients are shown, if they are to speak TLS.
+    /// Loads the TLS certificate, if one is set.
     fn certificate(&self) -> Result<Option<Certificate>, Failure> {
         match (&self.s3_tls_certificate, &self.s3_tls_key) {
             (None, None) => Ok(None),
@@ -295,7 +296,7 @@ impl DoorSettings {
         }
     }
 
-    /// The cluster with the default policy that was set.
+    /// Returns the cluster with the default policy of the settings.
     pub(crate) fn with_default_policy(&self, cluster: Cluster) -> Result<Cluster, Failure> {
         let Some(name) = &self.default_policy else { return Ok(cluster) };
         cluster
@@ -303,7 +304,7 @@ impl DoorSettings {
             .map_err(|error| Failure::usage(format!("the setting default_policy: {error}")))
     }
 
-    /// How the object layer behind it behaves.
+    /// Returns the options of the object layer.
     pub(crate) fn store_options(&self) -> Result<StoreOptions, Failure> {
         let buffer_bytes_max = usize::try_from(self.write_buffer.0).unwrap_or(usize::MAX);
         let mut options = StoreOptions { buffer_bytes_max, ..StoreOptions::default() };
@@ -313,21 +314,22 @@ impl DoorSettings {
         Ok(options)
     }
 
-    /// The master keys that seal the secrets of access keys, if any were given.
+    /// Returns the master keys that seal the secrets of access keys, if any are set.
     pub(crate) fn vault(&self) -> Result<Option<Vault>, Failure> {
         let keys = ("master_keys", self.master_keys.as_ref());
         let file = ("master_key_file", self.master_key_file.as_deref());
         vault::given(keys, file)
     }
 
-    /// The master keys that objects are encrypted by, if any were given.
+    /// Returns the master keys of object encryption, if any are set.
     pub(crate) fn sse_vault(&self) -> Result<Option<Vault>, Failure> {
         let keys = ("sse_master_key", self.sse_master_key.as_ref());
         let file = ("sse_master_key_file", self.sse_master_key_file.as_deref());
         vault::given(keys, file)
     }
 
-    /// The door in front of `objects`, which lets in whoever has the root key or one of a tenant.
+    /// Makes the S3 service in front of `objects`. It accepts the root key, the access keys of
+    /// tenants, and sessions.
     pub(crate) fn open(
         &self,
         objects: ObjectStore,
@@ -347,7 +349,7 @@ impl DoorSettings {
             document_bytes_max: usize::try_from(self.document_buffer.0).unwrap_or(usize::MAX),
             document_time: self.document_timeout,
             body_rate_min: self.min_body_rate.0,
-            // What is open to everyone is for the policies of buckets to say.
+            // Bucket policies decide about anonymous requests.
             allow_anonymous: true,
             ..DoorConfig::default()
         };

@@ -1,18 +1,18 @@
-//! The data folder: what a process itself must remember, and that only one process uses it.
+//! Data folder: the files of one process, locked against all other processes.
 //!
 //! ```text
-//! <data-dir>/lock           held by the process that uses the folder
+//! <data-dir>/lock           locked by the process that uses the folder
 //! <data-dir>/credentials    access key and secret, mode 0600 (server)
-//! <data-dir>/cluster.json   which devices there are (server)
-//! <data-dir>/device0/       the device, where none is named (server)
+//! <data-dir>/cluster.json   devices of the server (server)
+//! <data-dir>/device0/       default device, if no other is configured (server)
 //! <data-dir>/master.key     seals the secrets of tenants' keys, mode 0600 (server)
-//! <data-dir>/sse-master.key what objects are encrypted by, mode 0600 (server)
+//! <data-dir>/sse-master.key master key of object encryption, mode 0600 (server)
 //! <data-dir>/token.key      makes session and continuation tokens, mode 0600 (server)
-//! <data-dir>/*.ring         where things lie on the devices
-//! <data-dir>/peers.json     which devices other nodes have (storage-node)
+//! <data-dir>/*.ring         rings
+//! <data-dir>/peers.json     devices of other nodes (storage-node)
 //! ```
 //!
-//! Whatever a process makes is for its own user alone: files have mode 0600, folders 0700.
+//! All files that a process makes are private to its user: files have mode 0600, folders 0700.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -24,24 +24,24 @@ use rustix::process::{geteuid, umask};
 
 use crate::failure::Failure;
 
-/// Entries of a data folder that earlier versions left open to other users, besides rings.
+/// Entries, besides rings, that earlier versions left readable by other users.
 const ONCE_OPEN: [&str; 7] =
     ["credentials", "cluster.json", "peers.json", "index.waiting", "device0", "events", "cursors"];
 const RING: &str = "ring";
 
-/// Makes all that this process will create private: files get mode 0600, folders 0700. To be called
-/// before threads are started and files are made.
+/// Makes all files that this process creates private: files get mode 0600, folders 0700. Must be
+/// called before threads are started and files are made.
 pub(crate) fn create_for_owner_alone() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Makes a folder, and those above it that are missing, for this user alone.
+/// Makes a folder and its missing parents, with mode 0700.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Takes the rights of other users from what earlier versions made in a data folder. Nothing else in
-/// the folder is changed, as it may be shared with other programs.
+/// Removes other users' permissions from entries that earlier versions made in a data folder. Other
+/// entries stay unchanged, as other programs may share the folder.
 fn close_to_others(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -63,7 +63,7 @@ fn close_entry(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700))
 }
 
-/// The data folder of a running process. Dropping it lets another one in.
+/// Locked data folder of a running process. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct DataFolder {
     path: PathBuf,
@@ -71,7 +71,8 @@ pub(crate) struct DataFolder {
 }
 
 impl DataFolder {
-    /// Makes the folder if need be, and takes it for this process.
+    /// Makes the folder if it is missing, and locks it for this process. A folder in use is
+    /// refused.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let unusable = |doing: &str, error: &io::Error| {
             Failure::refused(format!(
@@ -103,12 +104,12 @@ impl DataFolder {
         }
     }
 
-    /// A file or folder within.
+    /// Returns the path of an entry of the folder.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Replaces a file as a whole: after a power cut either the old bytes are there or the new.
+    /// Replaces a file atomically: after a power cut it holds either the old or the new bytes.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.join(name);
         replace_file(&path, bytes).map_err(|error| {
@@ -117,7 +118,7 @@ impl DataFolder {
     }
 }
 
-/// Replaces a file as a whole: after a power cut either the old bytes are there or the new.
+/// Replaces a file atomically: after a power cut it holds either the old or the new bytes.
 pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file =

@@ -1,8 +1,8 @@
-//! Who is told of what a process does: targets of events, access logs of buckets, and the process's own
-//! access log.
+//! Observers of requests and of lifecycle rules: targets of events, access logs of buckets, and the
+//! process's own access log.
 //!
-//! Their tasks begin with the door and the workers, and end after the last request and the last deed:
-//! then what they have taken is written down.
+//! Their tasks start with the S3 port and the workers. They end after the last request and the last
+//! expiration, when all accepted messages are written.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use super::folder::DataFolder;
 use super::metrics::{AskHearers, HearerFigures};
 use crate::failure::Failure;
 
-/// Those who are told, and their tasks.
+/// Observers of a process, with their tasks.
 pub(crate) struct Audience {
-    /// Those of requests.
+    /// Observers of requests.
     pub(crate) hearers: Hearers,
     events: Arc<Events>,
     clock: Arc<dyn Clock>,
@@ -35,7 +35,7 @@ pub(crate) struct Audience {
 }
 
 impl Audience {
-    /// Starts their tasks where S3 clients ask.
+    /// Starts the observers of a process with an S3 port.
     pub(crate) fn open(
         door: &DoorSettings,
         events: &EventSettings,
@@ -76,7 +76,7 @@ impl Audience {
         Ok(audience)
     }
 
-    /// Starts the tasks of those who hear of what rules do, where nobody asks.
+    /// Starts the observers of a process without an S3 port: events of lifecycle rules only.
     pub(crate) fn of_rules(
         settings: &EventSettings,
         folder: &DataFolder,
@@ -93,18 +93,18 @@ impl Audience {
         Ok(Self { hearers, events, clock, figures, tasks, stop })
     }
 
-    /// What carries the rules of buckets out in `store`, and tells of it.
+    /// Returns the object expiry that applies lifecycle rules in `store` and emits their events.
     pub(crate) fn expiry(&self, store: ObjectStore) -> Arc<dyn ObjectExpiry> {
         let events = ExpiryEvents::new(self.events.clone(), self.clock.clone());
         Arc::new(WitnessedExpiry::new(store, Arc::new(events)))
     }
 
-    /// How they fare.
+    /// Returns the source of the observers' metrics.
     pub(crate) fn figures(&self) -> AskHearers {
         self.figures.clone()
     }
 
-    /// Ends their tasks, once no request and no worker is under way any more.
+    /// Stops the tasks. Must be called after the last request and the last worker have ended.
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}

@@ -1,8 +1,8 @@
-//! A request's body that is read to its end also when nobody wants it.
+//! Request body whose rest is drained when the service drops it early.
 //!
-//! Most clients send all of a body before they look at the reply. If the server hung up on a request
-//! that it refused early, the reply would be lost with the connection, and nobody would learn why. So
-//! the rest is read and dropped, for a while and for as long as it keeps coming.
+//! Most clients send a whole body before they read the reply. If the server closed the connection
+//! after an early refusal, the client would lose the reply. So the rest of the body is read and
+//! dropped, within [`WHOLE`] and with pauses of at most [`PAUSE`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,21 +16,21 @@ use hyper::{HeaderMap, header};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// How long the rest of a body may take.
+/// Timeout for the rest of a body.
 const WHOLE: Duration = Duration::from_secs(30);
-/// How long it may pause.
+/// Timeout for the next frame of the rest.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The body of a request.
+/// Body of a request.
 pub(crate) struct Lingering {
-    /// None once it has ended or failed.
+    /// `None` once the body has ended or failed.
     body: Option<Incoming>,
-    /// The client waits for a word before it sends anything: without one, nothing will come.
+    /// True while the client waits for `100 Continue` and so sends no bytes.
     is_held_back: bool,
 }
 
 impl Lingering {
-    /// The body of a request with these headers.
+    /// Wraps the body of a request with these headers.
     pub(crate) fn new(body: Incoming, headers: &HeaderMap) -> Self {
         Self { body: Some(body), is_held_back: headers.contains_key(header::EXPECT) }
     }
@@ -44,7 +44,7 @@ impl Body for Lingering {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        // Asking for the first bytes gives the client the word.
+        // The first poll makes hyper send `100 Continue`.
         self.is_held_back = false;
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(body).poll_frame(context));

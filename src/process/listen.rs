@@ -1,9 +1,9 @@
-//! Connections: accepting them, turning away what is too many, and letting them finish.
+//! Connections of a port: accepting, refusing beyond the limits, and draining.
 //!
 //! ```text
-//! accept ─┬─ a place is free, or made free ─▶ one task: HTTP until the client or the server has enough
+//! accept ─┬─ a place is free, or made free ─▶ one task: HTTP until client or server closes
 //!         └─ all are busy ────────────────▶ 503 and closed
-//! stop ───▶ nobody new; each connection ends after the request it is serving, or at the deadline
+//! stop ───▶ no new connections; each one ends after its current request, or at the deadline
 //! ```
 
 use std::convert::Infallible;
@@ -29,29 +29,29 @@ pub(crate) use super::places::Bounds;
 use super::places::Places;
 use crate::failure::Failure;
 
-/// What a connection may take.
+/// Limits on a port and on each of its connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at a time.
+    /// Bounds on the number of connections.
     pub(crate) places: Bounds,
-    /// Until a request's head is there, and between requests.
+    /// Timeout for the head of a request, and for the idle time between requests.
     pub(crate) header_timeout: Duration,
-    /// Until the client takes more of a reply.
+    /// Timeout for the client to read more of a reply.
     pub(crate) write_idle: Duration,
-    /// Bytes of a request's head, and so of the read buffer.
+    /// Maximum bytes of a request's head, and so of the read buffer.
     pub(crate) head_bytes: usize,
 }
 
-/// Bytes of all headers of a request, and of its first line.
+/// Maximum bytes of a request's first line and headers.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// How long someone who is turned away is spoken to.
+/// Timeout for sending a refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     retry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-/// After an error of `accept` (out of file descriptors, most likely).
+/// Pause after an error of `accept`, which is most likely a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Binds an address, or says in a sentence why not.
+/// Binds an address. The error names the flag for another address.
 pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => Failure::refused(format!(
@@ -61,14 +61,14 @@ pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener,
     })
 }
 
-/// Where a socket listens.
+/// Returns the address that a socket listens on.
 pub(crate) fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener
         .local_addr()
         .map_err(|error| Failure::refused(format!("a socket does not know its address: {error}")))
 }
 
-/// A socket, and what those who connect to it are shown; without that they speak in clear.
+/// Listening socket, and its TLS certificate. Without one connections are in clear.
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) certificate: Option<Certificate>,
@@ -80,8 +80,8 @@ impl From<TcpListener> for Port {
     }
 }
 
-/// Serves connections until `stop`, then lets those under way finish for at most `drain`. Whether
-/// all of them did.
+/// Serves connections until `stop`, then drains them for at most `drain`. Returns true if all
+/// connections finished in time.
 pub(crate) async fn serve<S, B>(
     port: impl Into<Port>,
     service: S,
@@ -113,7 +113,7 @@ where
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                // Descriptors may have run out before places.
+                // File descriptors may run out before places do.
                 places.make_room();
                 sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -131,7 +131,7 @@ where
                     }
                 });
             }
-            // Whoever expects TLS is not spoken to in clear.
+            // A TLS client could not read a refusal in clear.
             None if tls.is_some() => drop(stream),
             None => drop(connections.spawn(turn_away(stream))),
         }
@@ -140,7 +140,7 @@ where
     finish(connections, drain).await
 }
 
-/// Waits for connections that were told to end; cuts off what takes too long.
+/// Waits for the draining connections. Closes connections that are still open at the deadline.
 async fn finish(mut connections: JoinSet<()>, drain: Duration) -> bool {
     let deadline = Instant::now() + drain;
     while !connections.is_empty() {
@@ -153,7 +153,7 @@ async fn finish(mut connections: JoinSet<()>, drain: Duration) -> bool {
     true
 }
 
-/// Waits for the word to stop. Whoever could give it and is gone has given it.
+/// Waits for the stop signal. A dropped sender counts as one.
 pub(crate) async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -163,6 +163,6 @@ async fn turn_away(mut stream: TcpStream) {
         stream.write_all(TOO_MANY).await?;
         stream.shutdown().await
     };
-    // Whoever does not even take a refusal is left.
+    // A client that does not even read the refusal is dropped.
     let _ = tokio::time::timeout(FAREWELL, farewell).await;
 }

@@ -1,5 +1,5 @@
-//! Logs on standard error: text for people or one JSON object a line. Each line that is written for a
-//! client's request ends in what the request is called.
+//! Logs on standard error: text for people, or one JSON object on each line. Lines about a client's
+//! request end with its request id.
 
 use std::io::IsTerminal;
 
@@ -32,11 +32,11 @@ pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
     started.map_err(|error| Failure::refused(format!("logging could not be started: {error}")))
 }
 
-/// Lines that end in the id of the request that the task works for. The id is asked for where a line is
-/// written, so requests of which nothing is logged pay nothing for it.
+/// Formatter that appends the id of the current task's request to each line. It looks the id up
+/// only when a line is written, so unlogged requests cost nothing.
 pub(crate) struct Named<F> {
     lines: F,
-    /// How the id is added to a line.
+    /// Appends the id to a line.
     add: fn(&mut String, &str),
 }
 
@@ -73,7 +73,8 @@ where
         event: &Event<'_>,
     ) -> std::fmt::Result {
         let id = current_request();
-        // Ids come with internal requests: one with a quote in it would spoil its line.
+        // Ids of internal requests come from other processes; a quote in an id would break the
+        // line.
         let is_plain = |id: &&str| id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let Some(id) = id.as_ref().and_then(|id| id.to_str().ok()).filter(is_plain) else {
             return self.lines.format_event(context, writer, event);
@@ -96,7 +97,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What was written.
+    /// Log lines written so far.
     #[derive(Clone, Default)]
     pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -116,7 +117,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Lines of JSON, as a process writes them at the level of debugging.
+    /// Captures log lines as JSON, at the level debug and above.
     pub(crate) fn json_lines() -> (Lines, tracing::subscriber::DefaultGuard) {
         let lines = Lines::default();
         let writer = lines.clone();

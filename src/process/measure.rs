@@ -1,4 +1,4 @@
-//! What is measured of each request, around the door.
+//! Metrics of each request, measured around the S3 service.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use martlet_replicator::Foreground;
 use super::linger::Lingering;
 use super::metrics::{Labels, Requests};
 
-/// A service whose requests are counted and timed.
+/// Service that counts and times its requests.
 #[derive(Clone)]
 pub(crate) struct Measured<S> {
     inner: S,
@@ -79,7 +79,7 @@ fn request_id<B>(response: &Response<B>) -> &str {
     id.and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// A request that isn't finished: until its reply was sent, or given up.
+/// Request that is under way until its reply is sent or dropped.
 struct UnderWay {
     requests: Arc<Requests>,
 }
@@ -97,7 +97,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A body whose bytes are counted as they pass.
+/// Body that counts its bytes as they pass.
 pub(crate) struct Counted<B> {
     body: B,
     way: Way,

@@ -1,15 +1,16 @@
-//! What every process that serves has: settings, a folder of its own, logs, connections, signals,
-//! and an address for operators.
+//! Parts that all serving processes share: settings, data folder, logs, connections, signals and
+//! the admin address.
 //!
 //! ```text
-//! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
-//! listen, linger, door ─ clients  measure, metrics ─ what is counted
-//! operator, tell, objects, policies, buckets, accounts, token ─ what operators may ask   workers, upkeep ─ background work
-//! hearers ─ who is told of requests: events, access_log     logging, signals, clock, runtime
+//! settings ─ flags, environment, file     folder ─ data folder and its lock
+//! listen, linger, door ─ clients          measure, metrics ─ metrics
+//! operator, tell, objects, policies, buckets, accounts, token ─ admin API
+//! workers, upkeep ─ background work       logging, signals, clock, runtime
+//! hearers ─ observers of requests: events, access_log
 //! ```
 //!
-//! Nothing here knows which role is played; the roles ([`server`](crate::server) and its peers) know
-//! nothing of each other.
+//! These modules do not depend on the role. The roles ([`server`](crate::server) and its peers) do
+//! not depend on each other.
 
 pub(crate) mod access_log;
 pub(crate) mod accounts;

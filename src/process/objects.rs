@@ -1,4 +1,4 @@
-//! Where objects lie, as the admin address tells it.
+//! Admin API of objects' extents and their places on disk.
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::operator::refuse;
 use crate::admin::wire::{self, ExtentLine, ObjectExtents};
 
-/// Where `martlet admin extents` finds its answer.
+/// Route of `martlet admin extents`.
 pub(crate) fn extents_of(store: ObjectStore) -> Router {
     Router::new().route(wire::EXTENTS, get(extents)).with_state(store)
 }

@@ -1,8 +1,7 @@
-//! The admin address: health and metrics for anyone who can reach it, the rest for those who know
-//! a secret of the process.
+//! Admin address: health and metrics for any client, all other routes for holders of a token.
 //!
-//! It answers from the start. What a role has to tell comes later, with [`Operator::open`]; until
-//! then everything but health is "not yet".
+//! It answers from the start of the process. The routes of a role are added by [`Operator::open`];
+//! until then all but health are answered 503.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -31,39 +30,39 @@ use super::token::AdminToken;
 use crate::admin::wire::Refusal;
 use crate::failure::Failure;
 
-/// Operators, and whatever scrapes metrics. Whoever has no token leaves some to those who have one.
+/// Bounds on admin connections. A quarter is reserved for connections with a token.
 const PLACES: Bounds = Bounds { all: 64, keyless: 48, keyless_per_address: 32 };
-/// The most that operators may take for the head of a request.
+/// Upper limit on the timeout for the head of a request.
 const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// How long operators may take to finish what they asked for: scrapers ask again.
+/// Drain time of admin connections. It is short because scrapers retry.
 const FAREWELL: Duration = Duration::from_secs(1);
 const NOT_YET: &str = "it is starting: ask again in a moment";
 
-/// How a role is, apart from whether it starts or stops.
+/// Condition of a role, apart from its start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Condition {
-    /// Whether it can do its work.
+    /// True if the role can do its work.
     pub(crate) serves: bool,
-    /// What is wrong, also if it does not keep it from serving.
+    /// Problems, including minor ones that don't keep the role from serving.
     pub(crate) reasons: Vec<String>,
 }
 
-/// A role that can be asked how it is.
+/// Source of a role's condition.
 #[async_trait]
 pub(crate) trait Health: Send + Sync {
-    /// How it is now.
+    /// Returns the current condition.
     async fn condition(&self) -> Condition;
 }
 
-/// What the admin address can ask, once the process is open.
+/// Parts of the admin API that need the open role.
 pub(crate) struct Parts {
     pub(crate) health: Arc<dyn Health>,
     pub(crate) metrics: Metrics,
-    /// What only holders of a secret may ask.
+    /// Routes that require a token.
     pub(crate) routes: Router,
 }
 
-/// What the admin address knows.
+/// State of the admin address.
 pub(crate) struct Operator {
     tokens: Vec<AdminToken>,
     parts: OnceLock<Parts>,
@@ -71,7 +70,7 @@ pub(crate) struct Operator {
     address: OnceLock<SocketAddr>,
 }
 
-/// How far the process is.
+/// Stage of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Opening,
@@ -79,7 +78,7 @@ enum Stage {
     Draining,
 }
 
-/// Whether the process should be sent requests.
+/// Readiness of the process for requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Readiness {
     pub(crate) ready: bool,
@@ -89,30 +88,30 @@ pub(crate) struct Readiness {
 type Shared = State<Arc<Operator>>;
 
 impl Operator {
-    /// Before anything is open.
+    /// Makes the admin API before the role is open.
     pub(crate) fn new(tokens: Vec<AdminToken>) -> Self {
         let (parts, address) = (OnceLock::new(), OnceLock::new());
         Self { tokens, parts, stage: Mutex::new(Stage::Opening), address }
     }
 
-    /// Where it answers, once it does.
+    /// Returns the address that it listens on, once it is served.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address.get().copied()
     }
 
-    /// From now on the process serves.
+    /// Adds the role's parts. From then on the process can be ready.
     pub(crate) fn open(&self, parts: Parts) {
         if self.parts.set(parts).is_ok() {
             *self.stage.lock() = Stage::Open;
         }
     }
 
-    /// From now on it only finishes what it has begun.
+    /// Marks the process as draining, so that it is no longer ready.
     pub(crate) fn drain(&self) {
         *self.stage.lock() = Stage::Draining;
     }
 
-    /// Whether the process should be sent requests, and what is wrong with it.
+    /// Returns the readiness of the process, with its problems.
     pub(crate) async fn readiness(&self) -> Readiness {
         let stage = *self.stage.lock();
         let condition = match self.parts.get() {
@@ -122,7 +121,7 @@ impl Operator {
         readiness(stage, condition)
     }
 
-    /// All that answers at the admin address.
+    /// Returns the routes of the admin address.
     pub(crate) fn router(self: Arc<Self>) -> Router {
         let protected = Router::new()
             .fallback(protected)
@@ -136,7 +135,7 @@ impl Operator {
             .fallback_service(protected)
     }
 
-    /// Serves operators until the returned [`Serving`] is ended.
+    /// Serves the admin address until the returned [`Serving`] is ended.
     pub(crate) fn serve(self: Arc<Self>, listener: TcpListener, common: &Common) -> Serving {
         let limits = Limits {
             places: PLACES,
@@ -145,7 +144,7 @@ impl Operator {
             head_bytes: HEAD_BYTES_MAX,
         };
         if let Ok(address) = listener.local_addr() {
-            // It is served once.
+            // `serve` is called once, so the address is unset.
             let _ = self.address.set(address);
         }
         let (stop, stopped) = watch::channel(false);
@@ -155,21 +154,21 @@ impl Operator {
     }
 }
 
-/// The admin address while it answers.
+/// Running admin address.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
     task: JoinHandle<bool>,
 }
 
 impl Serving {
-    /// Answers nobody any more.
+    /// Stops the admin address, and waits for its connections.
     pub(crate) async fn end(self) {
         self.stop.send_replace(true);
         let _ = self.task.await;
     }
 }
 
-/// Binds the admin address and says where it is.
+/// Binds the admin address and logs it.
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = listen::bind(address, "--admin-address").await?;
     let address = listen::address_of(&listener)?;
@@ -177,7 +176,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Reasons are also given for what is wrong and does not keep it from serving.
+/// Returns the readiness. Its reasons include problems that don't keep the role from serving.
 fn readiness(stage: Stage, condition: Condition) -> Readiness {
     let mut reasons = match stage {
         Stage::Opening => vec!["it is starting".to_owned()],
@@ -224,7 +223,7 @@ async fn protected(State(operator): Shared, request: Request) -> Response {
     }
 }
 
-/// An answer that says why there is none.
+/// Makes an error reply with this sentence.
 pub(crate) fn refuse(status: StatusCode, sentence: &str) -> Response {
     (status, Json(Refusal { error: sentence.to_owned() })).into_response()
 }

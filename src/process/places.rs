@@ -1,15 +1,16 @@
-//! The places for connections at a port, and which connection makes place for another.
+//! Places for connections at a port, and the choice of the connection that is closed for a new one.
 //!
-//! Anybody may connect, and whoever has no key could take all places by silence alone. So connections
-//! without a request that a key has signed are *keyless*, and have bounds of their own: together, and from
-//! one address. Beyond a bound the oldest that is idle goes, and a newcomer comes in. Many clients may come
-//! at once, after a restart or by way of a balancer: so each has a moment to show a key. When all places are
-//! taken, the oldest idle keyless connection goes; if there is none, the one with a key that has been idle
-//! for longest.
+//! Clients without a key could take all places by mere silence. So connections without a request
+//! signed by a valid key are *keyless* and have bounds of their own: in total, and from one
+//! address. Beyond these bounds the oldest idle keyless connection is closed for the new one. After
+//! a restart, or through a load balancer, many clients may connect at once. So each has
+//! [`MOMENT_MS`] to show a key. When all places are taken, the oldest idle keyless connection is
+//! closed. If none is idle, the connection with a key that has been idle for longest is closed, and
+//! failing that the oldest keyless connection.
 //!
 //! Invariants:
 //! * No more connections hold a place than there are places.
-//! * A newcomer is turned away only while requests are under way on all connections.
+//! * A new connection is refused only if all connections have keys and requests under way.
 //! * A connection with a key is never closed while a request is under way on it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,21 +23,21 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a connection is spared by the bounds of those without a key.
+/// Milliseconds for which the bounds on keyless connections spare a new connection.
 const MOMENT_MS: u64 = 1000;
 
-/// How many connections may hold a place.
+/// Bounds on the connections that hold a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// All of them.
+    /// All connections.
     pub(crate) all: usize,
-    /// Those without a key.
+    /// Keyless connections.
     pub(crate) keyless: usize,
-    /// Those without a key from one address.
+    /// Keyless connections from one address.
     pub(crate) keyless_per_address: usize,
 }
 
-/// The places at a port. Cheap to clone.
+/// Places at a port. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Places(Arc<Port>);
 
@@ -46,39 +47,39 @@ struct Port {
     taken: Mutex<Taken>,
 }
 
-/// The connections that hold a place, in the order in which they came.
+/// Connections that hold a place, in the order of their arrival.
 #[derive(Default)]
 struct Taken {
     next: u64,
-    /// Those that had no key when somebody looked last.
+    /// Connections that had no key at the last check.
     keyless: BTreeMap<u64, Arc<Guest>>,
-    /// How many of them each address has.
+    /// Number of keyless connections from each address.
     by_address: HashMap<IpAddr, usize>,
     known: BTreeMap<u64, Arc<Guest>>,
 }
 
-/// A connection, as its task and the port see it.
+/// State of a connection, shared by its task and the port.
 struct Guest {
     address: IpAddr,
     proven: Proven,
-    /// When it came, in milliseconds since the port was opened.
+    /// Milliseconds from the port's opening to the connection's arrival.
     came_ms: u64,
-    /// Requests under way.
+    /// Number of requests under way.
     requests: AtomicUsize,
-    /// When the last of them ended, in milliseconds since the port was opened.
+    /// Milliseconds from the port's opening to the end of the last request.
     idle_since_ms: AtomicU64,
     is_dismissed: AtomicBool,
     dismissal: Notify,
 }
 
-/// The place of one connection, until it is dropped.
+/// Place of one connection, released on drop.
 pub(super) struct Place {
     port: Arc<Port>,
     number: u64,
     guest: Arc<Guest>,
 }
 
-/// A request under way on a connection, until its reply was sent or given up.
+/// Request under way on a connection, until its reply is sent or dropped.
 pub(super) struct UnderWay {
     port: Arc<Port>,
     guest: Arc<Guest>,
@@ -90,7 +91,8 @@ impl Places {
         Self(Arc::new(Port { bounds, opened, taken }))
     }
 
-    /// A place for a connection from `address`, whoever has to go for it; none if nobody can.
+    /// Takes a place for a connection from `address`, and closes other connections if needed.
+    /// Returns `None` if no connection may be closed.
     pub(super) fn take(&self, address: IpAddr) -> Option<Place> {
         let bounds = self.0.bounds;
         let mut taken = self.0.taken.lock();
@@ -123,7 +125,7 @@ impl Places {
         Some(Place { port: self.0.clone(), number, guest })
     }
 
-    /// Closes a connection on which nothing is under way, if there is one.
+    /// Closes an idle connection or, if there is none, the oldest keyless one.
     pub(super) fn make_room(&self) {
         let mut taken = self.0.taken.lock();
         taken.sort();
@@ -142,7 +144,7 @@ impl Taken {
         self.keyless.len() + self.known.len()
     }
 
-    /// Puts connections that have shown a key meanwhile among those that have one.
+    /// Moves connections that have shown a key since the last check to `known`.
     fn sort(&mut self) {
         let Self { keyless, by_address, known, .. } = self;
         keyless.retain(|number, guest| {
@@ -155,8 +157,8 @@ impl Taken {
         });
     }
 
-    /// Closes the oldest keyless connection, of an address if one is given, that had its moment: an idle
-    /// one, if there is one.
+    /// Closes the oldest keyless connection that has had its moment, preferably an idle one. An
+    /// address restricts the choice to its connections.
     fn dismiss_keyless(&mut self, now_ms: u64, address: Option<IpAddr>) -> bool {
         let had_moment = |guest: &Guest| now_ms.saturating_sub(guest.came_ms) >= MOMENT_MS;
         let is_meant = |guest: &Guest| address.is_none_or(|address| address == guest.address);
@@ -167,7 +169,8 @@ impl Taken {
         number.is_some_and(|number| self.dismiss(number))
     }
 
-    /// Closes the connection that is missed least.
+    /// Closes one connection: the oldest idle keyless one, else the longest idle one with a key,
+    /// else the oldest keyless one. Returns false if there is none of these.
     fn make_room(&mut self) -> bool {
         let idle = self.keyless.iter().find(|(_, guest)| guest.is_idle());
         let mut number = idle.map(|(number, _)| *number);
@@ -212,18 +215,19 @@ impl Guest {
 }
 
 impl Place {
-    /// The mark that its requests carry.
+    /// Mark that the connection's requests carry; set once a key has signed one.
     pub(super) fn proven(&self) -> &Proven {
         &self.guest.proven
     }
 
-    /// A request begins.
+    /// Counts a request as under way.
     pub(super) fn begin(&self) -> UnderWay {
         self.guest.requests.fetch_add(1, Ordering::AcqRel);
         UnderWay { port: self.port.clone(), guest: self.guest.clone() }
     }
 
-    /// Waits until the connection has to go. Requests that a key may have signed are finished first.
+    /// Waits until the connection must close. Requests of a connection with a key are finished
+    /// first.
     pub(super) async fn dismissed(&self) {
         loop {
             self.guest.dismissal.notified().await;
@@ -336,7 +340,7 @@ mod tests {
         known.proven().set();
         let _newcomer = places.take(from(2)).unwrap();
         assert!(is_dismissed(&stranger) && !is_dismissed(&known));
-        // Between a look at it and its dismissal a request may begin.
+        // A request may begin between the choice of a connection and its dismissal.
         places.0.taken.lock().dismiss(known.number);
         assert!(!is_dismissed(&known));
         drop(request);

@@ -1,4 +1,4 @@
-//! The storage policies of a process with an S3 door, as the admin address tells of them.
+//! Admin API of storage policies, for processes with an S3 port.
 
 use axum::extract::State;
 use axum::routing::get;
@@ -8,7 +8,7 @@ use martlet_ring::Ring;
 
 use crate::admin::wire::{self, PolicyLine};
 
-/// Where `martlet admin policy` finds its answer.
+/// Route of `martlet admin policy`.
 pub(crate) fn routes(store: ObjectStore) -> Router {
     Router::new().route(wire::POLICIES, get(list)).with_state(store)
 }

@@ -1,4 +1,4 @@
-//! How much tenants and buckets may hold, as an operator sets and asks it at the admin address.
+//! Admin API of quotas and usage of tenants and buckets.
 
 use axum::body::Bytes;
 use axum::extract::{Query, State};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::accounts::{Answer, named, read};
 use crate::admin::wire::limits::{self as wire, Bound, QuotaChange, QuotaLine};
 
-/// Where quotas are shown and set.
+/// Routes that show and set quotas.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
     Router::new()
         .route(wire::TENANT_QUOTA, get(tenant).put(set_tenant))

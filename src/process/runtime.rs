@@ -1,17 +1,18 @@
-//! The runtime of a process that serves.
+//! Asynchronous runtime of a serving process.
 
 use std::time::Duration;
 
 use crate::failure::Failure;
 
-/// Threads for hashing, encryption and files of the process's own. Each device of a storage node has
-/// threads of its own beside them. None of these calls waits for another.
+/// Maximum number of blocking threads, for hashing, encryption and the process's own files. Each
+/// device of a storage node has its own threads besides these. None of these calls waits for
+/// another.
 const BLOCKING_THREADS_MAX: usize = 64;
-/// Time for calls that still run when the process is over. A call that hangs does not keep it longer.
+/// Grace time for blocking calls at the end of the process. A hanging call does not delay the end
+/// further.
 const LAST_CALLS_MAX: Duration = Duration::from_secs(10);
 
-/// Runs a process to its end on a runtime of its own, with this many threads for what doesn't wait for
-/// a disk.
+/// Runs a process to its end on a new runtime with this many worker threads.
 pub(crate) fn run(
     threads: usize,
     process: impl Future<Output = Result<(), Failure>>,
@@ -29,7 +30,7 @@ pub(crate) fn run(
     outcome
 }
 
-/// Connections and extents are files: take as many as are allowed.
+/// Raises the limit on open files to its maximum, since connections and extents are files.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,8 @@
-//! What a process is told: flags, over the environment, over a file, over defaults.
+//! Settings of a process: flags override the environment, the environment a file, the file
+//! defaults.
 //!
-//! Each role has a struct of its own settings; [`Common`] holds those that all of them have. A name
-//! that none of them knows is refused with the names that there are.
+//! Each role has a struct of its own settings; [`Common`] holds the settings of all roles. An
+//! unknown name is refused with a list of the known names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,31 +36,32 @@ pub(crate) struct CommonArgs {
     log: Option<String>,
 }
 
-/// Settings that every role has.
+/// Settings of every role.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct Common {
-    /// How long a client may take to send the head of a request, and stay silent between requests.
+    /// Timeout for the head of a request, and for the idle time between requests.
     #[serde(deserialize_with = "span")]
     pub(crate) header_timeout: Duration,
-    /// How long a client may neither send nor take a byte of a body.
+    /// Timeout for the next byte of a body, in either direction.
     #[serde(deserialize_with = "span")]
     pub(crate) body_idle_timeout: Duration,
-    /// How long requests under way may take when the process is told to stop.
+    /// Drain time for requests under way when the process stops.
     #[serde(deserialize_with = "span")]
     pub(crate) drain_timeout: Duration,
-    /// Connections at a time. For one more the oldest on which nothing is under way is closed, those
-    /// without a key first; while all are busy, more are answered 503 and closed.
+    /// Maximum number of connections. Beyond it the oldest idle connection is closed, keyless ones
+    /// first. If all are busy, a new connection is answered 503, or closed if it uses TLS.
     pub(crate) max_connections: usize,
-    /// Those of them on which no request was signed yet; a quarter of all, unless set.
+    /// Maximum number of connections without a signed request. Default: a quarter of all.
     pub(crate) max_unauthenticated: Option<usize>,
-    /// Those of them from one address; half of them, unless set.
+    /// Maximum number of connections from one address without a signed request. Default: half of
+    /// `max_unauthenticated`.
     pub(crate) max_unauthenticated_per_address: Option<usize>,
-    /// Threads for everything that doesn't wait for a disk.
+    /// Number of runtime threads. Disk work has other threads.
     pub(crate) max_threads: usize,
-    /// How logs look.
+    /// Format of log lines.
     pub(crate) log_format: LogFormat,
-    /// What is logged.
+    /// Filter of log lines.
     pub(crate) log: String,
 }
 
@@ -74,14 +76,14 @@ impl Default for Common {
             max_unauthenticated_per_address: None,
             max_threads: cores(),
             log_format: LogFormat::Text,
-            // s3s calls every mistake of a client an error, and prints the body beside it.
+            // s3s logs every client mistake as an error, together with the body.
             log: "info,s3s=off".to_owned(),
         }
     }
 }
 
 impl Common {
-    /// The names of the settings that every role has.
+    /// Names of the settings of every role.
     pub(crate) const NAMES: [&str; 9] = [
         "header_timeout",
         "body_idle_timeout",
@@ -94,7 +96,7 @@ impl Common {
         "log",
     ];
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid values.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.max_connections == 0 {
             return Err(Failure::usage("max_connections starts at 1: at 0 nobody could come in"));
@@ -113,7 +115,7 @@ impl Common {
 }
 
 impl Common {
-    /// How many connections S3 clients may have.
+    /// Returns the bounds on connections of S3 clients.
     pub(crate) fn places(&self) -> Bounds {
         let all = self.max_connections;
         let keyless = self.max_unauthenticated.unwrap_or(all / 4).clamp(1, all);
@@ -122,7 +124,7 @@ impl Common {
         Bounds { all, keyless, keyless_per_address }
     }
 
-    /// What a connection of an S3 client may take.
+    /// Returns the limits on connections of S3 clients.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             places: self.places(),
@@ -133,7 +135,7 @@ impl Common {
     }
 }
 
-/// How many processors this process may use.
+/// Returns the number of processors that this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -149,7 +151,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// A text that is never printed.
+/// Secret text that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Hidden(pub(crate) String);
@@ -160,12 +162,12 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// Everything that a process was told, by whatever way.
+/// Merged settings of all sources.
 pub(crate) struct Told(Figment);
 
 impl Told {
-    /// What a start with these flags is told; `names` are the settings that there are besides the
-    /// common ones.
+    /// Gathers the settings of a process at its start. `names` lists the role's settings besides
+    /// the common ones.
     pub(crate) fn at_start(
         names: &[&str],
         args: &impl Serialize,
@@ -178,7 +180,7 @@ impl Told {
         Self::gather(names, args, environment, file.as_deref())
     }
 
-    /// The same from given parts.
+    /// Merges settings from the given sources. Unknown names in the file are usage errors.
     pub(crate) fn gather(
         names: &[&str],
         args: &impl Serialize,
@@ -200,7 +202,7 @@ impl Told {
         Ok(Self(figment))
     }
 
-    /// The settings of one struct among them.
+    /// Extracts one struct of settings.
     pub(crate) fn extract<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         self.0.extract().map_err(sentence)
     }
@@ -212,7 +214,8 @@ fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Variables are text: only where a number is meant is text taken for one.
+/// Reads settings from environment variables. Only values of `max_…` and `…_seconds` become
+/// numbers.
 fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>) -> Dict {
     let mut dict = Dict::new();
     for name in names {
@@ -230,7 +233,7 @@ fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>
     dict
 }
 
-/// What is wrong with the settings, and what would be right.
+/// Turns a parse error into a usage error that names the setting.
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 fn sentence(error: figment::Error) -> Failure {
     let at = error.path.join(".");
@@ -241,7 +244,7 @@ fn sentence(error: figment::Error) -> Failure {
     })
 }
 
-/// A list, or in one text its items with commas between them.
+/// Deserializes a list, or one text of items separated by commas.
 pub(crate) fn list<'de, D: Deserializer<'de>, T: From<String> + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -258,13 +261,13 @@ pub(crate) fn list<'de, D: Deserializer<'de>, T: From<String> + Deserialize<'de>
     Ok(items.into_iter().filter(|item| !item.is_empty()).map(T::from).collect())
 }
 
-/// A span of time.
+/// Deserializes a span of time.
 pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_span(&text).map_err(serde::de::Error::custom)
 }
 
-/// Reads a yes or no; the environment has texts.
+/// Deserializes a boolean, also from text, as the environment has it.
 pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -280,7 +283,7 @@ pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D
     }
 }
 
-/// A number from the environment, for tests.
+/// Reads a number from an environment variable that only tests set.
 pub(crate) fn number_from(variable: &str) -> Result<Option<u64>, Failure> {
     let Ok(text) = std::env::var(variable) else {
         return Ok(None);

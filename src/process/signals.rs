@@ -1,17 +1,18 @@
-//! SIGTERM and SIGINT: the first asks the server to finish, the second does not wait.
+//! SIGTERM and SIGINT: the first signal starts a graceful stop, the second ends the process at
+//! once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// The signals that end a server.
+/// Signals that end a server.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Takes the signals from now on.
+    /// Installs the signal handlers.
     pub(crate) fn take() -> Result<Self, Failure> {
         let take = |kind| {
             signal(kind)
@@ -23,7 +24,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one, and names it.
+    /// Waits for the next signal, and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",

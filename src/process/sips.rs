@@ -1,7 +1,7 @@
-//! A stream that is read in sips until its client has shown a key.
+//! Stream that is read in small pieces until its client has shown a key.
 //!
-//! hyper's buffer grows with what a read brings. A client without a key could have every connection hold a
-//! buffer of full length by sending much at once. What is read in sips never lets the buffer grow.
+//! hyper's read buffer grows with the size of a read. Keyless clients could make every connection
+//! hold a full buffer by sending much at once. Reads of [`SIP_BYTES`] never make the buffer grow.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 use martlet_s3compat::Proven;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Less than what makes hyper's buffer grow.
+/// Bytes of a small read, below the size that makes hyper's buffer grow.
 const SIP_BYTES: usize = 4096;
 
-/// A stream with a mark that says how much of it may be read at a time.
+/// Stream with the mark that lifts its read limit.
 pub(super) struct Sips<S> {
     stream: S,
     proven: Proven,

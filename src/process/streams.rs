@@ -1,8 +1,8 @@
-//! The requests of one HTTP/2 connection: who is busy, who waits for the client, and since when.
+//! Requests of one HTTP/2 connection: running, or waiting for the client since a known time.
 //!
-//! HTTP/1.1 has one request at a time, and a client that takes nothing stops the socket. Here one that
-//! leaves the window of a stream shut holds a reply for ever while all others go on; and a connection
-//! without any request costs a place. Both are for [`Streams::spent`] to notice.
+//! HTTP/1.1 has one request at a time, and a client that stops reading blocks the socket. On HTTP/2
+//! a client can keep one stream's window shut and hold a reply for ever, while other streams
+//! continue. A connection without requests occupies a place. [`Streams::spent`] detects both.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-/// The requests of a connection. Cheap to clone.
+/// Requests of a connection. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Streams(Arc<Mutex<State>>);
 
 struct State {
     turns: Vec<Turn>,
-    /// Since when there is no request.
+    /// Time of the last request's end; `None` while requests are under way.
     idle_since: Option<Instant>,
 }
 
-/// Whose turn it is with a request.
+/// Side that a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// There is no request in this place.
+    /// The slot is free.
     Nobody,
-    /// It is being answered.
+    /// The server prepares the reply.
     Server,
-    /// The client is to take some of the reply.
+    /// The client has yet to read the reply.
     Client { since: Instant },
 }
 
-/// Why a connection should end.
+/// Reason to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spent {
-    /// Nobody has asked anything for a while.
+    /// No request for the idle timeout.
     Idle,
-    /// A client has not taken what it asked for.
+    /// A reply was not read within the timeout.
     Stalled,
 }
 
-/// One request, until its reply has been sent or given up.
+/// One request, until its reply is sent or dropped.
 pub(super) struct Stream {
     streams: Streams,
     at: usize,
@@ -56,7 +56,7 @@ impl Streams {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// A request begins.
+    /// Adds a request.
     pub(super) fn begin(&self) -> Stream {
         let mut state = self.0.lock();
         state.idle_since = None;
@@ -69,8 +69,8 @@ impl Streams {
         Stream { streams: self.clone(), at }
     }
 
-    /// Waits until there has been no request for `idle`, or one reply has not been taken for `stall`;
-    /// zero means that it may wait for ever.
+    /// Waits until no request has been under way for `idle`, or a reply has not been read for
+    /// `stall`. A `stall` of zero means no limit.
     pub(super) async fn spent(&self, idle: Duration, stall: Duration) -> Spent {
         let longest = if stall.is_zero() { idle } else { idle.min(stall) };
         loop {
@@ -105,7 +105,7 @@ impl Drop for Stream {
     }
 }
 
-/// The body of a reply that notes whose turn it is.
+/// Response body that records whether server or client is waited for.
 pub(super) struct Noted<B> {
     pub(super) body: B,
     pub(super) stream: Stream,
@@ -165,7 +165,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_leaves_one_reply_lying_stalls_and_the_server_may_take_its_time() {
         let (streams, begun) = (Streams::new(), Instant::now());
-        // Nothing has been asked of this one yet: the server computes it.
+        // This reply has not been polled yet, so it waits for the server.
         let (slow, mut left, mut taken) = (reply(&streams), reply(&streams), reply(&streams));
         sleep(10 * STALL).await;
         assert!(taken.frame().await.unwrap().is_ok());

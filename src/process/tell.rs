@@ -1,4 +1,4 @@
-//! Devices and workers as the admin address tells of them.
+//! Status lines of devices and workers for the admin API.
 
 use axum::routing::get;
 use axum::{Json, Router};
@@ -11,10 +11,11 @@ use super::metrics::AskWorkers;
 use super::operator::Condition;
 use crate::admin::wire::{self, DeviceLine, WorkerLine, WorkersOf};
 
-/// What holds the reserve of a device, in its folder.
+/// Name of the ballast file in a device's folder.
 const BALLAST: &str = "ballast";
 
-/// How the devices of a process are: it serves while one of them does.
+/// Returns the condition of a process with these devices. It serves while one device is ready or
+/// full.
 pub(crate) fn condition(devices: &[DeviceStatus]) -> Condition {
     let mut reasons = Vec::new();
     for device in devices {
@@ -38,7 +39,7 @@ fn describe(health: &DeviceHealth) -> (&'static str, Option<&str>) {
     }
 }
 
-/// The devices of a process as lines. `name` is what it calls them.
+/// Makes the status lines of devices. `name` returns a device's name.
 pub(crate) async fn device_lines(
     statuses: Vec<DeviceStatus>,
     reserve: Reserve,
@@ -53,7 +54,7 @@ pub(crate) async fn device_lines(
         };
         statuses.into_iter().map(line).collect()
     };
-    // Disks are asked, which may take their time.
+    // File metadata is read on a blocking thread, because a disk may hang.
     tokio::task::spawn_blocking(lines).await.unwrap_or_default()
 }
 
@@ -85,7 +86,7 @@ fn device_line(
     }
 }
 
-/// Where `martlet admin workers` finds its answer, in a process that knows of no other.
+/// Route of `martlet admin workers`, in a process that reports only its own workers.
 pub(crate) fn workers(process: &'static str, ask: AskWorkers) -> Router {
     let lines = move || {
         let workers = worker_lines(&ask);
@@ -95,7 +96,7 @@ pub(crate) fn workers(process: &'static str, ask: AskWorkers) -> Router {
     Router::new().route(wire::WORKERS, get(lines))
 }
 
-/// The workers of this process, as lines.
+/// Returns status lines of this process's workers.
 pub(crate) fn worker_lines(ask: &AskWorkers) -> Vec<WorkerLine> {
     ask().into_iter().map(worker_line).collect()
 }
@@ -127,8 +128,8 @@ fn worker_line(status: WorkerStatus) -> WorkerLine {
     }
 }
 
-/// How many seconds what is left will take at the rate of late; none where nothing is left, or where
-/// that can't be told.
+/// Estimated seconds for the backlog at the recent rate. `None` without a backlog, or if the time
+/// is unknown.
 pub(crate) fn eta_s(status: &WorkerStatus) -> Option<u64> {
     status.eta.filter(|eta| !eta.is_zero()).map(|eta| eta.as_secs().max(1))
 }

@@ -1,21 +1,21 @@
-//! Who may ask more than health at an admin address: the holders of a secret.
+//! Token that authorizes requests to the admin API, derived from a secret.
 
-/// Proves that its holder knows a secret, without being it. Comparing takes constant time.
+/// Proof of a secret that does not reveal it. Comparison takes constant time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AdminToken(blake3::Hash);
 
 impl AdminToken {
-    /// The token of a secret: the root secret of the S3 door, or the key of a cluster.
+    /// Derives the token of a secret: the root secret of the S3 port, or a cluster's key.
     pub(crate) fn of(secret: &[u8]) -> Self {
         Self(blake3::derive_key("martlet admin token v1", secret).into())
     }
 
-    /// The token as a header carries it.
+    /// Formats the token for a header.
     pub(crate) fn to_text(self) -> String {
         self.0.to_hex().to_string()
     }
 
-    /// Whether `text` is this token.
+    /// Returns true if `text` is this token.
     pub(crate) fn is(self, text: &str) -> bool {
         blake3::Hash::from_hex(text).is_ok_and(|other| other == self.0)
     }

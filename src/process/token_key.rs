@@ -1,15 +1,16 @@
-//! The random bytes that session and continuation tokens are made with, where a process is alone.
+//! Random bytes that session and continuation tokens are made with, for a single server.
 //!
-//! They are no password: clients hold what is made with them, so anything that could be guessed would be.
+//! They derive from no password: clients hold such tokens, so a guessable input could be found by
+//! trial.
 
 use super::folder::DataFolder;
 use super::vault::new_key;
 use crate::failure::Failure;
 
-/// The file in a data folder, mode 0600.
+/// File in the data folder, mode 0600.
 const FILE: &str = "token.key";
 
-/// The bytes of a data folder, which are made if there are none.
+/// Reads the bytes of a data folder, or makes them if the file is missing.
 ///
 /// # Errors
 /// Refuses a file that can't be read, or doesn't have 64 hexadecimal digits.

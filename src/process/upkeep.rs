@@ -1,4 +1,4 @@
-//! How the background workers keep what lasts whole: settings of every role that runs them.
+//! Settings of the upkeep workers, for every role that runs them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use super::settings::{number_from, span};
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// For tests only: tombstones and uploads are old after so many milliseconds.
+/// Environment variable for tests only: reclaim age of tombstones and uploads in milliseconds.
 const TEST_RECLAIM_AGE_MS: &str = "MARTLET_TEST_RECLAIM_AGE_MS";
-/// Where the workers remember how far they are, in the data folder.
+/// Folder of the workers' cursors within the data folder.
 const CURSORS: &str = "cursors";
-/// Younger tombstones may still be met by writes from before them: those are refused when they are
-/// ten minutes old, by clocks that may be minutes off (rule T2).
+/// Minimum of `reclaim_age`. Nodes refuse writes older than ten minutes, by clocks that may be
+/// minutes off (rule T2). A younger tombstone might still be needed against such writes.
 const RECLAIM_AGE_MIN: Duration = Duration::from_hours(1);
 
-/// What is told of upkeep.
+/// Settings of the upkeep workers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct UpkeepSettings {
-    /// How old a tombstone is before it is collected (rule T1), if no device of the ring is away.
+    /// Age at which a tombstone is collected (rule T1), if no device of the ring is away.
     #[serde(deserialize_with = "span")]
     reclaim_age: Duration,
-    /// How old an upload is that nobody has completed before it is given up; none means never.
+    /// Age at which an uncompleted upload is aborted. `None` means never.
     #[serde(deserialize_with = "maybe_span")]
     upload_age: Option<Duration>,
-    /// How many seconds a day of lifecycle rules has.
+    /// Length of a day of lifecycle rules, in seconds.
     lifecycle_day_seconds: u64,
-    /// Bytes that are read and verified in a second.
+    /// Bytes per second that the audit reads and verifies.
     audit_rate: Size,
-    /// Bytes of extents that are copied in a second at most; none means as many as clients leave.
+    /// Maximum bytes per second of copied extents. `None` means only clients' load limits the rate.
     replicate_rate: Option<Size>,
 }
 
@@ -57,11 +57,11 @@ fn maybe_span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Durat
 }
 
 impl UpkeepSettings {
-    /// The names of these settings.
+    /// Names of these settings.
     pub(crate) const NAMES: [&str; 5] =
         ["reclaim_age", "upload_age", "lifecycle_day_seconds", "audit_rate", "replicate_rate"];
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid values.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let youngest = self.upload_age.unwrap_or(self.reclaim_age).min(self.reclaim_age);
         if youngest < RECLAIM_AGE_MIN {
@@ -84,8 +84,8 @@ impl UpkeepSettings {
         Ok(())
     }
 
-    /// What the workers of a process are told, which keeps its cursors in `folder`. In a hurry,
-    /// extents are left to their writers for no longer than that, and audited again as soon.
+    /// Returns the options of the workers, which keep their cursors in `folder`. Tests set `hurry`,
+    /// which shortens the age before replication, the rest between audits and the usage period.
     pub(crate) fn options(
         &self,
         folder: &DataFolder,

@@ -1,5 +1,5 @@
-//! Master keys: from a setting, from a file, or made at the first start and kept. There is none that
-//! everybody knows.
+//! Master keys: from a setting, from a file, or random ones made at the first start. There is no
+//! default key.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +11,13 @@ use super::folder::DataFolder;
 use super::settings::Hidden;
 use crate::failure::Failure;
 
-/// The file of the master keys that seal the secrets of tenants' keys, where they were made here.
+/// File of the generated master keys that seal the secrets of tenants' keys.
 pub(crate) const FILE: &str = "master.key";
-/// The file of the master keys that objects are encrypted by, where they were made here.
+/// File of the generated master keys of object encryption.
 pub(crate) const SSE_FILE: &str = "sse-master.key";
 
-/// The master keys that two settings name, if one of them does: several with commas between them, or the
-/// file of one a line.
+/// Returns the master keys of two settings, at most one of which may be set. The first setting
+/// holds keys separated by commas, the second names a file with one key on each line.
 pub(crate) fn given(
     (name, keys): (&str, Option<&Hidden>),
     (file_name, file): (&str, Option<&Path>),
@@ -30,7 +30,7 @@ pub(crate) fn given(
     }
 }
 
-/// Those in a file of a data folder, which are made if there are none.
+/// Reads the master keys of a file in the data folder, or makes a key if the file is missing.
 pub(crate) fn find_or_make(folder: &DataFolder, file: &str) -> Result<Vault, Failure> {
     let path = folder.join(file);
     if !path.exists() {
@@ -39,12 +39,12 @@ pub(crate) fn find_or_make(folder: &DataFolder, file: &str) -> Result<Vault, Fai
     read(&path)
 }
 
-/// What is printed at each start of the place of a key that was made here.
+/// Reminder about a generated key, printed at each start.
 pub(crate) fn reminder(path: &Path) -> String {
     format!("A master key is in {}: keep a copy of it elsewhere", path.display())
 }
 
-/// A new key, as such a file has it.
+/// Makes a random key, in the form of a key file.
 pub(crate) fn new_key() -> Result<String, Failure> {
     let mut key = [0; 32];
     getrandom::fill(&mut key)

@@ -1,4 +1,4 @@
-//! How the background workers of a process go about it.
+//! Pace of the background workers of a process.
 
 use std::time::Duration;
 
@@ -7,28 +7,29 @@ use martlet_replicator::{Pace, ReclaimOptions};
 use super::settings::number_from;
 use crate::failure::Failure;
 
-/// For tests only: garbage is due after so many milliseconds, and workers look again as often.
+/// Environment variable for tests only: grace time of garbage, and interval of workers, in
+/// milliseconds.
 const TEST_RECLAIM_GRACE_MS: &str = "MARTLET_TEST_RECLAIM_GRACE_MS";
-/// Workers rest at least so long.
+/// Minimum pause of workers.
 const REST_MIN: Duration = Duration::from_millis(50);
 
-/// How much of a hurry tests are in.
+/// Returns the interval that tests set.
 pub(crate) fn hurry() -> Result<Option<Duration>, Failure> {
     Ok(number_from(TEST_RECLAIM_GRACE_MS)?.map(Duration::from_millis))
 }
 
-/// How reclaim goes about it.
+/// Returns the options of the reclaim worker.
 pub(crate) fn reclaim(grace: Duration, hurry: Option<Duration>) -> ReclaimOptions {
     let grace = hurry.unwrap_or(grace);
     ReclaimOptions { grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX) }
 }
 
-/// How fast workers go.
+/// Returns the pace of the workers.
 pub(crate) fn pace(hurry: Option<Duration>) -> Pace {
     let mut pace = Pace::default();
     if let Some(hurry) = hurry {
         pace.idle_pause = hurry.max(REST_MIN);
-        // A machine that runs many tests is slow for their clients, too.
+        // A machine that runs many tests is slow for their clients too.
         pace.rest_beside_clients = 0;
         pace.yield_max = pace.yield_max.min(pace.idle_pause);
     }

@@ -1,4 +1,4 @@
-//! The object layer over the rings as they are: made at the start, told of newer ones as they come.
+//! Cluster of the object layer, made from the rings at the start and renewed with newer rings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::policies::check_cpu;
 use crate::process::door::DoorSettings;
 use crate::process::listen::told;
 
-/// The cluster of these rings, and of what is set about it.
+/// Makes the cluster of these rings, with the default policy of the settings.
 pub(super) fn of(
     member: &Member,
     rings: &Rings,
@@ -32,7 +32,7 @@ pub(super) fn of(
     settings.with_default_policy(cluster)
 }
 
-/// Puts newer rings in place as they come, and tells of ring changes that go on (rule P3), until `stop`.
+/// Applies newer rings and terms to the object layer (rule P3), until `stop`.
 pub(super) async fn follow(
     store: ObjectStore,
     member: Arc<Member>,

@@ -1,4 +1,4 @@
-//! `martlet proxy`: the S3 door of a cluster, over storage nodes that are elsewhere.
+//! `martlet proxy`: the S3 port of a cluster, over remote storage nodes.
 //!
 //! ```text
 //! S3 clients ─▶ listen ─▶ measure ─▶ s3compat ─▶ proxy ─▶ HttpBackend ─▶ storage nodes
@@ -6,7 +6,7 @@
 //!                              newer rings ── membership
 //! ```
 //!
-//! It keeps nothing but rings: any number of proxies may stand side by side.
+//! It stores only rings, spooled events and logs. Any number of proxies may run side by side.
 
 mod cluster;
 mod operator;
@@ -40,7 +40,7 @@ use crate::process::signals::Signals;
 use crate::process::token::AdminToken;
 use crate::process::{accounts, buckets, logging, objects, policies, runtime};
 
-/// Runs a proxy until it is told to stop.
+/// Runs a proxy until a signal stops it.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
@@ -61,7 +61,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let operator = Arc::new(Operator::new(tokens));
     let answering = operator.clone().serve(admin, &settings.common);
-    // Nothing is stamped before it is known what time it is.
+    // Stamps need the cluster time, which the first round provides.
     tokio::select! {
         () = member.round() => {}
         signal = signals.next() => {
@@ -110,16 +110,16 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     outcome
 }
 
-/// A proxy that knows its cluster.
+/// Proxy with an open member and object layer.
 struct Running<'a> {
     settings: &'a Settings,
     name: String,
     member: Arc<Member>,
     store: ObjectStore,
     door: S3Service,
-    /// Of tenants, users and keys.
+    /// Admin routes of tenants, users, roles, keys and quotas.
     routes: Router,
-    /// Of those who are told of requests.
+    /// Source of the observers' metrics.
     figures: AskHearers,
     operator: Arc<Operator>,
     signals: Signals,

@@ -1,4 +1,4 @@
-//! Whether a proxy can do its work.
+//! Condition of a proxy.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::membership::Member;
 use crate::process::operator::{Condition, Health};
 
-/// How the cluster looks from a proxy.
+/// Source of a proxy's condition.
 pub(super) struct View(pub(super) Arc<Member>);
 
 #[async_trait]
@@ -22,7 +22,8 @@ impl Health for View {
     }
 }
 
-/// A proxy serves while more than half of the nodes that hold entries answer it.
+/// Returns the condition of a proxy. It serves while more than half of the nodes with entries
+/// answer.
 fn judge(up: &[&str], down: &[&str]) -> Condition {
     let reasons = down.iter().map(|name| format!("the node {name} does not answer")).collect();
     Condition { serves: up.len() > down.len(), reasons }

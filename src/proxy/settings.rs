@@ -1,4 +1,4 @@
-//! What a proxy is told.
+//! Settings of a proxy.
 
 use clap::Args;
 use serde::Serialize;
@@ -9,9 +9,9 @@ use crate::process::door::{DoorArgs, DoorSettings};
 use crate::process::events::EventSettings;
 use crate::process::settings::{Common, CommonArgs, Hidden, Told};
 
-/// Where the proxy remembers rings.
+/// Default data folder.
 pub(super) const DATA_DIR: &str = "martlet-proxy";
-/// Where operators ask.
+/// Default port of the admin address.
 pub(super) const ADMIN_PORT: u16 = 9001;
 
 const AFTER_HELP: &str = "\
@@ -46,7 +46,7 @@ pub(crate) struct ProxyArgs {
     common: CommonArgs,
 }
 
-/// What a proxy is told.
+/// Settings of a proxy.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) member: MemberSettings,
@@ -55,13 +55,13 @@ pub(super) struct Settings {
     pub(super) common: Common,
 }
 
-/// The names of all settings that a proxy has besides the common ones.
+/// Returns the names of all settings of a proxy besides the common ones.
 fn names() -> Vec<&'static str> {
     [&MemberSettings::NAMES[..], &DoorSettings::NAMES, &EventSettings::NAMES].concat()
 }
 
 impl Settings {
-    /// The settings of a start with these flags.
+    /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &ProxyArgs) -> Result<Self, Failure> {
         Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
     }
@@ -80,7 +80,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The key of the root identity.
+    /// Returns the root credentials. Missing ones are a usage error.
     pub(super) fn root(&self) -> Result<(&str, &Hidden), Failure> {
         match (&self.door.root_access_key, &self.door.root_secret_key) {
             (Some(access_key), Some(secret)) => Ok((access_key, secret)),

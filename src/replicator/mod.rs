@@ -1,4 +1,4 @@
-//! `martlet replicator`: the background workers of a cluster, over storage nodes that are elsewhere.
+//! `martlet replicator`: the background workers of a cluster, over remote storage nodes.
 //!
 //! ```text
 //! sync, update, reclaim, sweep, expire ─▶ HttpBackend ─▶ storage nodes
@@ -6,8 +6,8 @@
 //!   newer rings ── membership
 //! ```
 //!
-//! Several may run side by side, each for some of the nodes; that two look after the same device is
-//! wasteful, and harmless.
+//! Several replicators may run side by side, each for some of the nodes. Two replicators for one
+//! device do double work, but no harm.
 
 mod objects;
 mod settings;
@@ -44,13 +44,13 @@ use crate::process::operator::{self as admin, Condition, Health, Operator, Parts
 use crate::process::signals::Signals;
 use crate::process::{logging, runtime, workers};
 
-/// Workers yield while a call for a client takes longer than this at any node. A client's request is
-/// two calls in a row or more, and is to take no longer than [`Pace::latency_budget`].
+/// Latency of clients' calls at any node above which workers yield. A client's request makes at
+/// least two calls in a row and should stay within [`Pace::latency_budget`].
 const NODE_BUDGET: Duration = Duration::from_millis(50);
-/// Between two looks at who has the index ring.
+/// Interval between two checks of the index ring's spread.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs a replicator until it is told to stop, or once.
+/// Runs a replicator until a signal stops it, or each worker once.
 pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
@@ -62,14 +62,14 @@ pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
     }
 }
 
-/// A replicator that knows its cluster.
+/// Replicator with an open member.
 struct Opened {
     name: String,
     member: Arc<Member>,
     cluster: SharedCluster,
-    /// By which rules are carried out on objects.
+    /// Object layer that applies lifecycle rules. `None` without a data ring.
     store: Option<ObjectStore>,
-    /// Who is told of that.
+    /// Observers of lifecycle rules.
     audience: Audience,
     standard: Standard,
 }
@@ -94,7 +94,7 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
         clock,
         scope,
         reclaim: workers::reclaim(settings.reclaim_grace, hurry),
-        // Proxies may be writing: nothing goes before its commit window is over.
+        // Proxies may be writing, so every extent keeps its full commit window.
         alone_since_ms: None,
         upkeep: settings.upkeep.options(&folder, hurry)?,
         objects: expiry,
@@ -173,7 +173,8 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs workers at the pace that clients leave, as nodes tell in their replies.
+/// Makes the runner of the workers. They yield to clients by the latency that nodes report in
+/// replies.
 fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
     let pace = Pace { latency_budget: NODE_BUDGET, ..workers::pace(workers::hurry()?) };
     let asked = member.clone();
@@ -181,7 +182,7 @@ fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
     Ok(Runner::new(pace, Arc::new(foreground)))
 }
 
-/// Puts newer rings in place as they come, until `stop`.
+/// Applies newer rings and terms to the workers and the object layer, until `stop`.
 async fn follow(
     (shared, store): (SharedCluster, Option<ObjectStore>),
     member: Arc<Member>,
@@ -247,7 +248,7 @@ fn line(report: &OnceReport) -> String {
     )
 }
 
-/// How the cluster looks from a replicator: it works while anybody answers.
+/// Source of a replicator's condition. It serves while any node answers.
 struct View(Arc<Member>);
 
 #[async_trait]

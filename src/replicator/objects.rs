@@ -1,4 +1,4 @@
-//! The object layer of a replicator: by it the rules of buckets are carried out on their objects.
+//! Object layer of a replicator, which applies lifecycle rules to objects.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::rings::Rings;
 
-/// The object layer over these rings; none while they have no data ring.
+/// Makes the object layer over these rings. Returns `None` without a data ring.
 pub(super) fn open(member: &Member, rings: &Rings) -> Result<Option<ObjectStore>, Failure> {
     let Some(cluster) = cluster(member, rings)? else {
         tracing::warn!("no data ring is known: lifecycle rules are not carried out on objects");
@@ -19,7 +19,7 @@ pub(super) fn open(member: &Member, rings: &Rings) -> Result<Option<ObjectStore>
     Ok(Some(store))
 }
 
-/// Puts newer rings in place, and tells of ring changes that go on (rule P3).
+/// Applies newer rings and terms to the object layer (rule P3).
 pub(super) fn renew(store: &ObjectStore, member: &Member, rings: &Rings) {
     match cluster(member, rings) {
         Ok(Some(cluster)) => store.set_cluster(cluster),

@@ -1,4 +1,4 @@
-//! What a replicator is told.
+//! Settings of a replicator.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::process::events::EventSettings;
 use crate::process::settings::{Common, CommonArgs, Told, list, span};
 use crate::process::upkeep::UpkeepSettings;
 
-/// Where the replicator remembers rings.
+/// Default data folder.
 pub(super) const DATA_DIR: &str = "martlet-replicator";
-/// Where operators ask.
+/// Default port of the admin address.
 pub(super) const ADMIN_PORT: u16 = 6301;
 
 const AFTER_HELP: &str = "\
@@ -52,19 +52,19 @@ pub(crate) struct ReplicatorArgs {
     common: CommonArgs,
 }
 
-/// What a replicator is told.
+/// Settings of a replicator.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct Settings {
-    /// Nodes whose devices it looks after; none means all.
+    /// Nodes whose devices the replicator is responsible for; empty means all.
     #[serde(deserialize_with = "list")]
     pub(super) nodes: Vec<String>,
-    /// How long readers of an overwritten object may still finish.
+    /// Grace time for readers of an overwritten object.
     #[serde(deserialize_with = "span")]
     pub(super) reclaim_grace: Duration,
     #[serde(skip)]
     pub(super) upkeep: UpkeepSettings,
-    /// Who is told of what rules do to objects.
+    /// Settings of events.
     #[serde(skip)]
     pub(super) events: EventSettings,
     #[serde(skip)]
@@ -88,14 +88,14 @@ impl Default for Settings {
 
 const NAMES: [&str; 2] = ["nodes", "reclaim_grace"];
 
-/// The names of all settings that a replicator has besides the common ones.
+/// Returns the names of all settings of a replicator besides the common ones.
 fn names() -> Vec<&'static str> {
     let parts = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES, &EventSettings::NAMES];
     parts.concat()
 }
 
 impl Settings {
-    /// The settings of a start with these flags.
+    /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
         Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
     }
@@ -114,7 +114,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Where operators ask.
+    /// Returns the admin address.
     pub(super) fn admin_address(&self) -> SocketAddr {
         self.member.admin_address(ADMIN_PORT)
     }

@@ -1,17 +1,18 @@
-//! Whether most nodes of the index ring have it. A change begins only then: one that began while the
-//! ring was with few would leave the others behind, and nobody would take their word (rule P3).
+//! Spread of the index ring over the nodes. A ring change begins only when most nodes have the
+//! ring. Otherwise it would leave the remaining nodes behind, whose votes would then be refused
+//! (rule P3).
 
 use martlet_protocol::http::RingTags;
 
 use crate::membership::Member;
 use crate::membership::rings::{RingName, Rings};
 
-/// Whether they do, by what each announced last.
+/// Returns true if most nodes announced the index ring in their last replies.
 pub(super) fn has_spread(member: &Member, rings: &Rings) -> bool {
     is_with_most(rings, |node| member.nodes.get(node).and_then(|node| node.history.rings()))
 }
 
-/// Whether more than half of the nodes that the index ring names have it, or a newer one.
+/// Returns true if more than half of the index ring's nodes announced this ring or a newer one.
 fn is_with_most(rings: &Rings, announced: impl Fn(&str) -> Option<RingTags>) -> bool {
     let (name, nodes) = (RingName::Index.to_string(), rings.index_nodes());
     let epoch = rings.index().map_or(0, |ring| ring.epoch());
@@ -49,7 +50,7 @@ mod tests {
         let (old, it) = (tags(RingName::Index, &old), tags(RingName::Index, &ring));
         let newer = tags(RingName::Index, &newer);
         let data = tags(RingName::Data(PolicyId(0)), &ring);
-        // What n1 to n4 announced, and n9, which the ring doesn't name.
+        // Announcements of n1 to n4, and of n9, which the ring doesn't name.
         let spread = |all: [Option<&RingTags>; 5]| {
             let names = ["n1", "n2", "n3", "n4", "n9"];
             is_with_most(&rings, |node| {

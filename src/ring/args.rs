@@ -1,4 +1,4 @@
-//! What `martlet ring` takes.
+//! Arguments of `martlet ring`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What people do to a builder between rebalances.
+//! Commands that edit a builder between rebalances.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use super::session::Answer;
 use crate::failure::Failure;
 use crate::policies;
 
-/// Copies of everything, unless something else is asked for.
+/// Default number of replicas.
 const REPLICAS: f64 = 3.0;
 const NEXT: &str = "nothing moves before `rebalance`; `plan` says what would";
 
-/// A builder without devices, what to say of it, and what to think of.
+/// Creates a builder without devices. Returns it with a sentence and notes for the operator.
 pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>), Failure> {
     let mut lineage = [0; 16];
     getrandom::fill(&mut lineage)
@@ -59,7 +59,7 @@ fn policy_name(args: &CreateArgs) -> Result<String, Failure> {
     }
 }
 
-/// How often a ring has everything: `3`, or `6 fragments (4+2)`.
+/// Formats the replication of a ring: `3`, or `6 fragments (4+2)`.
 pub(super) fn replicas(settings: &Settings) -> String {
     match settings.redundancy {
         Redundancy::Replicated => settings.replicas.to_string(),
@@ -67,7 +67,8 @@ pub(super) fn replicas(settings: &Settings) -> String {
     }
 }
 
-/// A builder made again from its ring.
+/// Reconstructs a builder from its ring file. Returns it with a sentence and notes for the
+/// operator.
 pub(super) fn reconstruct(
     ring: &Ring,
     min_part_hours: u32,
@@ -87,7 +88,7 @@ pub(super) fn reconstruct(
     Ok((builder, sentence, vec![notes]))
 }
 
-/// Changes the builder.
+/// Applies an editing command to the builder.
 pub(super) fn edit(builder: &mut Builder, command: &Command) -> Result<Answer, Failure> {
     match command {
         Command::Add(args) => add(builder, args),

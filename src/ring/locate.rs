@@ -1,4 +1,4 @@
-//! Where a key, an extent or a partition is: its primaries and who stands in for them.
+//! Lookup of a key, extent or partition: its primaries and handoffs.
 
 use martlet_protocol::key::{index_placement, shard_of};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
@@ -13,13 +13,13 @@ use crate::admin;
 use crate::columns::table;
 use crate::failure::Failure;
 
-/// What was asked for, unless it was the partition itself, and its partition.
+/// Requested key or extent (`what`, empty for a partition) and its partition.
 struct Target {
     what: String,
     partition: Partition,
 }
 
-/// Where something is.
+/// Lists the primaries and handoffs of the requested key, extent or partition.
 pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<Answer, Failure> {
     let ring = builder.standing()?;
     let target = target(&ring, args)?;
@@ -91,7 +91,7 @@ fn key_of(ring: &Ring, bucket: [u8; 16], shards: u16, key: &str) -> Result<Targe
     Ok(Target { what: format!("the entry of {key}, in shard {} of {shards},", shard.0), partition })
 }
 
-/// Id and shards of a bucket by its name, which only a running server knows.
+/// Returns id and index shards of a bucket by its name, from the admin API of a running server.
 fn look_up(bucket: &str, args: &LocateArgs) -> Result<([u8; 16], u16), Failure> {
     let key_file = args.cluster_key_file.as_deref();
     let line = admin::bucket(args.admin_address, &args.data_dir, key_file, bucket);

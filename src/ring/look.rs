@@ -1,4 +1,4 @@
-//! Looking at a ring: balance, dispersion, search, history, differences.
+//! Read-only commands: show, balance, dispersion, search, history, validate and diff.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use super::tree;
 use crate::columns::table;
 use crate::failure::Failure;
 
-/// Devices that `balance` names unless it is asked for all.
+/// Number of devices that `balance` lists without `--all`.
 const WORST: usize = 20;
 
-/// Answers a command that changes nothing.
+/// Runs a read-only command.
 pub(super) fn look(builder: &Builder, path: &Path, command: &Command) -> Result<Answer, Failure> {
     match command {
         Command::Show { depth } => Ok(tree::show(builder, path, *depth)),
@@ -149,7 +149,7 @@ fn moment(at_ms: u64) -> String {
         .unwrap_or_else(|| format!("{at_ms} ms"))
 }
 
-/// How two ring files differ.
+/// Compares two ring files.
 pub(super) fn diff(old: &Path, new: &Path) -> Result<Answer, Failure> {
     let diff = Diff::new(&Ring::load(old)?, &Ring::load(new)?)?;
     let mut text = format!("epoch {} → {}\n", diff.epoch.0, diff.epoch.1);

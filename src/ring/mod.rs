@@ -1,8 +1,8 @@
-//! `martlet ring`: looks after the builder of a ring, and tells before it does what it will cost.
+//! `martlet ring`: edits a ring's builder and previews the cost of changes.
 //!
-//! Nothing here decides where data goes; [`martlet_ring`] does. A command opens the builder file
-//! ([`session`]), changes it ([`edit`]), makes a ring of it ([`rebalance`]) or looks at it
-//! ([`look`]), and answers in a sentence or as JSON.
+//! Placement itself is in [`martlet_ring`]. A command opens the builder file ([`session`]), edits
+//! it ([`edit`]), makes a ring from it ([`rebalance`]) or inspects it ([`look`]). It returns a
+//! sentence or JSON.
 
 mod args;
 mod edit;
@@ -30,13 +30,13 @@ impl From<martlet_ring::Error> for Failure {
     }
 }
 
-/// Does what was asked, and prints the answer.
+/// Runs the command and prints its answer.
 pub(crate) fn run(args: &RingArgs) -> Result<(), Failure> {
     print!("{}", answer(args, &SystemClock)?);
     Ok(())
 }
 
-/// Does what was asked, and gives the answer in the form that was asked for.
+/// Runs the command and returns its answer as text or JSON.
 fn answer(args: &RingArgs, clock: &dyn Clock) -> Result<String, Failure> {
     let answer = execute(args, clock)?;
     if args.json {

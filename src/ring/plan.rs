@@ -1,4 +1,4 @@
-//! A plan for people, and the usage that it counts with.
+//! Text form of a rebalance plan, and the usage file that the plan reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::text::{count, counted, row, say, size};
 use crate::columns::table;
 use crate::failure::Failure;
 
-/// Usage by device, as people write it or as a server reports it.
+/// Usage by device, in the hand-written form or in the form of a server's report.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum UsageFile {
@@ -20,7 +20,7 @@ enum UsageFile {
     Given(BTreeMap<String, Usage>),
 }
 
-/// A device in what `martlet admin status --json` says.
+/// Device in the output of `martlet admin status --json`.
 #[derive(Deserialize)]
 struct Reported {
     device: u32,
@@ -28,7 +28,7 @@ struct Reported {
     free_bytes: u64,
 }
 
-/// How full devices are.
+/// Reads the usage of devices from a file.
 pub(super) fn read_usage(file: &Path) -> Result<BTreeMap<DeviceId, Usage>, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::refused(format!("{} can't be read: {error}", file.display())))?;
@@ -56,7 +56,7 @@ fn from_report(report: &Reported) -> (DeviceId, Usage) {
     (DeviceId(report.device), Usage { used, capacity: report.total_bytes })
 }
 
-/// What would move, and what that takes.
+/// Formats a plan: replicas to move, bytes, hours and warnings.
 pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanArgs) -> String {
     if plan.replicas == 0 {
         return "no data would move\n".to_owned();

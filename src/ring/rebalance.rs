@@ -1,4 +1,4 @@
-//! Making rings: plan, rebalance, write.
+//! Commands that make rings: plan, rebalance and write-ring.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> Occasion {
     Occasion { now_ms, seed: args.seed.unwrap_or(builder.epoch() + 1) }
 }
 
-/// Rebalances, and says what came of it and what comes next.
+/// Rebalances the builder. Returns the result and the next steps for the operator.
 pub(super) fn rebalance(
     builder: &mut Builder,
     args: &PlanArgs,
@@ -80,7 +80,7 @@ fn notes(builder: &Builder, report: &Report) -> Vec<String> {
     notes
 }
 
-/// What a rebalance would do, and the ring that it would make.
+/// Rehearses a rebalance. Returns its plan and the ring that it would make.
 pub(super) fn plan(
     builder: &Builder,
     args: &PlanArgs,
@@ -99,7 +99,7 @@ pub(super) fn plan(
     let (rehearsal, report) = builder.rehearse(occasion(builder, args, now_ms))?;
     let after = rehearsal.ring()?;
     let pace = Pace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
-    // Before the first rebalance nothing is held, and nothing moves.
+    // Before the first rebalance no device holds a replica, so nothing moves.
     let before = builder.standing().or_else(|_: Error| rehearsal.standing())?;
     let plan = Plan::new(&before, &after, &usage, pace);
     let mut text = sentence(&report, builder.epoch()).replacen("made", "would make", 1) + "\n";
@@ -132,7 +132,8 @@ pub(super) fn write_ring(
     Ok(answer)
 }
 
-/// A ring file is replaced by a later one of the same builder only: servers would refuse any other.
+/// Checks that the new ring may replace an existing ring file. Only a later ring of the same
+/// builder may, because servers would refuse any other ring.
 fn check_replaced(ring: &Ring, file: &Path) -> Result<(), Failure> {
     if !file.exists() {
         return Ok(());

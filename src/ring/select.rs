@@ -1,11 +1,12 @@
-//! Devices as people name them: by id, or by where they are.
+//! Selection of devices by id or by place.
 
 use martlet_ring::{Builder, Device};
 
 use crate::failure::Failure;
 
-/// The devices that `text` names: one by id (`d7` or `7`), or all of a region, zone or node (`r1`,
-/// `r1z2`, `r1z2-alpha`), or one of a node (`r1z2-alpha/sdb`).
+/// Returns the devices that `text` names: a device by id (`d7` or `7`), all devices of a region,
+/// zone or node (`r1`, `r1z2`, `r1z2-alpha`), or one device of a node (`r1z2-alpha/sdb`). No match
+/// is an error.
 pub(super) fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failure> {
     let chosen: Vec<Device> =
         builder.devices().filter(|device| matches(device, text)).cloned().collect();
@@ -18,7 +19,7 @@ pub(super) fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failu
     Ok(chosen)
 }
 
-/// The one device that `text` names.
+/// Returns the one device that `text` names. Several matches are an error.
 pub(super) fn select_one(builder: &Builder, text: &str) -> Result<Device, Failure> {
     let mut chosen = select(builder, text)?;
     if chosen.len() > 1 {
@@ -31,7 +32,7 @@ pub(super) fn select_one(builder: &Builder, text: &str) -> Result<Device, Failur
     Ok(chosen.remove(0))
 }
 
-/// All that several words name, each once, in the order of ids.
+/// Returns all devices that several words name, without duplicates, in the order of ids.
 pub(super) fn select_all(builder: &Builder, words: &[String]) -> Result<Vec<Device>, Failure> {
     let mut all = Vec::new();
     for word in words {
@@ -52,7 +53,7 @@ fn matches(device: &Device, text: &str) -> bool {
         || text == device.to_string()
 }
 
-/// `d7 (r1z2-alpha/sdb)`, or `12 devices (d0 to d11)`.
+/// Formats devices as `d7 (r1z2-alpha/sdb)` or `12 devices (d0 to d11)`.
 pub(super) fn name(devices: &[Device]) -> String {
     match devices {
         [one] => format!("{} ({one})", one.id),

@@ -1,4 +1,4 @@
-//! One command on one builder file: opened, changed, written again.
+//! One command on one builder file: open, change, save.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::text::say;
 use super::{edit, locate, look, rebalance};
 use crate::failure::Failure;
 
-/// What a command answers, for people and for programs.
+/// Answer of a command, for people and for programs.
 pub(super) struct Answer {
     pub(super) text: String,
     pub(super) json: Value,
 }
 
 impl Answer {
-    /// An answer whose JSON says the same as its text and more.
+    /// Makes an answer from its text and its JSON form.
     pub(super) fn new(text: impl Into<String>, json: &impl Serialize) -> Self {
         let json = serde_json::to_value(json).expect("plain data can be encoded");
         let mut text: String = text.into();
@@ -28,7 +28,7 @@ impl Answer {
         Self { text, json }
     }
 
-    /// That something was done, in a sentence, and what should be thought of.
+    /// Makes an answer that reports a completed change, with notes for the operator.
     pub(super) fn done(sentence: &str, advice: &[String]) -> Self {
         let mut text = sentence.to_owned();
         for line in advice {
@@ -38,18 +38,18 @@ impl Answer {
     }
 }
 
-/// One command on one builder file.
+/// One command on one builder file, at one point in time (`now_ms`).
 pub(super) struct Session<'a> {
     pub(super) path: &'a Path,
     pub(super) args: &'a RingArgs,
     pub(super) now_ms: u64,
 }
 
-/// An answer, and the ring that a picture would show.
+/// Answer of a command, and the ring that `--svg` draws.
 type Outcome = Result<(Answer, Option<Ring>), Failure>;
 
 impl Session<'_> {
-    /// Does what was asked.
+    /// Runs a command.
     pub(super) fn run(&mut self, command: &Command) -> Outcome {
         match command {
             Command::Create(_) | Command::Reconstruct { .. } => self.begin(command),
@@ -72,7 +72,7 @@ impl Session<'_> {
         }
     }
 
-    /// Makes a builder file where there is none.
+    /// Creates a builder file. An existing file is an error.
     fn begin(&self, command: &Command) -> Outcome {
         if self.path.exists() {
             return Err(Failure::refused(format!(
@@ -93,7 +93,7 @@ impl Session<'_> {
         Ok((Answer::done(&sentence, &advice), builder.standing().ok()))
     }
 
-    /// Changes the builder and writes it again.
+    /// Changes the builder and saves it.
     fn change(&self, command: &Command) -> Outcome {
         let (mut builder, before) = self.open()?;
         let answer = match command {
@@ -108,7 +108,7 @@ impl Session<'_> {
         Ok((answer, builder.standing().ok()))
     }
 
-    /// Looks at a builder or a ring file.
+    /// Runs a read-only command on a builder or a ring file.
     fn look(&self, command: &Command) -> Outcome {
         let builder = self.open_either()?;
         let ring = builder.standing().ok();
@@ -123,7 +123,7 @@ impl Session<'_> {
         Ok((answer, ring))
     }
 
-    /// Writes the builder, if its file is still as it was read.
+    /// Saves the builder. Fails if its file has changed since it was read.
     pub(super) fn save(&self, builder: &Builder, before: &[u8]) -> Result<(), Failure> {
         if std::fs::read(self.path).ok().as_deref() != Some(before) {
             return Err(Failure::refused(format!(
@@ -140,7 +140,7 @@ impl Session<'_> {
         builder.record(self.now_ms, who.unwrap_or("unknown"), what);
     }
 
-    /// The builder, and the bytes that it was read from.
+    /// Loads the builder. Returns it with the bytes of its file.
     pub(super) fn open(&self) -> Result<(Builder, Vec<u8>), Failure> {
         if self.is_ring() {
             return Err(Failure::refused(format!(
@@ -170,7 +170,7 @@ impl Session<'_> {
     }
 }
 
-/// The ring file that belongs to a builder file.
+/// Returns the path of the ring file that belongs to a builder file.
 pub(super) fn ring_path(builder: &Path) -> PathBuf {
     builder.with_extension("ring")
 }

@@ -1,8 +1,8 @@
-//! Runs the scripts in `testdata`: a command line after `$`, and below it what is printed, with the
-//! exit code where it isn't 0.
+//! Replays the scripts in `testdata`: a command line after `$`, then its expected output, with its
+//! exit code unless that is 0.
 //!
-//! With `MARTLET_WRITE_SCRIPTS` set, what came is written instead of compared: read the difference
-//! before you keep it.
+//! With `MARTLET_WRITE_SCRIPTS` set, the actual output is written instead of compared. Review the
+//! difference before you commit it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -24,15 +24,15 @@ struct Line {
     args: RingArgs,
 }
 
-/// A folder with the files of a script, and the time that it is at.
+/// Folder with a script's files, and the script's clock.
 struct Stage {
     folder: tempfile::TempDir,
     clock: ManualClock,
 }
 
 impl Stage {
-    /// What a command prints. Words that name files (with a dot in them, at the end of a script's
-    /// own names) are files of the stage.
+    /// Runs a command and returns its output. Words that end in `.builder`, `.ring`, `.json`,
+    /// `.svg` or `.txt` are files in the stage's folder.
     fn run(&self, line: &str) -> String {
         let words = std::iter::once("martlet-ring".to_owned()).chain(words(line).map(|word| {
             let is_file = ["builder", "ring", "json", "svg", "txt"]
@@ -59,7 +59,7 @@ impl Stage {
     }
 }
 
-/// Words of a line; those in quotes stay together.
+/// Splits a line into words. Quoted text is one word.
 fn words(line: &str) -> impl Iterator<Item = String> {
     let parts = line.split('"').enumerate();
     parts.flat_map(|(at, part)| -> Vec<String> {
@@ -70,7 +70,7 @@ fn words(line: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What a script should look like: its commands with what they really print.
+/// Replays a script. Returns its commands with their actual output.
 fn replay(script: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let stage = Stage { folder, clock: ManualClock::at(START_MS) };
@@ -118,7 +118,7 @@ fn scripts_come_out_as_written() {
     }
 }
 
-/// Every command answers in JSON too, and a picture is drawn when one is asked for.
+/// Every command answers in JSON too, and `--svg` draws a picture.
 #[test]
 fn every_command_answers_in_json() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ fn every_command_answers_in_json() {
     assert!(std::fs::read_to_string(stage.path("ring.svg")).unwrap().starts_with("<svg"));
 }
 
-/// Two people at one builder: the second is told, and nothing is lost.
+/// Two concurrent edits of one builder: the second edit fails, and the first one is kept.
 #[test]
 fn a_builder_changed_meanwhile_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();

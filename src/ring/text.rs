@@ -1,13 +1,13 @@
-//! Answers for people: bars and numbers.
+//! Text output: bars, sizes and counts.
 
 use std::fmt::{self, Write};
 
-/// Cells of a bar; a device that holds exactly its share fills those up to the mark.
+/// Length of a bar in cells. A device that holds exactly its share fills `SHARE_CELLS` of them.
 const BAR_CELLS: u32 = 20;
 const SHARE_CELLS: u32 = 14;
 
-/// What is held against what should be, as a bar: `█████████████│      `. The mark stands at the
-/// share; a bar that ends before it holds too little, one that goes beyond it too much.
+/// Draws held against desired replicas as a bar: `█████████████│      `. The mark stands at the
+/// share. A shorter bar holds too little, a longer one too much.
 pub(super) fn bar(held: f64, desired: f64) -> String {
     let filled = match (desired > 0.0, held > 0.0) {
         (true, _) => (held / desired * f64::from(SHARE_CELLS)).round().min(f64::from(BAR_CELLS)),
@@ -23,17 +23,17 @@ pub(super) fn bar(held: f64, desired: f64) -> String {
     (0..=BAR_CELLS).map(cell).collect()
 }
 
-/// `+0.12 %`; nothing where it can't be said.
+/// Formats a balance such as `+0.12 %`, or `should be empty` for a device without a share.
 pub(super) fn deviation(balance: f64) -> String {
     if balance >= martlet_ring::BALANCE_WORST {
         return "should be empty".to_owned();
     }
-    // No minus sign for what rounds to zero.
+    // Adding 0.0 removes the minus sign of a value that rounds to zero.
     let rounded = (balance * 100.0).round() / 100.0 + 0.0;
     format!("{rounded:+.2} %")
 }
 
-/// `1.5 TiB`.
+/// Formats a size such as `1.5 TiB`.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -42,7 +42,7 @@ pub(super) fn size(bytes: u64) -> String {
     if power == 0 { format!("{bytes} B") } else { format!("{number:.1} {}", UNITS[power]) }
 }
 
-/// `1,234,567`.
+/// Formats a count such as `1,234,567`.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -55,17 +55,17 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// `1 device`, `2 devices`.
+/// Formats a counted noun: `1 device`, `2 devices`.
 pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Writes to the end of a text.
+/// Appends formatted text.
 pub(super) fn say(text: &mut String, what: fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes all that is written");
 }
 
-/// A row of cells.
+/// Makes a table row of cells.
 pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }

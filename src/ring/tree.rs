@@ -1,4 +1,4 @@
-//! A ring as a tree of regions, zones, nodes and devices, with bars for what they hold.
+//! Tree view of a ring: regions, zones, nodes and devices, with bars for their replicas.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use super::session::Answer;
 use super::text::{bar, count, counted, deviation, row, say};
 use crate::columns::table;
 
-/// Up to so many devices are named one by one unless a depth is asked for.
+/// Maximum number of devices that are listed one by one without `--depth`.
 const DEVICES_SHOWN: usize = 64;
 
-/// One device and how it stands; before the first rebalance it holds nothing.
+/// Device with its figures; `None` before the first rebalance.
 struct Leaf<'a> {
     device: &'a Device,
     figure: Option<&'a DeviceFigures>,
 }
 
-/// The tree.
+/// Formats a ring as a tree, and as JSON.
 pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answer {
     let figures = Figures::of_builder(builder).ok();
     let mut leaves: Vec<Leaf<'_>> = builder
@@ -99,7 +99,7 @@ fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
     text
 }
 
-/// Rows for the parts of one region, zone or node, or for all regions.
+/// Appends the rows of one level: the regions, or the parts of one region, zone or node.
 fn branch(
     rows: &mut Vec<Vec<String>>,
     leaves: &[Leaf<'_>],
@@ -150,7 +150,7 @@ fn line(name: &str, group: &[Leaf<'_>], level: Depth) -> Vec<String> {
     ]
 }
 
-/// What tells the parts of a level from one another.
+/// Returns the sort key that separates the parts of a level.
 fn place<'a>(leaf: &Leaf<'a>, level: Depth) -> (u32, u32, &'a str, u32) {
     let device = leaf.device;
     let (region, zone, node) = device.node_path();

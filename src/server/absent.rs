@@ -1,7 +1,7 @@
-//! Stands in for devices that belong to the cluster and aren't there: every answer is "not now".
+//! Backend for missing devices of the cluster: every call fails as unavailable.
 //!
-//! It must never be "not found": who asks every device where something is would take that for the
-//! truth.
+//! It must never answer "not found": a caller that asks all devices for a register or extent would
+//! believe that.
 
 use std::ops::Range;
 
@@ -19,12 +19,12 @@ use martlet_protocol::{
 
 use super::devices::Missing;
 
-/// The devices that aren't there.
+/// Missing devices.
 #[derive(Debug)]
 pub(crate) struct Absent(Vec<Missing>);
 
 impl Absent {
-    /// A node of nothing but these.
+    /// Makes a backend for these missing devices.
     pub(crate) fn new(missing: Vec<Missing>) -> Self {
         Self(missing)
     }

@@ -1,4 +1,5 @@
-//! The root credentials: given, kept, or made up at the first start and told once.
+//! Root credentials: from the settings, from the data folder, or made at the first start and shown
+//! once.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,15 +13,16 @@ use crate::process::folder::DataFolder;
 use crate::process::settings::Hidden;
 use crate::process::token::AdminToken;
 
-/// The file in the data folder. A shell can read it too: `set -a; . martlet-data/credentials`.
+/// File name within the data folder. A shell can source the file: `set -a; .
+/// martlet-data/credentials`.
 pub(crate) const FILE: &str = "credentials";
 const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
 const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
-/// 20 and 40 characters, as S3 clients expect them.
+/// Lengths of access key and secret key, as S3 clients expect them.
 const ACCESS_KEY_CHARACTERS: usize = 20;
 const SECRET_KEY_CHARACTERS: usize = 40;
 
-/// An access key and its secret.
+/// Access key and its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) access_key: String,
@@ -28,8 +30,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Those of the settings, else those of the data folder, else new ones; and whether they are
-    /// new.
+    /// Returns the credentials of the settings, else those of the data folder, else new ones. The
+    /// flag is true if they are new.
     pub(crate) fn find_or_make(
         given: &DoorSettings,
         folder: &DataFolder,
@@ -48,7 +50,7 @@ impl Credentials {
         Ok((made, true))
     }
 
-    /// Those of a data folder, if it has any.
+    /// Reads the credentials of a file. Returns `None` if the file is missing.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -92,12 +94,12 @@ impl Credentials {
         format!("{ACCESS_KEY}={}\n{SECRET_KEY}={}\n", self.access_key, self.secret_key.0)
     }
 
-    /// The token with which the holder of the secret speaks to the admin address.
+    /// Returns the admin token of the secret.
     pub(crate) fn admin_token(&self) -> AdminToken {
         AdminToken::of(self.secret_key.0.as_bytes())
     }
 
-    /// What is told once, when they are new.
+    /// Text that shows new credentials once, with examples for clients.
     pub(crate) fn introduction(&self, endpoint: &str, path: &Path) -> String {
         let Self { access_key, secret_key: Hidden(secret) } = self;
         let mut text = String::new();
@@ -126,8 +128,8 @@ For boto3, paste:
     }
 }
 
-/// So many characters of an alphabet whose size is a power of two: then every character is as
-/// likely as any other.
+/// Makes a random text. The alphabet's size is a power of two, so that all characters are equally
+/// likely.
 fn random_text(alphabet: &[u8], characters: usize) -> String {
     debug_assert!(alphabet.len().is_power_of_two());
     let mut bytes = vec![0; characters];

@@ -1,12 +1,11 @@
-//! Which devices there are, remembered across restarts in `cluster.json`.
+//! Devices of the server, remembered across restarts in `cluster.json`.
 //!
-//! A device keeps its number whatever the order in which the folders are named, and also when its
-//! folder was moved: it is known by the id in its own `format.json`. A folder that should be a
-//! device and holds none is a disk that isn't mounted: it is reported as missing and never formatted.
+//! A device keeps its number, whatever the order of the folders, and also when its folder moves:
+//! the id in its `format.json` identifies it. A known device's folder without a device is an
+//! unmounted disk: it is reported as missing and never formatted.
 //!
-//! The entries of the index stay on the devices of the first start until they can be moved; devices
-//! that are added later take extents. So the index ring is dealt over the first devices, the data
-//! ring over all of them.
+//! Index entries stay on the devices of the first start; later devices store extents only. So the
+//! index ring covers the first devices, and the data ring covers all devices.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,30 +21,30 @@ use crate::process::folder::DataFolder;
 
 const FILE: &str = "cluster.json";
 const FORMAT: u32 = 1;
-/// The one storage policy of an embedded server: one copy.
+/// Storage policy 0 of an embedded server: one copy.
 pub(crate) const POLICY: PolicyId = PolicyId(0);
 
-/// What `cluster.json` says.
+/// Contents of `cluster.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterFile {
     format: u32,
-    /// Names the cluster on each of its devices.
+    /// Id of the cluster, also stored on each device.
     pub(crate) cluster: Uuid,
     devices: Vec<KnownDevice>,
 }
 
-/// A device that belongs to the cluster.
+/// Device that belongs to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownDevice {
     pub(crate) id: DeviceId,
     pub(crate) path: PathBuf,
-    /// The id in its `format.json`; none until it was opened for the first time.
+    /// Id in the device's `format.json`; `None` until the device is first opened.
     uuid: Option<String>,
-    /// Whether entries of the index lie on it.
+    /// True if the device stores index entries.
     index: bool,
 }
 
-/// A device that belongs to the cluster and can't be opened, and why.
+/// Device that belongs to the cluster and can't be opened, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) id: DeviceId,
@@ -53,7 +52,7 @@ pub(crate) struct Missing {
     pub(crate) reason: String,
 }
 
-/// The devices of this start.
+/// Devices present at this start, and missing devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Present {
     pub(crate) devices: Vec<KnownDevice>,
@@ -65,7 +64,7 @@ impl ClusterFile {
         Self { format: FORMAT, cluster, devices: Vec::new() }
     }
 
-    /// The file of a data folder, or a new one.
+    /// Loads the file of a data folder, or makes a new one.
     pub(crate) fn load(folder: &DataFolder) -> Result<Self, Failure> {
         let path = folder.join(FILE);
         match fs::read(&path) {
@@ -108,10 +107,10 @@ impl ClusterFile {
         folder.replace(FILE, &bytes)
     }
 
-    /// Finds each of the folders asked for among the known devices, and takes in new ones. Without
-    /// any, the known devices are meant, and where there are none, `fallback`.
+    /// Matches the requested folders with the known devices, and adds new devices. Without
+    /// requested folders all known devices are meant, or `fallback` if no device is known.
     ///
-    /// `identify` says which device a folder holds, if it holds one.
+    /// `identify` returns the device in a folder, if the folder holds one.
     pub(crate) fn settle(
         &mut self,
         asked: &[PathBuf],
@@ -183,8 +182,8 @@ impl ClusterFile {
         Present { missing: missing.collect(), devices }
     }
 
-    /// Takes note of the ids of devices that were opened for the first time, and forgets those of
-    /// which no device could be made; their folders.
+    /// Records the ids of devices that were opened for the first time. Removes devices that could
+    /// not be made, and returns their folders.
     pub(crate) fn learn(
         &mut self,
         identify: impl Fn(&Path) -> Result<Holds, Failure>,
@@ -198,25 +197,25 @@ impl ClusterFile {
         Ok(unmade.map(|device| device.path).collect())
     }
 
-    /// The devices that entries of the index lie on.
+    /// Returns the devices of the index ring.
     pub(crate) fn index_devices(&self) -> Vec<Device> {
         self.devices.iter().filter(|device| device.index).map(ring_device).collect()
     }
 
-    /// The devices that extents go to.
+    /// Returns the devices of the data rings.
     pub(crate) fn data_devices(&self) -> Vec<Device> {
         self.devices.iter().map(ring_device).collect()
     }
 }
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     /// No device.
     Nothing,
-    /// The device of this id.
+    /// Device with this id.
     Device(String),
-    /// Something that only the storage node can judge: a newer format, or a damaged one.
+    /// Device that only the storage node can judge: a newer format or a damaged one.
     Unknown,
 }
 
@@ -238,8 +237,8 @@ fn ring_device(device: &KnownDevice) -> Device {
     }
 }
 
-/// What a folder holds, by its `format.json`. Whether the rest of the file is right is for the
-/// storage node to judge.
+/// Identifies the contents of a folder by its `format.json`. The storage node checks the rest of
+/// that file.
 pub(crate) fn identify(path: &Path) -> Result<Holds, Failure> {
     #[derive(Deserialize)]
     struct Format {
@@ -256,7 +255,7 @@ pub(crate) fn identify(path: &Path) -> Result<Holds, Failure> {
     }
 }
 
-/// A path that means the same from any working folder, also for a folder that isn't there yet.
+/// Makes a path absolute, also for a folder that does not exist yet.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(|error| {
         Failure::usage(format!("{} is no folder for a device: {error}", path.display()))

@@ -5,13 +5,12 @@
 //!                                               replicator ──┘
 //! ```
 //!
-//! * [`settings`], [`credentials`]: what it is told, and who may come in.
-//! * [`devices`], [`rings`], [`absent`]: which devices there are, and what stands in for those that
-//!   are missing.
-//! * [`store`]: everything put together; [`operator`]: what is told of it.
+//! * [`settings`], [`credentials`]: settings and root credentials.
+//! * [`devices`], [`rings`], [`absent`]: devices, rings, and the backend of missing devices.
+//! * [`store`]: all parts together; [`operator`]: their status for operators.
 //!
-//! Opening goes from the cheap refusals to the expensive work: settings, folder, credentials,
-//! sockets, devices. Clients are let in last. Stopping goes the other way: no new connections,
+//! The start does cheap checks before expensive work: settings, folder, credentials, sockets,
+//! devices. Clients are accepted last. The stop goes in the reverse order: no new connections,
 //! requests finish, workers finish their step, devices are closed in good order.
 
 mod absent;
@@ -41,7 +40,7 @@ use crate::process::operator::{self as admin, Operator, Parts};
 use crate::process::signals::Signals;
 use crate::process::{buckets, logging, objects, policies, runtime, tell, vault};
 
-/// Runs a server until it is told to stop.
+/// Runs a server until a signal stops it.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
@@ -75,7 +74,8 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     outcome
 }
 
-/// Says on standard output where the server is and, once, who may come in.
+/// Prints the endpoint, the place of the credentials and, at the first start, the credentials
+/// themselves.
 fn announce(
     address: SocketAddr,
     settings: &Settings,
@@ -98,7 +98,7 @@ fn announce(
     }
 }
 
-/// A server whose store is open.
+/// Server whose store is open.
 struct Running<'a> {
     settings: &'a Settings,
     folder: &'a DataFolder,

@@ -1,4 +1,4 @@
-//! What the admin address of an embedded server tells of its devices.
+//! Admin API of an embedded server: status, capacity, dispersion and census.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::process::operator::{Condition, Health, Operator, Readiness, refuse};
 use crate::process::settings::span;
 use crate::process::tell::{condition, device_lines, worker_lines};
 
-/// Who answers for the devices, those that are missing included.
+/// Backends of all devices, including the missing ones.
 #[derive(Clone)]
 pub(crate) struct Nodes(pub(crate) Vec<Arc<dyn Backend>>);
 
@@ -51,23 +51,23 @@ impl Health for Nodes {
     }
 }
 
-/// An embedded server that can be asked how it is.
+/// Source of an embedded server's status.
 #[derive(Clone)]
 pub(crate) struct Voice {
     pub(crate) operator: Weak<Operator>,
     pub(crate) nodes: Nodes,
     pub(crate) workers: AskWorkers,
-    /// What each device holds back.
+    /// Reserve of each device.
     pub(crate) reserve: Reserve,
     pub(crate) index: Arc<Ring>,
-    /// By the number of their policy, from 0.
+    /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Arc<Ring>>,
-    /// What the workers know of it.
+    /// Cluster as the background workers see it.
     pub(crate) cluster: Cluster,
 }
 
 impl Voice {
-    /// Where `martlet admin` finds its answers.
+    /// Returns the routes of `martlet admin` for status, capacity, dispersion and census.
     pub(crate) fn routes(self) -> Router {
         Router::new()
             .route(wire::STATUS, get(status))
@@ -78,7 +78,7 @@ impl Voice {
     }
 
     async fn devices(&self) -> Vec<DeviceLine> {
-        // Devices of a server are known by their numbers and folders.
+        // Devices of a server have no names, only numbers and folders.
         device_lines(self.nodes.devices().await, self.reserve, |_| String::new()).await
     }
 
@@ -114,7 +114,7 @@ async fn capacity(State(voice): State<Voice>) -> Response {
     Json(outlook::capacity::project(&voice.data, &told, Vec::new())).into_response()
 }
 
-/// How a census is taken.
+/// Query parameters of a census.
 #[derive(Deserialize)]
 #[serde(default)]
 struct Counting {
@@ -130,7 +130,7 @@ impl Default for Counting {
 
 async fn count(State(voice): State<Voice>, Query(counting): Query<Counting>) -> Response {
     let options = CensusOptions { pause: counting.pause, ..CensusOptions::default() };
-    // On a thread of its own: it goes on for long, and tells nobody how far it is.
+    // A census runs long and without progress, so it gets a blocking thread.
     let runtime = Handle::current();
     let counted = tokio::task::spawn_blocking(move || {
         runtime.block_on(census(&voice.cluster, options, &mut |_| ()))

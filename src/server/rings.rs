@@ -1,16 +1,16 @@
-//! The rings of an embedded server, kept in the data folder: what was placed is looked for where it
-//! was placed, whatever a later version would deal.
+//! Rings of an embedded server, stored in the data folder. Stored rings are kept, so that later
+//! versions find existing data where it was placed.
 //!
 //! ```text
-//! <data-dir>/index.ring     where entries lie; dealt at the first start
-//! <data-dir>/data.ring      policy 0, one copy: where new extents go; dealt again when devices are added
-//! <data-dir>/data-1.ring    a policy of fragments; devices that are added get their share of it
+//! <data-dir>/index.ring     places entries; made at the first start
+//! <data-dir>/data.ring      policy 0, one copy: places new extents; made again for added devices
+//! <data-dir>/data-1.ring    an erasure-coded policy; added devices get their share of it
 //! ```
 //!
-//! * A policy that was there once is there for good, asked for or not, and its code never changes.
-//! * Whatever is to outlive the loss of m devices needs its entry: where the first start asks for a
-//!   code, entries have 2m+1 copies, of which a majority outlives m. What was made with one copy of
-//!   each entry keeps one.
+//! * An existing policy stays, requested or not, and its code never changes.
+//! * Data that is to survive the loss of m devices needs its entry. If the first start requests a
+//!   code, entries have 2m+1 copies, a majority of which survives the loss of m. A data folder that
+//!   began with one copy of each entry keeps one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,22 +26,21 @@ use crate::process::folder::DataFolder;
 
 const INDEX: &str = "index.ring";
 const DATA: &str = "data.ring";
-/// The address of the one node, which nobody connects to.
+/// Placeholder address of the single node, which no client connects to.
 const ADDRESS: &str = "local";
-/// Copies of everything on one machine.
+/// Copies of each entry and extent, unless a code requires more.
 const REPLICAS: usize = 1;
 
-/// The rings over the devices of a cluster.
+/// Rings over the devices of the server.
 #[derive(Debug)]
 pub(crate) struct Rings {
     pub(crate) index: Ring,
-    /// By the number of their policy, from 0.
+    /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Ring>,
 }
 
 impl Rings {
-    /// The rings that are kept, or new ones where the devices are others, and those of policies that
-    /// are asked for.
+    /// Loads the rings, or makes new ones if the devices have changed. Adds rings for new policies.
     pub(crate) fn settle(
         folder: &DataFolder,
         file: &ClusterFile,
@@ -71,7 +70,7 @@ impl Rings {
     }
 }
 
-/// Refuses codes that these devices can't hold, before anything is made for them.
+/// Refuses codes with more fragments than devices, before any ring is made.
 pub(crate) fn check_devices(asked: &[NamedCode], devices: usize) -> Result<(), Failure> {
     match asked.iter().find(|policy| policy.devices() > devices) {
         None => Ok(()),
@@ -89,18 +88,18 @@ fn name_of(policy: PolicyId) -> String {
     format!("data-{}.ring", policy.0)
 }
 
-/// Copies of each entry, where they are dealt now.
+/// Number of copies of each entry in a new index ring.
 fn index_copies(asked: &[NamedCode], devices: usize) -> usize {
     let parity = asked.iter().map(|policy| match policy.code {
         Redundancy::Erasure { m, .. } => usize::from(m),
         Redundancy::Replicated => 0,
     });
     let copies = 2 * parity.max().unwrap_or(0) + REPLICAS;
-    // An even number outlives no more than the odd one below it.
+    // An even number of copies survives no more losses than the odd number below it.
     copies.min(devices.saturating_sub(1) | 1)
 }
 
-/// The rings of policies of fragments, in order.
+/// Loads the rings of erasure-coded policies, in order.
 fn kept_codes(folder: &DataFolder) -> Result<Vec<Ring>, Failure> {
     let mut rings = Vec::new();
     for number in 1..=u16::MAX {
@@ -110,7 +109,8 @@ fn kept_codes(folder: &DataFolder) -> Result<Vec<Ring>, Failure> {
     Ok(rings)
 }
 
-/// Which of the policies asked for there are none of; refuses another code for one that is there.
+/// Returns the requested policies that don't exist yet. A different code for an existing policy is
+/// refused.
 fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCode>, Failure> {
     let mut missing = Vec::new();
     for policy in asked {
@@ -133,8 +133,8 @@ fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCod
     Ok(missing)
 }
 
-/// The next ring of a policy of fragments, over devices of which some are new. Fragments that are to
-/// move are looked for where they were, too.
+/// Makes the next ring of an erasure-coded policy, with added devices. Moving fragments are also
+/// looked for on their previous devices.
 fn grown(ring: &Ring, devices: &[Device]) -> Result<Ring, Failure> {
     let unfit = |error: &dyn std::fmt::Display| {
         let name = &ring.identity().policy_name;
@@ -151,7 +151,7 @@ fn grown(ring: &Ring, devices: &[Device]) -> Result<Ring, Failure> {
     builder.ring().map_err(|error| unfit(&error))
 }
 
-/// The same devices for rings that a builder changes: it wants an address of every node.
+/// Returns the devices with a node address, which a builder requires.
 fn with_address(devices: &[Device]) -> Vec<Device> {
     let mut devices = devices.to_vec();
     for device in &mut devices {

@@ -1,4 +1,5 @@
-//! What the server is told: flags, over environment, over a file, over defaults.
+//! Settings of the server: flags override the environment, the environment the file, the file
+//! defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -57,36 +58,36 @@ pub(crate) struct ServerArgs {
     common: CommonArgs,
 }
 
-/// What the server is told.
+/// Settings of the server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct Settings {
-    /// Folder for credentials and the list of devices.
+    /// Folder of credentials and of the list of devices.
     pub(crate) data_dir: PathBuf,
-    /// Folders that objects are spread over; none means one within the data folder.
+    /// Folders of the devices. Default: one folder within the data folder.
     #[serde(deserialize_with = "list")]
     pub(crate) devices: Vec<PathBuf>,
-    /// Storage policies of fragments besides the first, which keeps one copy.
+    /// Erasure-coded storage policies besides the first policy, which keeps one copy.
     #[serde(deserialize_with = "list")]
     policies: Vec<String>,
-    /// Where operators ask.
+    /// Admin address.
     pub(crate) admin_address: SocketAddr,
-    /// How long readers of an overwritten object may still finish.
+    /// Grace time for readers of an overwritten object.
     #[serde(deserialize_with = "span")]
     pub(crate) reclaim_grace: Duration,
-    /// Bytes of each device that are kept for deletes and the index; none means what the storage
-    /// node takes for right.
+    /// Bytes of each device that are reserved for deletes and the index. Default: the storage
+    /// node's.
     pub(crate) reserve: Option<Size>,
-    /// What the S3 door is told; without a root key one is made up.
+    /// Settings of the S3 port. Without a root key one is made.
     #[serde(skip)]
     pub(crate) door: DoorSettings,
-    /// Who is told of what becomes of objects.
+    /// Settings of events.
     #[serde(skip)]
     pub(crate) events: EventSettings,
-    /// How its workers keep things whole.
+    /// Settings of the upkeep workers.
     #[serde(skip)]
     pub(crate) upkeep: UpkeepSettings,
-    /// What every role is told.
+    /// Settings of every role.
     #[serde(skip)]
     pub(crate) common: Common,
 }
@@ -108,19 +109,18 @@ impl Default for Settings {
     }
 }
 
-/// The names of these settings, as the file and, in capitals after `MARTLET_`, the environment have
-/// them.
+/// Names of these settings in the file. The environment has them in capitals after `MARTLET_`.
 const NAMES: [&str; 6] =
     ["data_dir", "devices", "policies", "admin_address", "reclaim_grace", "reserve"];
 
-/// The names of all settings that a server has besides the common ones.
+/// Returns the names of all settings of a server besides the common ones.
 fn names() -> Vec<&'static str> {
     let parts = [&NAMES[..], &DoorSettings::NAMES, &EventSettings::NAMES, &UpkeepSettings::NAMES];
     parts.concat()
 }
 
 impl Settings {
-    /// The settings of a start with these flags.
+    /// Loads the settings of a start with these flags, and checks them.
     pub(crate) fn load(args: &ServerArgs) -> Result<Self, Failure> {
         Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
     }
@@ -141,7 +141,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The storage policies that are asked for.
+    /// Parses the requested storage policies.
     pub(crate) fn policies(&self) -> Result<Vec<NamedCode>, Failure> {
         NamedCode::parse_all(&self.policies)
     }

@@ -1,5 +1,4 @@
-//! The store itself: devices, rings, the object layer over them, the door in front, and the workers
-//! behind.
+//! Store of a server: devices, rings, object layer, S3 service and background workers.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,26 +30,26 @@ use crate::process::operator::Operator;
 use crate::process::{accounts, token_key, vault, workers};
 use crate::units::Size;
 
-/// Index blocks kept in memory, and index writes gathered there: with what bodies on their way and
-/// the allocator need, a loaded server stays under 250 MiB.
+/// Bytes of cached index blocks and of buffered index writes. With bodies in flight and the
+/// allocator's overhead, a loaded server stays under 250 MiB.
 const BLOCK_CACHE_BYTES: usize = 32 << 20;
 const WRITE_BUFFER_BYTES: usize = 40 << 20;
 
-/// What the secret of hash trees is derived for (rule H1).
+/// Derivation context of the key of hash trees (rule H1).
 const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
 
-/// Everything that is open while the server serves.
+/// Open parts of a running server.
 pub(crate) struct Store {
     pub(crate) objects: ObjectStore,
     pub(crate) door: S3Service,
-    /// What operators may ask about tenants, users and keys.
+    /// Admin routes of tenants, users, roles, keys and quotas.
     pub(crate) accounts: Router,
-    /// Who is told of requests, and of what rules do.
+    /// Observers of requests and of lifecycle rules.
     pub(crate) audience: Audience,
     node: Arc<StorageNode>,
     absent: Arc<Absent>,
     index: Arc<Ring>,
-    /// By the number of their policy, from 0.
+    /// Rings of extents, by the number of their policy, from 0.
     data: Vec<Arc<Ring>>,
     by_device: HashMap<DeviceId, Arc<dyn Backend>>,
     clock: Arc<dyn Clock>,
@@ -58,7 +57,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the devices and puts everything over them together.
+    /// Opens the devices and assembles the store.
     pub(crate) async fn open(
         settings: &Settings,
         folder: &DataFolder,
@@ -96,7 +95,7 @@ impl Store {
             objects.set_term(device.term);
         }
         let accounts = Accounts::new(objects.clone(), sealing);
-        // Nobody else has to open them.
+        // Only this process has to open the secrets, so sealing needs no setting.
         tokio::spawn(accounts::seal_secrets(accounts.clone()));
         let secrets = DoorSecrets {
             access_key: &credentials.access_key,
@@ -128,12 +127,12 @@ impl Store {
         })
     }
 
-    /// Who answers for the devices, those that are missing included.
+    /// Returns the backends of all devices, including the missing ones.
     pub(crate) fn nodes(&self) -> Nodes {
         Nodes(vec![self.node.clone(), self.absent.clone()])
     }
 
-    /// What operators are told.
+    /// Returns the source of the server's status.
     pub(crate) fn voice(
         &self,
         operator: &Arc<Operator>,
@@ -151,7 +150,7 @@ impl Store {
         }
     }
 
-    /// What the workers know of it.
+    /// Returns the cluster as the background workers see it.
     fn cluster(&self) -> martlet_replicator::Cluster {
         martlet_replicator::Cluster {
             index: self.index.clone(),
@@ -162,7 +161,7 @@ impl Store {
         }
     }
 
-    /// How to ask for the devices' figures.
+    /// Returns the source of the devices' metrics.
     pub(crate) fn ask_devices(&self) -> AskDevices {
         let node = self.node.clone();
         Arc::new(move || node.metrics().devices)
@@ -191,7 +190,7 @@ impl Store {
         Ok(runner)
     }
 
-    /// Writes down what others were to be told, and closes the devices in good order.
+    /// Writes the remaining events and log lines, and closes the devices in good order.
     pub(crate) async fn close(self) -> Result<(), Failure> {
         self.audience.stop().await;
         self.node.shutdown().await.map_err(|error| {
@@ -200,7 +199,7 @@ impl Store {
     }
 }
 
-/// The devices of this start, open.
+/// Open devices of this start.
 struct Devices {
     node: Arc<StorageNode>,
     missing: Vec<Missing>,
@@ -223,7 +222,7 @@ impl Devices {
         let present = file.settle(&asked, folder.join("device0"), devices::identify)?;
         report_missing(&present);
         rings::check_devices(&settings.policies()?, file.data_devices().len())?;
-        // Before any device is made: it carries the cluster's name for ever.
+        // Stored before any device is made, because a device carries the cluster's id for ever.
         file.store(folder)?;
         let reserve = reserve(settings);
         let config =
@@ -255,7 +254,7 @@ impl Devices {
     }
 }
 
-/// Entries outlive less than the fragments that they lead to where codes came later than they did.
+/// Warns if entries have one copy although fragments survive more losses.
 fn tell_of_entries(index: &Ring, data: &[Ring]) {
     if data.len() > 1 && index.replicas() == 1 {
         tracing::warn!(

@@ -1,4 +1,4 @@
-//! Which of the rings' devices this node opens, and which it should and doesn't.
+//! Devices of this node: the devices to open, and devices in the rings without a folder.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use martlet_protocol::DeviceId;
 use crate::failure::Failure;
 use crate::membership::rings::Rings;
 
-/// The devices that are given, by their ids in the rings.
+/// Returns the configured devices by their ids in the rings. A device that the rings don't name is
+/// an error.
 pub(super) fn by_id(
     rings: &Rings,
     node: &str,
@@ -38,7 +39,7 @@ pub(super) fn by_id(
     Ok(devices)
 }
 
-/// Devices of this node in the rings that it was not told where to find.
+/// Returns the names of this node's devices in the rings that have no configured folder.
 pub(super) fn missing(
     rings: &Rings,
     node: &str,

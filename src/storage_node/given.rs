@@ -1,8 +1,7 @@
-//! Stands in front of the backend for devices of this node that it has not opened: not given, or new
-//! in a ring that came later.
+//! Filter for devices of this node that are not open: not configured, or new in a later ring.
 //!
-//! The answer is "not now". It must never be "not found": who asks every device where something is
-//! would take that for the truth.
+//! Requests for them are answered 503 and never "not found": a caller that asks all devices for a
+//! register or extent would believe that.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,15 +13,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use martlet_protocol::DeviceId;
 
-/// The kind of the error that a reply tells of, as all members of a cluster read it.
+/// Header with the kind of an error, as all members of a cluster read it.
 const ERROR: HeaderName = HeaderName::from_static("x-martlet-error");
-/// On errors that came before anything was done.
+/// Header on errors of requests that had no effect.
 const UNTOUCHED: HeaderName = HeaderName::from_static("x-martlet-untouched");
 
-/// The devices that are open.
+/// Open devices.
 pub(super) type Given = State<Arc<BTreeMap<DeviceId, PathBuf>>>;
 
-/// Lets requests for the devices pass that this node was given.
+/// Passes requests for open devices. Requests for any other device are answered 503.
 pub(super) async fn only(State(given): Given, request: Request, next: Next) -> Response {
     match device_of(request.uri().path()) {
         Some(device) if !given.contains_key(&device) => {
@@ -34,7 +33,7 @@ pub(super) async fn only(State(given): Given, request: Request, next: Next) -> R
     }
 }
 
-/// The device that a path of the internal port speaks of.
+/// Returns the device in a path of the internal port.
 fn device_of(path: &str) -> Option<DeviceId> {
     let device = path.strip_prefix("/v1/d/")?.split('/').next()?;
     device.parse().ok().map(DeviceId)

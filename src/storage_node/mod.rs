@@ -5,9 +5,9 @@
 //! other storage nodes ──▶          └─ routes: rings, introductions
 //! ```
 //!
-//! It opens from the cheap refusals to the expensive work: settings, key, folder, rings, sockets, the
-//! others' time, devices. Its devices introduce themselves to the other nodes once it serves; new
-//! ones get their votes then (rule G1).
+//! The start does cheap checks before expensive work: settings, key, folder, rings, sockets, the
+//! cluster time, devices. Once the node serves, its devices are introduced to the other nodes. New
+//! devices get their votes then (rule G1).
 
 mod devices;
 mod given;
@@ -49,11 +49,11 @@ use crate::process::signals::Signals;
 use crate::process::{listen, logging, runtime};
 use crate::units::Size;
 
-/// Index blocks kept in memory, and index writes gathered there, for all devices together.
+/// Bytes of cached index blocks and of buffered index writes, for all devices together.
 const BLOCK_CACHE_BYTES: usize = 32 << 20;
 const WRITE_BUFFER_BYTES: usize = 40 << 20;
 
-/// Runs a storage node until it is told to stop.
+/// Runs a storage node until a signal stops it.
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
@@ -74,7 +74,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(admin, &settings.common);
     let opening = async {
-        // What is opened judges and dates by the cluster's time.
+        // Opening devices needs the cluster time.
         member.round().await;
         open(&settings, &member, &devices, secret.tree).await
     };
@@ -85,7 +85,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    // Before anybody is answered: what was told to a device is never forgotten (rule P3).
+    // Read before any reply is sent: a term that a device has stored is never forgotten (rule P3).
     for device in node.devices().await.unwrap_or_default() {
         member.keeper.hear_term(device.term);
     }
@@ -114,7 +114,7 @@ async fn open(
         DeviceConfig { reserve, place, ..DeviceConfig::new(*id, path) }
     };
     let configs = devices.iter().map(config).collect();
-    // Devices of another cluster are refused: all rings of a cluster's index share a lineage.
+    // Devices of another cluster are refused: all index rings of a cluster share a lineage.
     let cluster = member.keeper.rings().index().map(|ring| Uuid(ring.identity().lineage));
     let options = NodeOptions {
         clock: member.clock.clone(),
@@ -137,7 +137,7 @@ fn reserve(settings: &Settings) -> Reserve {
     settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes))
 }
 
-/// A storage node whose devices are open.
+/// Storage node whose devices are open.
 struct Running<'a> {
     settings: &'a Settings,
     secret: ClusterSecret,
@@ -177,7 +177,7 @@ impl Running<'_> {
         }
     }
 
-    /// Starts everything that goes on until it is told to stop.
+    /// Starts all tasks that run until `stopped`.
     fn start(
         &self,
         internal: TcpListener,
@@ -220,7 +220,7 @@ impl Running<'_> {
     }
 }
 
-/// Tells people of devices that the rings give this node and that it was not given.
+/// Logs the devices that the rings assign to this node but that have no configured folder.
 async fn watch_rings(opened: Opened, mut stop: watch::Receiver<bool>) {
     let mut changes = opened.member.keeper.changes();
     loop {

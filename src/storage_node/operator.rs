@@ -1,4 +1,4 @@
-//! What the admin address of a storage node tells.
+//! Condition and status lines of a storage node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::membership::status::AskLines;
 use crate::process::operator::{Condition, Health};
 use crate::process::tell::{condition, device_lines};
 
-/// A storage node that is open.
+/// Open storage node.
 #[derive(Clone)]
 pub(super) struct Opened {
     pub(super) name: Arc<str>,
     pub(super) member: Arc<Member>,
     pub(super) node: Arc<StorageNode>,
     pub(super) devices: Arc<BTreeMap<DeviceId, PathBuf>>,
-    /// What each device holds back.
+    /// Reserve of each device.
     pub(super) reserve: Reserve,
 }
 
@@ -41,7 +41,7 @@ impl Health for Opened {
         for device in &mute {
             condition.reasons.push(format!("device {} has no votes yet", device.device));
         }
-        // Whoever waits for this node waits for its say.
+        // The node is ready only once one of its index devices has votes.
         condition.serves &= mute.is_empty() || !voting.is_empty();
         for name in devices::missing(&rings, &self.name, &self.devices) {
             condition.reasons.push(format!("the device {name} of the rings is not given"));
@@ -51,7 +51,7 @@ impl Health for Opened {
 }
 
 impl Opened {
-    /// How to ask for its devices.
+    /// Returns the source of the devices' status lines.
     pub(super) fn ask_devices(&self) -> AskLines {
         let opened = self.clone();
         Arc::new(move || {

@@ -1,8 +1,7 @@
-//! Requests of proxies as the log of a node tells of them: each line about one says which request of a
-//! client it was made for.
+//! Log lines of proxies' requests: each line carries the id of the client's request that caused it.
 //!
-//! At the level of debugging every such request is told; those that failed for a reason that nobody
-//! expects are told always.
+//! Every such request is logged at the level debug. Requests that failed for an unexpected reason
+//! are logged as warnings.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,7 +16,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use martlet_protocol::http::{REQUEST, in_request, with_request};
 
-/// Serves a request with its id on every line that is logged meanwhile.
+/// Handles a request with its id on every log line.
 pub(super) async fn follow(request: Request, next: Next) -> Response {
     let Some(id) = request.headers().get(REQUEST).cloned() else { return next.run(request).await };
     let asked = (request.method().clone(), request.uri().clone());
@@ -41,12 +40,12 @@ fn tell((method, uri): &(Method, Uri), status: StatusCode, began: Instant) {
     }
 }
 
-/// Whether a status tells of corrupt bytes or of a mistake of ours.
+/// Returns true for statuses that mean corrupt bytes or an internal error.
 fn is_odd(status: StatusCode) -> bool {
     matches!(status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::UNPROCESSABLE_ENTITY)
 }
 
-/// A body that is sent for a request.
+/// Response body that is sent under its request's id.
 struct Followed {
     body: Body,
     id: HeaderValue,

@@ -1,4 +1,4 @@
-//! What a storage node is told.
+//! Settings of a storage node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use crate::membership::settings::{MemberArgs, MemberSettings};
 use crate::process::settings::{Common, CommonArgs, Told};
 use crate::units::Size;
 
-/// Where the node remembers rings and peers.
+/// Default folder for rings and peers.
 pub(super) const DATA_DIR: &str = "martlet-storage-node";
-/// Where operators ask.
+/// Default port of the admin address.
 pub(super) const ADMIN_PORT: u16 = 6201;
 
 const AFTER_HELP: &str = "\
@@ -56,20 +56,20 @@ pub(crate) struct StorageNodeArgs {
     common: CommonArgs,
 }
 
-/// What a storage node is told.
+/// Settings of a storage node.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct Settings {
-    /// Where other members connect.
+    /// Address of the internal port, for other members.
     pub(super) internal_address: SocketAddr,
     /// Folders of the devices, by their names in the rings.
     #[serde(deserialize_with = "devices")]
     pub(super) devices: BTreeMap<String, PathBuf>,
-    /// Bytes of each device that are kept for deletes and the index; none means what the storage
-    /// node takes for right.
+    /// Bytes of each device that are reserved for deletes and the index. Default: the storage
+    /// node's.
     pub(super) reserve: Option<Size>,
-    /// Index calls of other members at a time, and as many streams of extents; more are told to come
-    /// again.
+    /// Maximum number of concurrent index calls of other members, and also of concurrent extent
+    /// streams. Further requests are refused with a hint to retry.
     pub(super) max_requests: usize,
     #[serde(skip)]
     pub(super) member: MemberSettings,
@@ -93,7 +93,7 @@ impl Default for Settings {
 const NAMES: [&str; 4] = ["internal_address", "devices", "reserve", "max_requests"];
 
 impl Settings {
-    /// The settings of a start with these flags.
+    /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
         let names = [&NAMES[..], &MemberSettings::NAMES].concat();
         Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
@@ -115,7 +115,7 @@ impl Settings {
     }
 }
 
-/// A table of names and folders, or a text or list of `NAME=DIR`.
+/// Deserializes a table of names and folders, or a text or list of `NAME=DIR`.
 fn devices<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, PathBuf>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

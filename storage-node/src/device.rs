@@ -1,4 +1,4 @@
-//! A folder that is a device: whose it is, who has it open, what it holds and what space is left.
+//! A device: its folder, identity, lock, parts and free space.
 //!
 //! ```text
 //!              a write or sync failed             closed and opened again
@@ -7,16 +7,17 @@
 //!                                           └──────── it did not open ───▶ Offline
 //! ```
 //!
-//! A device whose index is found corrupt is opened again too: where it has peers, as another device
-//! with an empty index and without votes. A device that hangs is suspect until its disk answers.
+//! A device whose index is found corrupt is opened again too. If it has peers, it becomes another
+//! device with an empty index and without votes. A device that hangs is suspect until its disk
+//! answers.
 //!
-//! * [`format`]: `format.json`, what makes the folder a device.
-//! * [`ballast`]: the reserve, and how much the device still takes.
+//! * [`format`]: `format.json`, which makes a folder a device.
+//! * [`ballast`]: the reserve, and the level of writes that the device still accepts.
 //! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
-//! * [`lost`]: what becomes of a device whose index is damaged (rule G1); [`unreadable`]: when a file
-//!   that the disk doesn't give back is damage.
+//! * [`lost`]: devices with a damaged index (rule G1); [`unreadable`]: when a file that the disk
+//!   can't read counts as damaged.
 //! * [`opening`]: openings that peers can tell from each other (rule G1).
-//! * [`pool`]: the threads that wait for its disk; [`pulse`]: how long they have waited.
+//! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
 
 pub(crate) mod ballast;
 pub(crate) mod format;
@@ -51,56 +52,56 @@ use crate::extents::ExtentUsage;
 use crate::index::{Caches, StandingNow};
 use crate::metrics::{DeviceMetrics, IndexCounters};
 
-/// How often a device is tidied.
+/// Interval of tidying, in milliseconds.
 const TIDY_EVERY_MS: u64 = 10_000;
-/// How often a device that did not open is tried again; where the disk failed, twice as long after
-/// each time, so many times.
+/// Interval of attempts to open a device that is offline, in milliseconds. Where the disk failed,
+/// the interval doubles with each attempt, up to [`DOUBLINGS_MAX`] times.
 const TRY_EVERY_MS: u64 = 10_000;
 const DOUBLINGS_MAX: u32 = 6;
-/// How much is tidied at a time.
+/// Limits of one tidying round: marks forgotten, holes punched.
 const MARKS_MAX: usize = 4096;
 const PUNCHES_MAX: usize = 16;
-/// How long a delete is remembered (rule X4): far longer than a write may take to commit, and than a
-/// holder that missed the delete is expected to be away.
+/// Time for which a delete is remembered (rule X4), in milliseconds. It far exceeds the time a
+/// write may take to commit, and the expected absence of a holder that missed the delete.
 const MARK_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// A device of a node.
+/// Settings of one device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Its id in the ring.
+    /// Device id in the ring.
     pub id: DeviceId,
-    /// Its folder.
+    /// Folder of the device.
     pub path: PathBuf,
-    /// What is held back for deletes.
+    /// Space held back for deletes.
     pub reserve: Reserve,
-    /// Where people know it to be, as `n1/d1`: for sentences.
+    /// Name of its place for messages, as `n1/d1`.
     pub place: String,
 }
 
-/// What a device holds back for deletes.
+/// Space that a device holds back for deletes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reserve {
     /// 2 % of the file system, at least 2 GiB, at most 10 %.
     #[default]
     Standard,
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
 }
 
 impl DeviceConfig {
-    /// A device with the standard reserve.
+    /// Returns the settings of a device with the standard reserve.
     pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
         Self { id, path: path.into(), reserve: Reserve::Standard, place: String::new() }
     }
 }
 
-/// Names a cluster, or a device in it, for ever.
+/// Permanent random name of a cluster, or of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// One that was never used before.
+    /// Returns a new random name.
     pub fn random() -> Self {
         Self(martlet_protocol::id::random_bytes())
     }
@@ -128,7 +129,7 @@ impl TryFrom<String> for Uuid {
     }
 }
 
-/// What all devices of a node share.
+/// State that all devices of a node share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
@@ -143,29 +144,29 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether other devices hold what these hold.
+    /// Returns true if other devices hold copies of what these devices hold.
     fn peers(&self) -> bool {
         !self.votes_when_new
     }
 }
 
-/// One device, open or not.
+/// One device, open or closed.
 pub(crate) struct Device {
     config: DeviceConfig,
     shared: Shared,
     state: RwLock<State>,
-    /// Held while the device is opened, tended or closed: by one thread at a time.
+    /// Held by the thread that opens, tends or closes the device.
     attending: Mutex<()>,
     threads: Arc<Pool>,
     counters: Arc<IndexCounters>,
-    /// The formatting that was open last, and how it stood.
+    /// Identity and standing of the device at its last opening.
     formatting: RwLock<(DeviceIdentity, StandingNow)>,
-    /// What its index was found to have, until it was opened again.
+    /// Damage found in its index; cleared when the device opens with another index.
     damage: Mutex<Option<String>>,
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
     tried_ms: AtomicU64,
-    /// How often it did not open, one time after another.
+    /// Number of consecutive attempts to open that failed.
     tries: AtomicU32,
     unreadable: Mutex<Unreadable>,
 }
@@ -177,7 +178,7 @@ enum State {
 }
 
 impl Device {
-    /// A device that is yet to be opened.
+    /// Creates a device that is not open yet.
     pub(crate) fn new(config: DeviceConfig, shared: Shared) -> Self {
         let threads = Pool::new(config.id.to_string(), shared.stall_after);
         Self {
@@ -197,13 +198,13 @@ impl Device {
         }
     }
 
-    /// Opens the device; one that does not open is offline, and says why. Blocks.
+    /// Opens the device. A device that does not open is offline, with the reason. Blocks.
     pub(crate) fn open(&self) {
         let _attending = self.attending.lock();
         self.try_open();
     }
 
-    /// Where calls wait for its disk.
+    /// Threads on which calls wait for its disk.
     pub(crate) fn threads(&self) -> &Arc<Pool> {
         &self.threads
     }
@@ -212,7 +213,7 @@ impl Device {
         self.config.id
     }
 
-    /// The device's parts, if it serves.
+    /// Returns the device's parts, if it serves.
     pub(crate) fn online(&self) -> Result<Arc<Opened>> {
         match &*self.state.read() {
             State::Online(opened) => Ok(opened.clone()),
@@ -221,7 +222,8 @@ impl Device {
         }
     }
 
-    /// The device's parts, if it takes extents.
+    /// Returns the device's parts, if it accepts extents. `Unavailable` while the disk hangs,
+    /// `Full` unless the level is `Ready`.
     pub(crate) fn writable(&self) -> Result<Arc<Opened>> {
         let opened = self.online()?;
         if let Some(reason) = self.threads.pulse().stalled() {
@@ -237,7 +239,7 @@ impl Device {
         self.shared.clock.now_ms()
     }
 
-    /// Why it does not serve at all.
+    /// Returns the reason if the device is offline.
     pub(crate) fn offline(&self) -> Option<String> {
         match &*self.state.read() {
             State::Offline { reason, .. } => Some(reason.clone()),
@@ -245,9 +247,9 @@ impl Device {
         }
     }
 
-    /// Looks after space and health: reopens a device that failed a write. Blocks.
+    /// Checks space and health; reopens a device that failed a write. Blocks.
     pub(crate) fn tend(&self) {
-        // A device that begins anew is opened again by the thread that began.
+        // The thread that begins a device anew also opens it again.
         let Some(_attending) = self.attending.try_lock() else { return };
         let suspect = match self.online() {
             Ok(opened) => self.tend_open(&opened),
@@ -258,7 +260,7 @@ impl Device {
         }
     }
 
-    /// Looks after an open device; returns why it must be opened again.
+    /// Tends an open device; returns the reason if it must be opened again.
     fn tend_open(&self, opened: &Opened) -> Option<String> {
         opened.ballast.tend();
         self.tidy(opened);
@@ -266,10 +268,10 @@ impl Device {
         self.failure(opened)
     }
 
-    /// Returns why a device that is not open is to be tried again now.
+    /// Returns the reason if a closed device is to be tried again now.
     fn tend_closed(&self) -> Option<String> {
         match &*self.state.read() {
-            // Space or the disk may have returned, or another process may have let go of the device.
+            // Space or the disk may have returned, or another process may have released the lock.
             State::Offline {
                 reason,
                 kind: ErrorKind::Full | ErrorKind::Unavailable | ErrorKind::Conflict,
@@ -278,12 +280,12 @@ impl Device {
                 let doublings = self.tries.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
                 self.may_try_again(TRY_EVERY_MS << doublings).then(|| reason.clone())
             }
-            // What else keeps a device from opening takes a person.
+            // An operator must repair any other cause.
             State::Online(_) | State::Reopening(_) | State::Offline { .. } => None,
         }
     }
 
-    /// Why an open device must be opened again.
+    /// Returns the reason if an open device must be opened again.
     fn failure(&self, opened: &Opened) -> Option<String> {
         if let Some(unread) = opened.index.take_unreadable() {
             self.note_unreadable(&unread);
@@ -292,13 +294,13 @@ impl Device {
             return Some(damage.clone());
         }
         let fault = opened.fault()?;
-        // What the disk does not give back, it doesn't give back a moment later.
+        // A file that the disk can't read is not readable a moment later.
         let at_once = unreadable::file(&fault).is_none();
         (at_once || self.may_try_again(TRY_EVERY_MS)).then_some(fault)
     }
 
-    /// Counts an error that names a file of the index which the disk does not give back. Where others
-    /// hold what the device holds, a file that is lost makes it begin anew (rule G1).
+    /// Counts an error that names an unreadable file of the index. If the device has peers, a lost
+    /// file makes it begin anew (rule G1).
     fn note_unreadable(&self, message: &str) {
         let lost = self.unreadable.lock().note(message, self.now_ms());
         if let Some(lost) = lost.filter(|_| self.shared.peers()) {
@@ -306,7 +308,7 @@ impl Device {
         }
     }
 
-    /// Whether it is time to try to open the device once more, `every_ms` after the last time.
+    /// Returns true, and records the attempt, if `every_ms` have passed since the last attempt.
     fn may_try_again(&self, every_ms: u64) -> bool {
         let now_ms = self.now_ms();
         let due = now_ms >= self.tried_ms.load(Ordering::Relaxed).saturating_add(every_ms);
@@ -316,8 +318,8 @@ impl Device {
         due
     }
 
-    /// Gives long freed stretches back to the file system and forgets old marks: now and then, and
-    /// at once when the device is full.
+    /// Returns long freed ranges to the file system and forgets old marks. Runs every
+    /// [`TIDY_EVERY_MS`], and at each call while the device is full.
     fn tidy(&self, opened: &Opened) {
         let now_ms = self.now_ms();
         let due_ms = self.tidied_ms.load(Ordering::Relaxed).saturating_add(TIDY_EVERY_MS);
@@ -333,20 +335,20 @@ impl Device {
         }
     }
 
-    /// Closes the device in good order, so that the next opening need not look at every extent.
+    /// Closes the device in good order, so that the next opening need not check every extent.
     /// Blocks.
     pub(crate) fn close(&self) -> Result<()> {
         let _attending = self.attending.lock();
         self.take_away().map_or(Ok(()), Opened::close)
     }
 
-    /// Lets go of the device as it is, as if the process had died. Blocks.
+    /// Releases the device as it is, as a crash of the process would. Blocks.
     pub(crate) fn leave(&self) {
         let _attending = self.attending.lock();
         drop(self.take_away());
     }
 
-    /// Takes the device offline for good, and returns its parts if it was open.
+    /// Takes the device offline for good; returns its parts if it was open.
     fn take_away(&self) -> Option<Arc<Opened>> {
         let closed =
             State::Offline { reason: "it was closed".into(), kind: ErrorKind::Unavailable };
@@ -361,7 +363,7 @@ impl Device {
     }
 
     pub(crate) fn metrics(&self) -> DeviceMetrics {
-        // What is being opened again has the votes that it had.
+        // A device that is being reopened reports the votes that it had.
         let (identity, stood) = *self.formatting.read();
         let nothing = (ExtentUsage::default(), (0, 0), StandingNow { hints: 0, ..stood });
         let (health, (extents, space, standing)) = match &*self.state.read() {
@@ -410,10 +412,10 @@ impl Device {
         self.try_open();
     }
 
-    /// Opens it again as one whose index forgot something.
+    /// Reopens a device whose index is damaged.
     fn reopen_as_damaged(&self, reason: String) {
         let _attending = self.attending.lock();
-        // It may have been closed, or have failed, meanwhile.
+        // The device may have been closed, or have failed, meanwhile.
         if self.online().is_err() {
             return;
         }

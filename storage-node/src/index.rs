@@ -7,25 +7,27 @@
 //! callers ◀──────────── Reader, list (memory first) ────────────────┘
 //! ```
 //!
-//! * [`queue`]: what waits; [`group`]: what is judged and becomes durable together; [`committer`]:
-//!   the thread between them. While one batch syncs, the next group gathers: sixteen writers share a
-//!   sync, and nobody waits for a timer.
-//! * [`read`] and [`list`]: never wait for the committer. RocksDB shows a batch only once it is
-//!   synced, so a reader can't see what a power cut could take back (rule R2).
-//! * [`fences`]: what each bucket takes (rule M2); [`standing`]: votes and floor of the device (rules
-//!   G1, G2); [`hints`]: what it keeps for others (rule A2).
-//! * [`log_tail`]: what a power cut leaves of RocksDB's logs.
-//! * [`mod@prepare`]: a write before it waits; [`purge`]: the end of a bucket; [`letting_go`]: the end
-//!   of single registers (rule T1).
-//! * [`tree`]: what the registers sum up to (rule H1), [`build`]: those sums made anew, [`walk`]: what
-//!   lies in a span of the ring; [`audit`]: whether it is all as it was written, and [`sessions`]:
-//!   over many calls; [`upkeep`]: the calls of those who ask.
-//! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB; [`background`]: its threads.
+//! * [`queue`]: waiting operations; [`group`]: operations that are judged and become durable
+//!   together; [`committer`]: the thread between them. While one batch syncs, the next group
+//!   gathers: sixteen writers share a sync, without a timer.
+//! * [`read`] and [`list`]: reads never wait for the committer. RocksDB shows a batch only once it
+//!   is synced, so a reader can't see data that a power cut could remove (rule R2).
+//! * [`fences`]: writes that each bucket accepts (rule M2); [`standing`]: votes and floor of the
+//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2).
+//! * [`log_tail`]: RocksDB's logs after a power cut.
+//! * [`mod@prepare`]: encoding of a write before it is queued; [`purge`]: removal of a bucket;
+//!   [`letting_go`]: removal of single registers (rule T1).
+//! * [`tree`]: sums of the registers (rule H1), [`build`]: rebuilding of sums, [`walk`]: registers
+//!   in a span of the ring; [`audit`]: verification of registers, and [`sessions`]: audits over
+//!   many calls; [`upkeep`]: calls of background workers.
+//! * [`rows`]: encoding of rows; [`database`] and [`options`]: RocksDB; [`background`]: its
+//!   threads.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
 //! Invariants:
-//! * only the committer writes registers, so reading, judging and writing one is a single step;
-//! * nothing is answered before it is on disk, refusals included;
+//! * only the committer writes registers, so reading, judging and writing a register is a single
+//!   step;
+//! * no reply is sent before the batch is on disk, refusals included;
 //! * an entry that is replaced leaves its extents in `garbage` in the same batch;
 //! * the sums change in the batch that changes the entry.
 
@@ -86,24 +88,24 @@ pub use self::extent_table::ExtentTable;
 pub use self::options::Caches;
 pub(crate) use self::standing::StandingNow;
 
-/// What an index shares with its device.
+/// State that an index shares with its device.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    /// The device, for its thread and its sentences.
+    /// Name of the device, for its thread and messages.
     pub(crate) name: String,
-    /// Whether it has votes if it was never told.
+    /// True if it has votes where the index doesn't record any.
     pub(crate) votes: bool,
-    /// True when it may use its votes without being confirmed by peers.
+    /// True if it may use its votes without confirmation by peers.
     pub(crate) confirmed: bool,
-    /// Whether other devices hold what this one holds.
+    /// True if other devices hold copies of its registers.
     pub(crate) peers: bool,
-    /// The secret of the cluster that sums are keyed with.
+    /// Secret of the cluster that keys the sums.
     pub(crate) secret: TreeKey,
     pub(crate) caches: Caches,
     pub(crate) ballast: Arc<Ballast>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<IndexCounters>,
-    /// Where calls wait for the disk.
+    /// Threads on which calls wait for the disk.
     pub(crate) threads: Arc<Pool>,
 }
 
@@ -117,13 +119,13 @@ pub(crate) struct Index {
     clock: Arc<dyn Clock>,
     secret: TreeKey,
     audits: Sessions,
-    /// How much a call of an audit reads.
+    /// Bounds of one call of an audit.
     slice: audit::Slice,
     committer: Option<JoinHandle<()>>,
 }
 
 impl Index {
-    /// Opens the index in `folder`, or makes it. Blocks.
+    /// Opens or creates the index in `folder`. Blocks.
     pub(crate) fn open(folder: &Path, with: Surroundings) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
         build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
@@ -150,27 +152,27 @@ impl Index {
         Ok(Self { name, reader, fences, standing, queue, clock, secret, audits, slice, committer })
     }
 
-    /// The table of the device's extents.
+    /// Returns the table of the device's extents.
     pub(crate) fn extent_table(&self) -> ExtentTable {
         ExtentTable::new(self.reader.database.clone())
     }
 
-    /// Why it takes no more writes, if something failed.
+    /// Returns the reason if the index accepts no more writes.
     pub(crate) fn fault(&self) -> Option<String> {
         self.reader.database.fault()
     }
 
-    /// What of it was found corrupt.
+    /// Returns the corruption that was found in the index, if any.
     pub(crate) fn damage(&self) -> Option<String> {
         self.reader.database.damage()
     }
 
-    /// An error of a read that the disk failed, if there was one since this was asked last.
+    /// Returns the last read error of the disk since the previous call, if any.
     pub(crate) fn take_unreadable(&self) -> Option<String> {
         self.reader.database.take_unreadable()
     }
 
-    /// Finds out whether something failed in the background. Blocks.
+    /// Detects failures of RocksDB's background work. Blocks.
     pub(crate) fn probe(&self) {
         self.reader.database.probe();
     }
@@ -203,8 +205,8 @@ impl Index {
             Promised::Behind(floor) => Ok(PromiseReply::Behind(floor)),
             Promised::Granted(row) => {
                 let entry = row.entry()?;
-                // Whoever finishes a write that it found needs its bytes. If another has replaced
-                // them meanwhile, this ballot has lost, and its accept will hear so.
+                // A proxy that completes a found write needs its bytes. If another write has
+                // replaced these bytes, this ballot has lost, and its accept will fail.
                 let inline = match &entry {
                     Some(entry) => self.reader.inline_of(key, entry).await?,
                     None => None,
@@ -231,7 +233,7 @@ impl Index {
         threads.run(listed).await
     }
 
-    /// Keeps a write for the primaries of its register (rule A2).
+    /// Stores a hint: a write for the primaries of its register (rule A2).
     pub(crate) async fn keep_hint(&self, write: EntryWrite) -> Result<WriteReply> {
         let write = prepare(&write, &self.secret)?;
         let reply = self.submit(|reply| Op::KeepHint(write, reply)).await?;
@@ -282,22 +284,22 @@ impl Index {
         self.fences.all()
     }
 
-    /// Promises nothing below `floor` from now on (rule G2).
+    /// Raises the floor: no promise lies below `floor` from now on (rule G2).
     pub(crate) async fn raise_floor(&self, floor: Stamp) -> Result<()> {
         self.submit(|reply| Op::RaiseFloor(floor, reply)).await
     }
 
-    /// Gives the device its votes, or takes them away (rule G1).
+    /// Gives or withdraws the device's votes, durably (rule G1).
     pub(crate) async fn set_voting(&self, voting: bool) -> Result<()> {
         self.submit(|reply| Op::SetVoting(voting, reply)).await
     }
 
-    /// Lets the device use the votes that it has, or keeps it from that (rule G1). Not kept on disk.
+    /// Allows or forbids the use of the device's votes (rule G1). Not stored on disk.
     pub(crate) fn set_confirmed(&self, confirmed: bool) {
         self.standing.set_confirmed(confirmed);
     }
 
-    /// Returns true when it holds nothing that anybody else could have told it.
+    /// Returns true if the device has no votes, hints, fences or registers.
     pub(crate) async fn is_empty(&self) -> Result<bool> {
         let standing = self.standing();
         if standing.has_votes || standing.hints > 0 || !self.fences().is_empty() {
@@ -306,7 +308,7 @@ impl Index {
         Ok(self.registers(None, 1).await?.is_empty())
     }
 
-    /// What holds for the device as a whole.
+    /// Returns the state of the device as a whole.
     pub(crate) fn standing(&self) -> StandingNow {
         self.standing.now()
     }
@@ -334,14 +336,14 @@ impl Index {
         self.submit(|reply| Op::Forget(garbage, reply)).await
     }
 
-    /// Puts everything on disk, so that the next opening has nothing to recover. Blocks.
+    /// Writes everything to disk, so that the next opening has nothing to recover. Blocks.
     pub(crate) fn close(mut self) -> Result<()> {
         self.stop();
         self.reader.database.healthy()?;
         self.reader.database.flush()
     }
 
-    /// Runs what may wait for the disk.
+    /// Runs a call that may wait for the disk.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,

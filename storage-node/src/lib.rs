@@ -1,4 +1,4 @@
-//! One storage node: devices that keep registers and extents, and nothing of who should hold what.
+//! One storage node: devices that store registers and extents. Other crates decide placement.
 //!
 //! ```text
 //!                     Backend
@@ -6,24 +6,24 @@
 //!                  StorageNode
 //!                        │ one for each device
 //!                     Device ── format.json, lock, ballast, clean-shutdown marker
-//!                        │      monitor: opening, space, reopening; threads for what waits
+//!                        │      monitor: opening, space, reopening; threads for blocking calls
 //!                    ┌───┴────┐
 //!                 Index    ExtentStore
 //!           (RocksDB, one     │
 //!            committer)      Disk (posix, faulty)
 //! ```
 //!
-//! * [`index`]: the registers of a device in RocksDB, behind one committer thread that turns the
-//!   writes that wait into one synced batch, and decides each of them (rules R1, R2).
-//!   It also keeps writes for devices that are out (rule A2), and knows whether this one votes (rule G1).
+//! * [`index`]: the registers of a device in RocksDB. One committer thread turns waiting writes
+//!   into one synced batch, and decides each write (rules R1, R2). The index also stores hints for
+//!   devices that are out (rule A2), and knows if its device votes (rule G1).
 //! * [`extents`]: immutable object bytes, packed into volumes or in files of their own.
 //! * [`disk`]: the file calls that extents rest on, real or faulty.
-//! * [`device`]: a folder that is a device: whose it is, who has it open, what space is left.
+//! * [`device`]: a folder that is a device: its identity, its lock, its free space.
 //! * [`node`]: the devices of a node behind [`Backend`](martlet_protocol::Backend).
 //!
-//! What is acknowledged is on disk: extent bytes are synced before the entry that names them, the
-//! entry before the reply (rule X6). A failed sync fails its write, and the device is closed and
-//! opened again before it takes another.
+//! Acknowledged data is on disk: extent bytes are synced before the entry that names them, the
+//! entry before the reply (rule X6). A failed sync fails its write. The device is then closed and
+//! opened again before it accepts another write.
 
 pub mod device;
 pub mod disk;

@@ -1,4 +1,4 @@
-//! What a node counts. The counters rise for ever; whoever scrapes them takes differences.
+//! Counters of a node. They rise until the process ends; monitoring computes differences.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,54 +6,54 @@ use martlet_protocol::backend::DeviceStatus;
 
 use crate::extents::ExtentUsage;
 
-/// Figures of a node.
+/// Counters of a node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeMetrics {
-    /// Its devices.
+    /// The node's devices.
     pub devices: Vec<DeviceMetrics>,
 }
 
-/// Figures of one device.
+/// Counters of one device.
 #[derive(Clone, Debug)]
 pub struct DeviceMetrics {
     /// Id, folder, health, space, extents.
     pub status: DeviceStatus,
-    /// Its index.
+    /// Counters of its index.
     pub index: IndexMetrics,
-    /// Its extents; zeros while it is offline.
+    /// Usage of its extent store; zeros while the device is offline.
     pub extents: ExtentUsage,
-    /// How often it was closed and opened again since the node started.
+    /// Number of times the device was closed and opened again since the node started.
     pub reopened: u64,
 }
 
-/// Figures of one index since the node started.
+/// Counters of one index since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexMetrics {
-    /// Operations that the committer answered: writes, promises, fences and the like.
+    /// Operations that the committer answered: writes, promises, fences and so on.
     pub writes: u64,
-    /// Synced batches that they shared.
+    /// Synced batches that carried these operations.
     pub syncs: u64,
-    /// Operations of the largest group.
+    /// Number of operations in the largest batch.
     pub group_ops_max: u64,
-    /// Bytes of the batches.
+    /// Total bytes of the batches.
     pub bytes: u64,
     /// Registers read.
     pub reads: u64,
-    /// Of those, reads that had to go to a thread that may wait for the disk.
+    /// Reads that needed a thread that may wait for the disk.
     pub blocking_reads: u64,
-    /// Listings.
+    /// Listings served.
     pub lists: u64,
-    /// Rows that listings looked at.
+    /// Rows that listings visited.
     pub listed_rows: u64,
-    /// Inline bytes that were not what was written.
+    /// Reads whose inline bytes failed verification.
     pub corrupt_reads: u64,
-    /// Writes that were kept for other devices.
+    /// Hints stored: writes kept for other devices.
     pub hints_kept: u64,
 }
 
 macro_rules! counters {
     ($($name:ident),*) => {
-        /// [`IndexMetrics`] while they rise. They outlive a reopening.
+        /// Atomic counters behind [`IndexMetrics`]. They survive reopenings of the device.
         #[derive(Debug, Default)]
         pub(crate) struct IndexCounters {
             $($name: AtomicU64,)*

@@ -1,4 +1,4 @@
-//! The devices of a node behind the seam.
+//! The devices of a node behind the [`Backend`] trait.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,46 +27,46 @@ mod monitor;
 #[cfg(test)]
 mod tests;
 
-/// How a node is set up.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// The time source.
     pub clock: Arc<dyn Clock>,
-    /// The files.
+    /// Disk that holds the files of extents.
     pub disk: Arc<dyn Disk>,
-    /// The cluster that the devices belong to; without it, devices of any cluster are taken.
+    /// Cluster that the devices belong to; without it, devices of any cluster are accepted.
     pub cluster: Option<Uuid>,
-    /// Whether a device has its votes as soon as it is formatted (rule G1). No, where it has peers,
-    /// and may stand for one that they remember: then it gets them once it has synced, and begins
-    /// anew if its index is found damaged.
+    /// True if a device has its votes as soon as it is formatted (rule G1). False where a device
+    /// has peers and may replace a device that they remember. Then it gets votes after it has
+    /// synced, and begins anew if its index is found damaged.
     pub votes_when_new: bool,
-    /// True when a device has its votes only once its peers confirmed that it is the one that they
-    /// remember (rule G1): then somebody has to call [`StorageNode::confirm`] after each opening.
+    /// True if a device may use its votes only after its peers confirmed its identity (rule G1).
+    /// The process must then call [`StorageNode::confirm`] after each opening.
     pub introduced: bool,
-    /// The secret of the cluster that sums of registers are keyed with (rule H1).
+    /// Secret of the cluster that keys the sums of registers (rule H1).
     pub tree_key: TreeKey,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
     /// Bytes of index writes gathered in memory, for all devices together.
     pub write_buffer_bytes: usize,
-    /// How long a device may keep a node waiting.
+    /// Time limits for devices that hang.
     pub patience: Patience,
 }
 
-/// How long a node waits for a device that hangs.
+/// Time limits for devices that hang.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For its opening, once another device is open.
+    /// Limit for an opening, once another device is open.
     pub opening: Duration,
-    /// For the end of a call: then the device is suspect until one ends.
+    /// Time without the end of a call after which the device is suspect, until a call ends.
     pub calls: Duration,
-    /// For its closing: then it is left as it is.
+    /// Limit for a closing; after it the device is left as it is.
     pub closing: Duration,
 }
 
 impl Default for Patience {
-    /// A minute to open, 40 seconds for a call, 45 seconds to close: the requests that use a device
-    /// have 30 of them.
+    /// One minute to open, 40 seconds for a call, 45 seconds to close. Requests that use a device
+    /// may take 30 seconds of the closing.
     fn default() -> Self {
         Self {
             opening: Duration::from_mins(1),
@@ -94,17 +94,18 @@ impl Default for NodeOptions {
 
 /// One storage node.
 ///
-/// Dropped without [`StorageNode::shutdown`] it is as if the process had died: nothing that was
-/// acknowledged is lost, and the next opening looks at every extent.
+/// Dropping it without [`StorageNode::shutdown`] equals a crash of the process: no acknowledged
+/// data is lost, and the next opening checks every extent.
 pub struct StorageNode {
     devices: Vec<Arc<Device>>,
     monitors: Arc<[Monitor]>,
 }
 
 impl StorageNode {
-    /// Opens the devices, side by side. One that does not open is offline, and the others serve; if
-    /// none opens, that is an error. One that is not open after [`Patience::opening`] joins later, if
-    /// another is open by then. Blocks, on a thread that belongs to a tokio runtime.
+    /// Opens the devices in parallel. A device that does not open is offline, and the other devices
+    /// serve. Returns an error if no device opens. A device that is not open after
+    /// [`Patience::opening`] joins later, if another device is open by then. Blocks; the calling
+    /// thread must belong to a tokio runtime.
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
         let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
             options;
@@ -134,46 +135,48 @@ impl StorageNode {
         Ok(Self { devices, monitors })
     }
 
-    /// Closes every device in good order, side by side: later calls find it offline. Returns the first
-    /// error; the other devices are closed all the same. One that does not close within
+    /// Closes all devices in good order, in parallel: later calls find them offline. Returns the
+    /// first error; the other devices are closed all the same. A device that does not close within
     /// [`Patience::closing`] is left as it is.
     pub async fn shutdown(&self) -> Result<()> {
         let monitors = self.monitors.clone();
-        // All devices together need one thread of those that they share with nobody's disk.
+        // One thread closes all devices. It is a blocking thread of tokio, which no disk call
+        // occupies.
         tokio::task::spawn_blocking(move || monitor::close(&monitors)).await.unwrap_or_else(
             |error| Err(Error::internal("closing the devices ended early").with_source(error)),
         )
     }
 
-    /// What the node counts.
+    /// Returns the counters of the node.
     pub fn metrics(&self) -> NodeMetrics {
         NodeMetrics { devices: self.devices.iter().map(|it| it.metrics()).collect() }
     }
 
-    /// The openings of the devices that are open and answer (rule G1).
+    /// Returns the openings of devices that are open and not stalled (rule G1).
     pub fn openings(&self) -> Vec<OpeningStatus> {
         let answers = |it: &&Arc<Device>| it.threads().pulse().stalled().is_none();
         self.devices.iter().filter(answers).filter_map(|it| it.opening()).collect()
     }
 
-    /// Lets a device use its votes: a quorum of the nodes remembers `current`, and nothing later.
-    /// An error if another opening is under way by now.
+    /// Allows a device to use its votes: a quorum of nodes remembers `current`, and nothing later.
+    /// Returns an error if another opening is in progress.
     pub async fn confirm(&self, id: DeviceId, current: Incarnation) -> Result<()> {
         self.on_opening(id, move |device| device.confirm(current)).await
     }
 
-    /// Takes a device's votes away, durably: its peers remember `by`, which it does not follow.
+    /// Durably withdraws a device's votes: its peers remember `by`, which the device does not
+    /// follow.
     pub async fn refuse(&self, id: DeviceId, by: Incarnation) -> Result<()> {
         self.on_opening(id, move |device| device.refuse(by)).await
     }
 
-    /// Begins a new generation of a device that is open and confirmed; it votes meanwhile.
+    /// Begins a new generation of a device that is open and confirmed. The device votes meanwhile.
     pub async fn advance(&self, id: DeviceId) -> Result<()> {
         self.on_opening(id, Device::advance).await
     }
 
-    /// Lets a device that was refused begin anew, without votes, in the place of the one that its
-    /// peers remember. An index that holds something is moved into quarantine.
+    /// Begins a refused device anew, without votes, in place of the device that its peers remember.
+    /// An index that is not empty moves into quarantine.
     pub async fn begin_anew(&self, id: DeviceId) -> Result<()> {
         let opened = self.online(id)?;
         let is_empty = opened.index.is_empty().await?;

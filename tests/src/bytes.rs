@@ -1,12 +1,14 @@
-//! Bodies whose bytes say which object they belong to, so that one can't be taken for another.
+//! Deterministic object bodies. Each body depends on the object's name, so bodies of two objects
+//! differ.
 
 use ::bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// The body of this name and length: the same each time, and another for each name.
+/// Returns the pseudo-random body for a name and a length. Equal arguments give equal bytes;
+/// another name gives other bytes.
 pub fn body(name: &str, length: usize) -> Bytes {
-    // FNV-1a, so that the seed is the same on every machine.
+    // FNV-1a gives an equal seed on every machine.
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -15,7 +17,8 @@ pub fn body(name: &str, length: usize) -> Bytes {
     bytes.into()
 }
 
-/// A source of chance whose seed is printed, or taken from `MARTLET_SEED` to see a run again.
+/// Returns a random number generator and prints its seed. `MARTLET_SEED` sets the seed to replay a
+/// run.
 pub fn chance() -> SmallRng {
     let given = std::env::var("MARTLET_SEED").ok().map(|text| text.parse().unwrap());
     let seed = given.unwrap_or_else(|| rand::rng().random());

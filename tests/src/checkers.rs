@@ -1,16 +1,17 @@
-//! What a recorded history must satisfy, whoever recorded it: real clients of real processes, or
-//! the clients of a simulation. Pure: no clock, no I/O.
+//! Checks of a recorded history. Real clients of real processes record histories, and so do the
+//! clients of a simulation. Pure: no clock, no I/O.
 //!
-//! * [`history`]: what clients did, when they asked and were answered, and what they were told.
+//! * [`history`]: the operations of clients, with their times and outcomes.
 //! * [`registers`]: every key is a linearizable register of plain writes, deletes and
 //!   compare-and-set (rules R3 to R7), found by search.
 //! * [`reads`]: lost writes, resurrected deletes, stale and invented reads, reads that go back.
-//!   Weaker than the search, but linear, and it says what is wrong in words.
-//! * [`listings`]: what a listing must show, must not show, and in which order (rules R5 and L1).
+//!   Weaker than the search, but linear, and its message names the broken promise.
+//! * [`listings`]: keys that a listing must contain, keys that it must not contain, and their order
+//!   (rules R5 and L1).
 //!
-//! What they do not verify: bytes (a client that reads a body names the value it found, or says
-//! that it is none of them), real-time order between keys, and replies that were `degraded` or
-//! `any` (rule A1): [`History::firm`] takes such writes as unknown and leaves such reads out.
+//! Not verified: bytes (a client that reads a body records the value that it found, or that the
+//! body belongs to no value), real-time order between keys, and replies that were `degraded` or
+//! `any` (rule A1). [`History::firm`] gives such writes an unknown outcome and omits such reads.
 
 pub mod history;
 pub mod listings;
@@ -25,8 +26,8 @@ pub use violation::Violation;
 #[cfg(test)]
 mod generated;
 
-/// Everything that holds of a history in which every reply is `quorum`: registers, reads and
-/// listings. Degraded operations count as [`History::firm`] says.
+/// Checks registers, reads and listings of a history. [`History::firm`] treats degraded operations
+/// first, so that only `quorum` replies count.
 pub fn check(history: &History) -> Result<(), Violation> {
     let firm = history.firm();
     reads::check(&firm)?;

@@ -1,20 +1,21 @@
-//! A cluster of real processes: storage nodes, proxies and replicators from settings files that are
-//! written here, on rings that are made here.
+//! A cluster of real processes: storage nodes, proxies and replicators. This module writes their
+//! settings files and makes their rings.
 //!
-//! * [`Plan`] says how many of each, and whether every process is a host of its own with cables to
-//!   cut ([`Network`]) or all share the loopback device; and whether nodes have disks of their own
-//!   to fill up and to cut the power of ([`Image`]).
-//! * [`Member`] is one process: to kill, to pause, to start again.
-//! * [`rings`]: the rings, and newer ones later.
-//! * [`census`]: an independent count of what lies where.
-//! * [`fragments`]: what an extent consists of under an erasure code; `stripes`: whether it does.
-//! * `held`: what devices hold, asked of the nodes themselves.
+//! * [`Plan`] holds the number of members of each role. Members share the loopback device or run on
+//!   hosts of their own with cables to cut ([`Network`]). Nodes may have disks of their own, to
+//!   fill up and to cut the power of ([`Image`]).
+//! * [`Member`] is one process, which a test kills, pauses and restarts.
+//! * [`rings`]: the first rings and later epochs.
+//! * [`census`]: an independent count of registers, extents and hints against the rings.
+//! * [`fragments`]: the fragments of an extent under an erasure code; `stripes`: checks of stored
+//!   fragments.
+//! * `held`: entries and extents of devices, read from the nodes themselves.
 //! * [`internal`]: requests to an internal port, signed by the test itself.
-//! * [`papers`]: certificates, where members speak TLS with each other.
+//! * [`papers`]: certificates for TLS between members.
 //!
-//! Addresses belong to this test process alone: a block of 127.0.0.0/8, or a subnet. Processes are
-//! killed and folders removed when a [`Cluster`] is dropped; when a test panics, the ends of their
-//! logs are printed.
+//! Addresses belong to this test process alone: a block of 127.0.0.0/8, or a subnet. Dropping a
+//! [`Cluster`] kills its processes and removes its folders. When a test panics, the last lines of
+//! the members' logs are printed.
 
 mod build;
 pub mod census;
@@ -47,10 +48,10 @@ use crate::image::Image;
 use crate::network::Network;
 use crate::s3::S3;
 
-/// What the key file says.
+/// Content of the cluster key file.
 pub const CLUSTER_KEY: &str = "6d6172746c65742d746573742d636c75737465722d6b65792d6d6172746c6574";
 
-/// How a cluster is to be.
+/// Size and settings of a cluster.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Storage nodes, each in a zone of its own, called `n1`, `n2` and so on.
@@ -59,15 +60,15 @@ pub struct Plan {
     pub devices: usize,
     /// Proxies, called `p1`, `p2` and so on.
     pub proxies: usize,
-    /// How extents are kept, policy by policy from number 0 on; the first is that of new buckets.
+    /// Redundancy of each storage policy, from policy number 0 on. Policy 0 is the default policy.
     pub policies: Vec<Redundancy>,
-    /// Whether each node has a replicator, called `r1`, `r2` and so on.
+    /// True if each node has a replicator, called `r1`, `r2` and so on.
     pub replicators: bool,
     /// Lines for the settings file of every proxy.
     pub proxy_settings: String,
-    /// Whether members speak TLS with each other.
+    /// True if members use TLS between each other.
     pub tls: bool,
-    /// Variables for everybody.
+    /// Environment variables of all members.
     pub environment: Vec<(&'static str, &'static str)>,
 }
 
@@ -87,37 +88,39 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// One whose workers look again ten times a second, and in which garbage is due at once.
+    /// Returns a plan in which workers run ten times a second and garbage expires after 100 ms.
     pub fn in_a_hurry() -> Self {
         let environment = vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "100")];
         Self { environment, ..Self::default() }
     }
 
-    /// One in a hurry whose extents are kept as k+m fragments, with a node for each.
+    /// Returns a plan like [`Plan::in_a_hurry`] with extents as k+m fragments, one node per
+    /// fragment.
     pub fn coded(k: u8, m: u8) -> Self {
         let policies = vec![Redundancy::erasure(k, m).unwrap()];
         Self { nodes: usize::from(k + m), proxies: 2, policies, ..Self::in_a_hurry() }
     }
 
-    /// Starts it, with all addresses on the loopback device.
+    /// Starts the cluster with all addresses on the loopback device.
     pub async fn start(&self) -> Cluster {
         Cluster::start(self, None, Vec::new()).await
     }
 
-    /// Starts it with disks of so many MiB for the first nodes, or says loudly that this can't be
-    /// done.
+    /// Starts the cluster with disks of `sizes_mib` for the first nodes. Prints that the test is
+    /// skipped and returns `None` if the machine can't mount disk images.
     pub async fn start_on_disks(&self, test: &str, sizes_mib: &[u64]) -> Option<Cluster> {
         let disks = disks(test, sizes_mib)?;
         Some(Cluster::start(self, None, disks).await)
     }
 
-    /// Starts it with both: hosts with cables to cut, and disks to take away.
+    /// Starts the cluster with hosts that have cables to cut, and disks to cut the power of.
     pub async fn start_on_machines(&self, test: &str, sizes_mib: &[u64]) -> Option<Cluster> {
         let (network, disks) = (Network::new(test)?, disks(test, sizes_mib)?);
         Some(Cluster::start(self, Some(network), disks).await)
     }
 
-    /// Starts it with a network namespace for each process, or says loudly that this can't be done.
+    /// Starts the cluster with a network namespace for each process. Prints that the test is
+    /// skipped and returns `None` if the machine can't make namespaces.
     pub async fn start_on_hosts(&self, test: &str) -> Option<Cluster> {
         let network = Network::new(test)?;
         Some(Cluster::start(self, Some(network), Vec::new()).await)
@@ -128,7 +131,7 @@ fn disks(test: &str, sizes_mib: &[u64]) -> Option<Vec<Image>> {
     sizes_mib.iter().map(|mib| Image::new(test, *mib)).collect()
 }
 
-/// Running processes. The order of its parts is the order in which they go.
+/// Running processes. Fields are dropped in their order.
 #[derive(Debug)]
 pub struct Cluster {
     /// The storage nodes.
@@ -166,8 +169,9 @@ impl Cluster {
         cluster
     }
 
-    /// Adds nodes, which are not running yet, to zones of new rings. They find these when they
-    /// start; the others have to be handed them. Each brings its replicator.
+    /// Adds nodes, which are not running yet, to zones of new rings. New nodes read the new rings
+    /// at their start; the test pushes them to running nodes. Each node gets a replicator if the
+    /// plan has replicators.
     pub fn add_nodes(&mut self, zones: &[u32]) {
         let before = self.nodes.len();
         let (plan, folder, disks) = (&self.plan, self.folder.path(), Vec::new().into_iter());
@@ -185,7 +189,7 @@ impl Cluster {
         self.rings.add_nodes(&added, plan.devices);
     }
 
-    /// Starts whatever is not running, and waits until all of it is ready.
+    /// Starts all members that are not running, and waits until all are ready.
     pub async fn start_all(&mut self) {
         let begun = Instant::now();
         for member in self.members_mut() {
@@ -206,32 +210,33 @@ impl Cluster {
         self.nodes.iter_mut().chain(&mut self.proxies).chain(&mut self.replicators)
     }
 
-    /// A client of a proxy; proxies count from 0 and come around again.
+    /// Returns a client of a proxy. Proxy numbers start at 0 and wrap around.
     pub fn client(&self, proxy: usize) -> S3 {
         S3::new(self.proxies[proxy % self.proxies.len()].address)
     }
 
-    /// Where all proxies speak S3.
+    /// S3 addresses of all proxies.
     pub fn endpoints(&self) -> Vec<SocketAddr> {
         self.proxies.iter().map(|proxy| proxy.address).collect()
     }
 
-    /// The cables, where every process is a host of its own.
+    /// The network of a cluster on hosts. Panics if the cluster runs on the loopback device.
     pub fn network(&self) -> &Network {
         self.place.network.as_ref().expect("the cluster was started on hosts")
     }
 
-    /// The papers of who looks into it from outside, where members speak TLS.
+    /// Certificate files of an operator outside the cluster. Panics without TLS.
     pub fn operator_papers(&self) -> &TlsFiles {
         &self.papers.as_ref().expect("its members speak TLS").operator
     }
 
-    /// Where everything of this cluster lies.
+    /// Folder of all files of this cluster.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Waits until the sum of a metric over some members is as wanted.
+    /// Waits until the sum of a metric over some members satisfies `wanted`; panics after
+    /// `patience`.
     pub async fn wait_for_metric(
         members: &[Member],
         name: &str,
@@ -250,7 +255,7 @@ impl Cluster {
         }
     }
 
-    /// No process may have panicked, whatever happened to it.
+    /// Panics if the log of a process contains a panic.
     pub fn assert_nobody_panicked(&self) {
         for member in self.members() {
             let log = member.logged();

@@ -1,8 +1,8 @@
-//! What must be true of objects after a load that was cut off: what was acknowledged is there and
-//! whole, anything else is wholly there or wholly absent.
+//! Checks of objects after a load that was interrupted: acknowledged writes exist and are whole,
+//! and any other write is wholly visible or wholly absent.
 //!
-//! A writer has keys of its own and one request under way at a time, so what may be under a key is
-//! the last version that was acknowledged, or a later one that nobody answered for.
+//! A writer has keys of its own and one request under way at a time. So a key holds the last
+//! version that was acknowledged, or a later one without a reply.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use rand::{Rng, SeedableRng};
 use crate::bytes::body;
 use crate::s3::S3;
 
-/// Inline, packed and in a file of its own, and both sides of the limits between them.
+/// Inline, packed and file extents, with both sides of the limits between them.
 const SIZES: [usize; 9] = [0, 1, 4096, 8192, 8193, 100_000, 1 << 20, (1 << 20) + 1, 3_000_000];
 const KEYS: usize = 10;
 
-/// What is under a key.
+/// State of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Version {
     Absent,
@@ -40,14 +40,14 @@ impl Version {
     }
 }
 
-/// What may be under a key.
+/// Possible states of a key.
 #[derive(Clone, Debug)]
 struct Past {
     sure: Version,
     maybe: Vec<Version>,
 }
 
-/// What may be under the keys of a bucket.
+/// Possible states of the keys of a bucket.
 #[derive(Clone, Debug)]
 pub struct History {
     bucket: String,
@@ -55,22 +55,23 @@ pub struct History {
     rounds: usize,
 }
 
-/// What came of a load.
+/// Counts of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Writes and deletes that were acknowledged.
     pub acknowledged: usize,
-    /// Those that were answered 500 or 503.
+    /// Writes and deletes that were answered 500 or 503.
     pub refused: usize,
 }
 
 impl History {
-    /// The history of an empty bucket with so many writers to be.
+    /// Makes the history of an empty bucket for so many writers.
     pub fn new(bucket: &str, writers: usize) -> Self {
         Self { bucket: bucket.to_owned(), writers: vec![BTreeMap::new(); writers], rounds: 0 }
     }
 
-    /// Lets all writers write, overwrite and delete until `time` is over or the server is gone.
+    /// Runs all writers, which write, overwrite and delete, until `time` is over or the server is
+    /// gone.
     pub async fn load(
         &mut self,
         address: SocketAddr,
@@ -92,7 +93,7 @@ impl History {
         })
     }
 
-    /// Checks every key and the listing. What was found is what is there from now on.
+    /// Checks every key and the listing. The states found become the certain states.
     pub async fn check(&mut self, client: &mut S3) {
         for (target, past) in self.writers.iter_mut().flatten() {
             let reply = client.get(target).await.unwrap();
@@ -125,7 +126,7 @@ impl History {
         assert_eq!(client.keys(&self.bucket).await, keys);
     }
 
-    /// Deletes everything.
+    /// Deletes all keys.
     pub async fn delete_all(&mut self, client: &mut S3) {
         for (target, past) in self.writers.iter_mut().flatten() {
             let reply = client.delete(target).await.unwrap();
@@ -135,7 +136,7 @@ impl History {
     }
 }
 
-/// One writer and its keys.
+/// A writer with its own keys.
 struct Writer<'a> {
     target: String,
     name: String,
@@ -160,7 +161,7 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Whether the step was acknowledged; nothing if the server is gone.
+    /// Sends one request. Returns true if the reply acknowledges it; `None` if the server is gone.
     async fn step(&mut self, step: usize) -> Option<bool> {
         let target = format!("{}/{}", self.target, self.chance.random_range(0..KEYS));
         let version = if self.chance.random_range(0..6) == 0 {

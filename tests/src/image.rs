@@ -1,4 +1,4 @@
-//! Small ext4 file systems in files, to be filled, broken and taken away.
+//! Small ext4 file systems in image files, to fill, break and unmount.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// What room is taken by.
+/// Granularity in bytes at which free space is taken.
 const PIECE: u64 = 64 << 10;
 
-/// A file system that is mounted while this lives.
+/// A file system that is mounted while this value lives.
 #[derive(Debug)]
 pub struct Image {
     folder: tempfile::TempDir,
@@ -17,7 +17,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes and mounts one of so many MiB, or says loudly why not.
+    /// Makes and mounts a file system of `mib` MiB. Prints a notice and returns `None` if the
+    /// machine can't.
     pub fn new(test: &str, mib: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut image = Self { folder, mounted: false };
@@ -32,12 +33,12 @@ impl Image {
         Some(image)
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("mnt")
     }
 
-    /// Mounts it, whether for the first time or again.
+    /// Mounts the file system, for the first time or again; returns true on success.
     pub fn mount(&mut self) -> bool {
         let (file, path) = (self.folder.path().join("image"), self.path());
         self.mounted =
@@ -45,7 +46,7 @@ impl Image {
         self.mounted
     }
 
-    /// Takes it away; a process that has files open there keeps it busy for a moment.
+    /// Unmounts the file system. Retries for 5 s, because a process with open files keeps it busy.
     pub fn unmount(&mut self) {
         for _ in 0..100 {
             if !self.mounted || run("umount", &[self.path().to_str().unwrap()]) {
@@ -57,12 +58,13 @@ impl Image {
         panic!("{} can't be unmounted", self.path().display());
     }
 
-    /// Cuts its power: what was not synced is gone, and every later call fails with EIO.
+    /// Cuts the power: unsynced data is lost, and every later call fails with EIO. Returns true on
+    /// success.
     pub fn cut_power(&self) -> bool {
         Self::cut_all_power([self])
     }
 
-    /// Cuts the power of several at the same moment.
+    /// Cuts the power of several file systems at one moment; returns true on success.
     pub fn cut_all_power<'a>(images: impl IntoIterator<Item = &'a Self>) -> bool {
         // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
         let script = "import fcntl, os, struct, sys\n\
@@ -73,32 +75,32 @@ impl Image {
         run("python3", &["-c", script].into_iter().chain(paths).collect::<Vec<_>>())
     }
 
-    /// Lets it take no writes until what is returned is dropped: whoever writes waits meanwhile.
+    /// Freezes the file system until the returned value is dropped. Writers block meanwhile.
     pub fn freeze(&self) -> Frozen {
         let path = self.path();
         assert!(run("fsfreeze", &["-f", path.to_str().unwrap()]), "{} freezes", path.display());
         Frozen(path)
     }
 
-    /// Bytes that are free.
+    /// Number of free bytes.
     pub fn free_bytes(&self) -> u64 {
         let state = rustix::fs::statvfs(self.path()).unwrap();
         state.f_bavail * state.f_frsize
     }
 
-    /// Lets a foreign file take all room but so many bytes.
+    /// Writes a foreign file that leaves at most about `left_bytes` free.
     pub fn fill_up_to(&self, left_bytes: u64) {
         let mut file = File::create(self.filler()).unwrap();
         while let Some(bytes) = self.free_bytes().checked_sub(left_bytes).filter(|it| *it >= PIECE)
         {
             let piece = vec![1; usize::try_from(bytes.min(64 * PIECE)).unwrap()];
             file.write_all(&piece).unwrap();
-            // What is not on disk yet is not counted yet.
+            // Unsynced bytes don't count as used yet.
             file.sync_all().unwrap();
         }
     }
 
-    /// Takes the foreign file away.
+    /// Removes the foreign file.
     pub fn give_room(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
@@ -111,13 +113,13 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         if self.mounted {
-            // Lazily: a failed test may have left something open.
+            // Lazily: a failed test may have left files open.
             run("umount", &["--lazy", self.path().to_str().unwrap()]);
         }
     }
 }
 
-/// A file system that takes no writes while this lives.
+/// A file system that takes no writes while this value lives.
 #[derive(Debug)]
 pub struct Frozen(PathBuf);
 

@@ -1,21 +1,22 @@
-//! What tests of real servers share, and what the test of the repository's own structure needs.
+//! Tools for tests of real servers and for the test of the repository's structure.
 //!
 //! * [`server`]: one `martlet server` process on ports and folders of its own.
-//! * [`recorded`]: clients that record what they did and were told.
-//! * [`s3`]: a client that signs requests and sends exactly what a test says, no more.
-//! * [`checkers`]: what a recorded history must satisfy: linearizable keys, nothing lost or back.
-//! * [`bytes`]: bodies whose bytes say which object they belong to.
+//! * [`recorded`]: clients that record their operations and the outcomes.
+//! * [`s3`]: a client that signs requests and sends exactly what a test specifies.
+//! * [`checkers`]: checks of a recorded history: linearizable keys, no lost writes, no undone
+//!   deletes.
+//! * [`bytes`]: bodies that depend on the object's name.
 //! * [`cluster`]: storage nodes, proxies and replicators as processes of their own.
-//! * [`history`]: what must be true of objects after a load that was cut off.
-//! * [`image`]: small file systems to be filled, broken and taken away.
+//! * [`history`]: checks of objects after a load that was interrupted.
+//! * [`image`]: small file systems to fill, break and unmount.
 //! * [`network`]: hosts in namespaces of their own, and cables to cut between them.
-//! * [`probe`]: a cluster under load, and what clients meet while something is wrong with it.
-//! * [`process`]: what the kernel knows of a process.
+//! * [`probe`]: a cluster under load, with tallies of errors and latency during a fault.
+//! * [`process`]: a process's memory and sockets, read from the kernel.
 //! * [`throttle`]: a disk that is slow for one process.
 //! * [`upload`]: a multipart upload, part by part.
 //! * [`workspace`]: the repository's files and crates.
 //!
-//! A test that can't go on panics with what it saw, so `unwrap` is the right word here.
+//! A failing test panics with a message, so `unwrap` is allowed here.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 pub mod bytes;

@@ -1,5 +1,5 @@
-//! Hosts in network namespaces of their own, joined by a bridge that the test itself is on: cables
-//! to cut, both ways or one, to make lossy, and to heal.
+//! Hosts in network namespaces of their own. A bridge joins them and the test's process. Cables can
+//! be cut both ways or one way, made lossy, and healed.
 //!
 //! ```text
 //!   test (this process) ── veth ──┐
@@ -7,11 +7,10 @@
 //!   host p1 (namespace) ── veth ──┘
 //! ```
 //!
-//! * Names and the subnet are of this process alone, and what an earlier process left behind when
-//!   it was killed is removed.
-//! * Everything goes away when a [`Network`] is dropped, also while a test panics.
-//! * It takes root, `ip` and `nft`; where they are missing, [`Network::new`] says loudly that the
-//!   test is skipped.
+//! * Names and the subnet belong to this process alone. Leftovers of killed processes are removed.
+//! * Dropping a [`Network`] removes everything, also while a test panics.
+//! * Root, `ip` and `nft` are required. Without them [`Network::new`] prints that the test is
+//!   skipped.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -19,11 +18,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where namespaces have their names.
+/// Folder of the named namespaces.
 const NAMES: &str = "/run/netns";
-/// The last byte of the test's own address; hosts count up from the next.
+/// Last byte of the test's own address; hosts count up from the next.
 const OWN: u8 = 1;
-/// Subnets that are tried until one is free.
+/// Number of subnets to try.
 const SUBNETS_TRIED: u32 = 64;
 
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
@@ -31,7 +30,7 @@ static NETWORKS: AtomicU32 = AtomicU32::new(0);
 /// A bridge and the hosts on it.
 #[derive(Debug)]
 pub struct Network {
-    /// What all its names begin with.
+    /// Prefix of all names of this network.
     prefix: String,
     subnet: [u8; 3],
     hosts: BTreeMap<String, Host>,
@@ -40,15 +39,15 @@ pub struct Network {
 /// A host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The network namespace that its processes live in.
+    /// Network namespace of the host's processes.
     pub namespace: String,
-    /// Its address on the bridge.
+    /// Address on the bridge.
     pub address: Ipv4Addr,
 }
 
 impl Host {
-    /// A command that runs in its namespace, under its own process id. It sees the disks that
-    /// everybody sees, so that nobody else keeps one mounted that is to be taken away.
+    /// Returns a command that runs in the host's network namespace, under its own process id. The
+    /// mount namespace is shared, so that no process keeps a disk mounted that a test unmounts.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={NAMES}/{}", self.namespace)).arg(program);
@@ -57,7 +56,7 @@ impl Host {
 }
 
 impl Network {
-    /// A bridge without hosts, or nothing, said loudly, where that can't be done.
+    /// Makes a bridge without hosts. Prints that the test is skipped and returns `None` on failure.
     pub fn new(test: &str) -> Option<Self> {
         remove_leftovers();
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
@@ -108,30 +107,30 @@ impl Network {
         host
     }
 
-    /// A host that was added.
+    /// Returns a host; panics if no host has this name.
     pub fn host(&self, name: &str) -> &Host {
         self.hosts.get(name).unwrap_or_else(|| panic!("there is no host {name}"))
     }
 
-    /// Lets nothing through between two hosts.
+    /// Drops all packets between two hosts.
     pub fn cut(&self, one: &str, other: &str) {
         self.cut_one_way(one, other);
         self.cut_one_way(other, one);
     }
 
-    /// Lets nothing through from one host to another; what the other sends still arrives.
+    /// Drops all packets from one host to another; packets in the other direction arrive.
     pub fn cut_one_way(&self, from: &str, to: &str) {
         self.add_rule(from, to, "drop");
     }
 
-    /// Loses so many of a hundred packets between two hosts, each way.
+    /// Drops `percent` of the packets between two hosts, each way.
     pub fn lose(&self, one: &str, other: &str, percent: u8) {
         let rule = format!("numgen random mod 100 < {percent} drop");
         self.add_rule(one, other, &rule);
         self.add_rule(other, one, &rule);
     }
 
-    /// Lets everything through again, everywhere.
+    /// Removes all cuts and losses.
     pub fn heal(&self) {
         for host in self.hosts.values() {
             host.nft("flush chain inet martlet input");
@@ -147,7 +146,7 @@ impl Network {
         format!("{}-bridge", self.prefix)
     }
 
-    /// The test's end of its cable; names of devices have 15 bytes at most.
+    /// The test's end of its cable. Device names have at most 15 bytes.
     fn own_cable(&self) -> String {
         self.prefix.clone()
     }
@@ -166,7 +165,7 @@ impl Host {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // The processes in it may end a moment later; the namespaces lose their names now.
+        // Processes in the namespaces may end later; the namespaces lose their names now.
         drop(ip(&format!("link delete {}", self.own_cable())));
         for host in self.hosts.values() {
             drop(ip(&format!("netns delete {}", host.namespace)));
@@ -175,7 +174,7 @@ impl Drop for Network {
     }
 }
 
-/// A subnet that no interface here has an address in.
+/// Returns a subnet in which no interface of the machine has an address.
 fn free_subnet(number: u32) -> [u8; 3] {
     let taken = Command::new("ip").args(["-4", "-o", "addr", "show"]).output();
     let taken = taken.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -189,7 +188,7 @@ fn free_subnet(number: u32) -> [u8; 3] {
     subnets.clone().find(is_free).unwrap_or([10, 64, 0])
 }
 
-/// Removes the namespaces of processes that are no more.
+/// Removes the namespaces of processes that no longer exist.
 fn remove_leftovers() {
     let Ok(names) = std::fs::read_dir(NAMES) else { return };
     for entry in names.flatten() {

@@ -1,5 +1,5 @@
-//! A probe of a cluster: a steady load whose history is checked, what clients meet while something
-//! is wrong, and the look at all of it when everything is well again.
+//! A probe of a cluster: a steady load with a checked history, tallies while a fault lasts, and a
+//! full check after recovery.
 //!
 //! ```text
 //! Probe::over(cluster) → load → watch("quiet") → break → watch("broken") → mend → finish
@@ -21,39 +21,39 @@ use crate::recorded::{Client, Recorder, SOURCES};
 
 /// The bucket of every probe.
 pub const BUCKET: &str = "probe";
-/// How long what heals by itself may take.
+/// Maximum time for recovery without an operator.
 pub const PATIENCE: Duration = Duration::from_secs(40);
-/// What is watched until so many calls were made, or for so long.
+/// Minimum number of calls in a tally, unless `WATCH_MAX` is over.
 const CALLS_MIN: usize = 200;
 const WATCH_MAX: Duration = Duration::from_secs(10);
 
-/// A cluster, what its clients did and were told, and chance.
+/// A cluster, the recorded operations of its clients, and a random number generator.
 pub struct Probe {
     /// The cluster.
     pub cluster: Cluster,
-    /// What was done.
+    /// Recorder of all operations.
     pub recorder: Arc<Recorder>,
-    /// Chance.
+    /// Random number generator.
     pub chance: SmallRng,
     load: Option<(Load, Running)>,
 }
 
 impl Probe {
-    /// A probe of a cluster that runs.
+    /// Makes a probe of a running cluster.
     pub async fn over(cluster: Cluster) -> Self {
         let chance = chance();
         let recorder = recorder(&cluster).await;
         Self { cluster, recorder, chance, load: None }
     }
 
-    /// Lets clients work until [`Probe::finish`].
+    /// Runs a load until [`Probe::finish`].
     pub fn load(&mut self, load: Load) {
         assert!(self.load.is_none(), "clients are at work");
         let running = load.start(&self.recorder, &self.cluster, &mut self.chance);
         self.load = Some((load, running));
     }
 
-    /// Lets few clients work: what is looked at is right or wrong, not fast or slow.
+    /// Runs a load of six clients, for tests of correctness rather than pace.
     pub fn light_load(&mut self) {
         self.load(Load { clients: 6, ..Load::default() });
     }
@@ -63,8 +63,8 @@ impl Probe {
         self.recorder.client(&self.cluster, proxy)
     }
 
-    /// What clients meet for so many seconds from now on, and longer on a slow machine: shares of a
-    /// few calls say nothing.
+    /// Tallies the calls of at least so many seconds from now on. A slow machine gets up to 10 s
+    /// for 200 calls, because shares of a few calls mean nothing.
     pub async fn watch(&self, name: &'static str, number: f64) -> Tally {
         let (begun, from) = (Instant::now(), self.recorder.count());
         seconds(number).await;
@@ -74,7 +74,7 @@ impl Probe {
         self.recorder.tally(name, from, begun.elapsed())
     }
 
-    /// Writes objects of a length; what each holds now.
+    /// Writes objects of a length; returns the value of each key.
     pub async fn put_all(&self, keys: &[String], length: usize) -> Vec<(String, Value)> {
         let (mut client, mut written) = (self.client(0), Vec::new());
         client.length = length;
@@ -86,7 +86,7 @@ impl Probe {
         written
     }
 
-    /// Reads objects through every proxy: they are there as they were written.
+    /// Asserts that every proxy returns these values.
     pub async fn assert_there(&self, written: &[(String, Value)]) {
         for proxy in 0..self.cluster.proxies.len() {
             let mut client = self.client(proxy);
@@ -96,7 +96,7 @@ impl Probe {
         }
     }
 
-    /// Hands the newest rings to a node; the others hear of them there.
+    /// Pushes the newest rings to node 0, from which the other members fetch them.
     pub async fn push_rings(&self) {
         for name in self.cluster.rings.names() {
             let ring = self.cluster.rings.ring(name);
@@ -104,7 +104,7 @@ impl Probe {
         }
     }
 
-    /// Lets clients rest, and the workers work until a census is clean.
+    /// Pauses the load and waits until a census is clean.
     pub async fn settled(&mut self) -> Census {
         let load = self.load.as_ref().map(|(load, _)| *load);
         self.rest().await;
@@ -115,20 +115,20 @@ impl Probe {
         census
     }
 
-    /// Lets the rings forget previous holders, as a clean census allows.
+    /// Drops previous holders from the rings, as a clean census allows, and pushes the rings.
     pub async fn forget_moves(&mut self) {
         self.cluster.rings.settle();
         self.push_rings().await;
     }
 
-    /// Lets all clients stop.
+    /// Stops all clients.
     pub async fn rest(&mut self) {
         if let Some((_, running)) = self.load.take() {
             running.stop().await;
         }
     }
 
-    /// Lets clients stop, brings back whoever is away, and looks at everything.
+    /// Stops the clients, starts all members that are down, and checks all keys and listings.
     pub async fn finish(&mut self) {
         self.rest().await;
         self.cluster.start_all().await;
@@ -136,12 +136,12 @@ impl Probe {
     }
 }
 
-/// So many keys that begin so.
+/// Returns so many keys with a prefix.
 pub fn keys(name: &str, number: usize) -> Vec<String> {
     (0..number).map(|number| format!("{name}/{number:03}")).collect()
 }
 
-/// A recorder for a new bucket, beside one for what copies are made from.
+/// Makes a recorder for a new bucket, and the bucket of the sources of copies.
 pub async fn recorder(cluster: &Cluster) -> Arc<Recorder> {
     for bucket in [BUCKET, SOURCES] {
         make_bucket(cluster, bucket).await;
@@ -149,7 +149,7 @@ pub async fn recorder(cluster: &Cluster) -> Arc<Recorder> {
     Recorder::new(BUCKET)
 }
 
-/// Makes a bucket. Replicas that have only just met may ask for a moment's patience.
+/// Makes a bucket. Retries 503 for 30 s, because replicas of a new cluster may not be ready.
 pub async fn make_bucket(cluster: &Cluster, bucket: &str) {
     let mut client = cluster.client(0);
     until("a bucket is made", Duration::from_secs(30), async || {
@@ -160,12 +160,12 @@ pub async fn make_bucket(cluster: &Cluster, bucket: &str) {
     .await;
 }
 
-/// So many seconds.
+/// Sleeps for so many seconds.
 pub async fn seconds(number: f64) {
     sleep(Duration::from_secs_f64(number)).await;
 }
 
-/// Asks again and again until the answer is yes.
+/// Polls until `ask` returns true; panics after `patience`.
 pub async fn until(what: &str, patience: Duration, mut ask: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !ask().await {

@@ -1,23 +1,24 @@
-//! What the kernel knows of a process.
+//! Memory, sockets and limits of a process, as the kernel reports them.
 
 use std::fs;
 
-/// Resident memory now, in bytes.
+/// Returns the present resident memory in bytes.
 pub fn resident_bytes(pid: u32) -> u64 {
     status_kib(pid, "VmRSS:") * 1024
 }
 
-/// Resident memory at its highest so far, or since [`forget_peak`], in bytes.
+/// Returns the peak resident memory in bytes since the start or the last [`forget_peak`].
 pub fn peak_bytes(pid: u32) -> u64 {
     status_kib(pid, "VmHWM:") * 1024
 }
 
-/// Lets the highest resident memory be counted from now on.
+/// Resets the peak resident memory.
 pub fn forget_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
 
-/// Lets the test itself have as many descriptors as the system allows, `wanted` at least.
+/// Raises the test's own limit of open files to the system's maximum. Panics if it is below
+/// `wanted`.
 pub fn raise_file_limit(wanted: u64) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -26,7 +27,7 @@ pub fn raise_file_limit(wanted: u64) {
     assert!(limit.current.is_none_or(|most| most >= wanted), "the limit of open files is too low");
 }
 
-/// How many sockets it has open.
+/// Returns the number of open sockets.
 pub fn sockets(pid: u32) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let targets = descriptors.flatten().filter_map(|it| fs::read_link(it.path()).ok());

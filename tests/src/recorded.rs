@@ -1,10 +1,9 @@
-//! S3 clients that record what they did, for the [checkers].
+//! S3 clients that record their operations for the [checkers].
 //!
-//! * Every write has a body of its own that begins with its [`Value`], so that a read says which
-//!   write it saw; a body that is none of those that were sent whole fails the test at once.
-//! * An answer that leaves it open whether something happened counts as unknown: 5xx, a connection
-//!   that was lost, no answer in time.
-//! * Times are of one clock for all clients of a [`Recorder`].
+//! * Every write has a unique body that begins with its [`Value`], so that a read identifies the
+//!   write that it saw. A body that differs from all whole bodies fails the test at once.
+//! * An ambiguous reply counts as unknown: 5xx, a lost connection, or a timeout.
+//! * All clients of a [`Recorder`] share one clock.
 
 mod client;
 pub mod load;
@@ -26,7 +25,7 @@ use crate::bytes::body;
 use crate::checkers::{self, Call, Found, History, Listing, Operation, Outcome, Value};
 use crate::cluster::Cluster;
 
-/// Operations as they come, and which `ETag` stands for which value.
+/// Recorded operations, and the value of each known `ETag`.
 #[derive(Debug)]
 pub struct Recorder {
     begun: Instant,
@@ -37,7 +36,7 @@ pub struct Recorder {
     etags: Mutex<HashMap<String, Value>>,
 }
 
-/// An operation, and the `ETag`s of a listing, which may be known only later.
+/// An operation, and the `ETag`s of a listing, whose values may become known only later.
 #[derive(Clone, Debug)]
 struct Recorded {
     operation: Operation,
@@ -45,7 +44,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// For a bucket.
+    /// Makes a recorder for a bucket.
     pub fn new(bucket: &str) -> Arc<Self> {
         Arc::new(Self {
             begun: Instant::now(),
@@ -57,7 +56,7 @@ impl Recorder {
         })
     }
 
-    /// A client that talks to a proxy of a cluster.
+    /// Returns a client of one of a cluster's proxies.
     pub fn client(self: &Arc<Self>, cluster: &Cluster, proxy: usize) -> Client {
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
         let endpoints = cluster.endpoints();
@@ -83,7 +82,7 @@ impl Recorder {
         }
     }
 
-    /// The `ETag` of a value, where it is known.
+    /// Returns the `ETag` of a value, if known.
     fn etag(&self, value: Value) -> Option<String> {
         let etags = self.etags.lock();
         etags.iter().find(|(_, other)| **other == value).map(|(etag, _)| etag.clone())
@@ -93,12 +92,12 @@ impl Recorder {
         self.operations.lock().push(recorded);
     }
 
-    /// So many operations were recorded.
+    /// Number of operations recorded.
     pub fn count(&self) -> usize {
         self.operations.lock().len()
     }
 
-    /// Everything that was recorded.
+    /// Returns all recorded operations, with the values of listed `ETag`s.
     pub fn history(&self) -> History {
         let (operations, etags) = (self.operations.lock(), self.etags.lock());
         let resolved = |Recorded { operation, listed }: &Recorded| {
@@ -114,14 +113,13 @@ impl Recorder {
         History { operations: operations.iter().map(resolved).collect() }
     }
 
-    /// Reads every key through every proxy, lists them all through each, and checks everything that
-    /// was ever recorded.
+    /// Reads every key and lists all keys through every proxy, then checks all recorded operations.
     pub async fn finish(self: &Arc<Self>, cluster: &Cluster) {
         let mut keys: Vec<String> =
             self.history().by_key().into_keys().map(str::to_owned).collect();
         keys.sort();
         for proxy in 0..cluster.proxies.len() {
-            // A degraded answer would account for nothing (rule A1).
+            // A degraded reply would prove nothing (rule A1).
             let mut client = self.client(cluster, proxy).at_level("strict");
             client.is_loyal = true;
             for key in &keys {
@@ -134,7 +132,7 @@ impl Recorder {
         cluster.assert_nobody_panicked();
     }
 
-    /// Checks what was recorded so far.
+    /// Checks the operations recorded so far.
     pub fn check(&self) {
         let (begun, history) = (Instant::now(), self.history());
         if let Err(violation) = checkers::check(&history) {
@@ -154,16 +152,16 @@ impl Recorder {
     }
 }
 
-/// How long an answer is waited for.
+/// Maximum time to wait for a reply.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The body of a value: its name, its length, and bytes that are of this value alone.
+/// Returns the body of a value: its name, its length, and bytes that only this value has.
 fn body_of(value: Value, length: usize) -> Bytes {
     let name = format!("{value} {length}\n");
     [name.as_bytes(), &body(&name, length)].concat().into()
 }
 
-/// Which value a body is, whole.
+/// Returns the value of a whole body.
 fn value_of(bytes: &[u8]) -> Option<Value> {
     let head = bytes.split(|byte| *byte == b'\n').next()?;
     let (number, length) = std::str::from_utf8(head).ok()?.strip_prefix('v')?.split_once(' ')?;
@@ -171,7 +169,7 @@ fn value_of(bytes: &[u8]) -> Option<Value> {
     (*bytes == body_of(value, length)).then_some(value)
 }
 
-/// A write that is to be recorded.
+/// Returns true for a conditional write.
 fn is_conditional(call: &Call) -> bool {
     !call.is_plain() && call.leaves().is_some()
 }

@@ -1,4 +1,4 @@
-//! A small S3 client: it signs requests and sends exactly what a test says, no more.
+//! A small S3 client, which signs requests and sends exactly what a test specifies.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -18,18 +18,18 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 use tokio::net::TcpStream;
 
-/// The access key of servers that tests start.
+/// Root access key of servers that tests start.
 pub const ACCESS_KEY: &str = "MARTLETTESTACCESSKEY";
-/// Its secret.
+/// Root secret key of these servers.
 pub const SECRET_KEY: &str = "martlet-test-secret-key-with/slash+plus";
 
 const REGION: &str = "us-east-1";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
-/// Why there is no reply: the server hung up, or is not there at all.
+/// Reason for a missing reply: the server closed the connection, or accepts none.
 pub type Lost = String;
 
-/// What came back.
+/// A reply with its whole body.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The HTTP status.
@@ -41,7 +41,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A header as text; empty when it is not there.
+    /// A header as text; empty if absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -51,7 +51,7 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// What stands between `<name>` and `</name>`, each time.
+    /// Returns the texts between `<name>` and `</name>`, all occurrences.
     pub fn all(&self, name: &str) -> Vec<String> {
         let text = self.text();
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));
@@ -60,7 +60,7 @@ impl Reply {
     }
 }
 
-/// A client with one connection, which is opened again when it is gone.
+/// A client with one connection, which is opened again after a failure.
 pub struct S3 {
     address: SocketAddr,
     access_key: String,
@@ -69,18 +69,18 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// A client with the keys of servers that tests start.
+    /// Makes a client with the root keys of servers that tests start.
     pub fn new(address: SocketAddr) -> Self {
         Self::with_keys(address, ACCESS_KEY, SECRET_KEY)
     }
 
-    /// A client with these keys.
+    /// Makes a client with these keys.
     pub fn with_keys(address: SocketAddr, access_key: &str, secret_key: &str) -> Self {
         let (access_key, secret_key) = (access_key.to_owned(), secret_key.to_owned());
         Self { address, access_key, secret_key, connection: None }
     }
 
-    /// Makes a bucket; panics if it is refused.
+    /// Makes a bucket; panics if the server refuses it.
     pub async fn make_bucket(&mut self, bucket: &str) {
         let reply = self.send("PUT", &format!("/{bucket}"), Bytes::new()).await.unwrap();
         assert_eq!(reply.status, 200, "{}", reply.text());
@@ -96,7 +96,7 @@ impl S3 {
         self.send("GET", target, Bytes::new()).await
     }
 
-    /// Reads an object on the connection that is open; an error if there is none any more.
+    /// Reads an object on the open connection; an error if no connection is open.
     pub async fn request_once(&mut self, target: &str) -> Result<Reply, Lost> {
         let request = self.request("GET", target, Bytes::new());
         let connection = self.connection.as_mut().ok_or("there is no connection")?;
@@ -109,7 +109,7 @@ impl S3 {
         self.send("DELETE", target, Bytes::new()).await
     }
 
-    /// The keys of a bucket, page by page.
+    /// Lists the keys of a bucket, page by page.
     pub async fn keys(&mut self, bucket: &str) -> Vec<String> {
         let mut keys: Vec<String> = Vec::new();
         loop {
@@ -124,12 +124,13 @@ impl S3 {
         }
     }
 
-    /// Sends a signed request. Path and query of `target` are in their canonical form.
+    /// Sends a signed request. Path and query of `target` must be in canonical form.
     pub async fn send(&mut self, method: &str, target: &str, body: Bytes) -> Result<Reply, Lost> {
         self.send_with(method, target, &[], body).await
     }
 
-    /// Sends a signed request with more headers, which are signed too. Their names are lower case.
+    /// Sends a signed request with more headers, which are signed too. Header names must be lower
+    /// case.
     pub async fn send_with(
         &mut self,
         method: &str,
@@ -145,12 +146,12 @@ impl S3 {
         outcome
     }
 
-    /// The request, signed by its headers.
+    /// Makes a request, signed by its headers.
     pub fn request(&self, method: &str, target: &str, body: Bytes) -> Request<Full<Bytes>> {
         self.request_with(method, target, &[], body)
     }
 
-    /// The request with more headers, signed by all of them.
+    /// Makes a request with more headers, signed by all of them.
     pub fn request_with(
         &self,
         method: &str,
@@ -172,7 +173,7 @@ impl S3 {
         headers.iter().fold(request, add).body(Full::new(body)).unwrap()
     }
 
-    /// The head of a request as it goes over the wire, for tests that send it by hand.
+    /// Head of a request as sent on the wire, for tests that send it by hand.
     pub fn head(&self, method: &str, target: &str, length: usize) -> String {
         let request = self.request(method, target, Bytes::new());
         let mut head = format!("{method} {target} HTTP/1.1\r\ncontent-length: {length}\r\n");
@@ -227,19 +228,19 @@ impl S3 {
     }
 }
 
-/// Sends an unsigned request on a connection of its own.
+/// Sends an unsigned GET on a new connection.
 pub async fn plain(address: SocketAddr, path: &str) -> Result<Reply, Lost> {
     let request = Request::get(path).header("host", address.to_string());
     exchange(address, request.body(Full::default()).unwrap()).await
 }
 
-/// Sends a request as it is, on a connection of its own.
+/// Sends a request unchanged on a new connection.
 pub async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, Lost> {
     let mut connection = connect(address).await?;
     collect(connection.send_request(request).await.map_err(lost)?).await
 }
 
-/// A text as a canonical query has it.
+/// Percent-encodes a text as in a canonical query.
 pub fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {

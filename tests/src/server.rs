@@ -13,11 +13,11 @@ use tokio::time::sleep;
 
 use crate::s3::{self, ACCESS_KEY, S3, SECRET_KEY};
 
-/// How long a server may take to be ready, or to end; machines that build meanwhile are slow.
+/// Maximum time for a server to become ready or to end. Machines that also run builds are slow.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The binary under test: `MARTLET_BIN`, or the one that was built beside these tests.
+/// Path of the binary under test: `MARTLET_BIN`, or `martlet` in the build folder of these tests.
 pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("MARTLET_BIN") {
         return path.into();
@@ -28,7 +28,7 @@ pub fn binary() -> PathBuf {
     path
 }
 
-/// `martlet` with arguments, in an environment without settings.
+/// Command `martlet` with arguments, in an environment without Martlet's variables.
 pub fn martlet(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments).stdin(Stdio::null());
@@ -40,12 +40,12 @@ pub fn martlet(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `martlet` to its end.
+/// Runs a command to its end.
 pub fn finished(command: &mut Command) -> Output {
     command.output().unwrap()
 }
 
-/// How a server is started. Each start of the same setup takes free ports.
+/// Configuration of a server. Each start of one setup takes free ports.
 #[derive(Debug)]
 pub struct Setup {
     folder: Arc<TempDir>,
@@ -54,7 +54,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A data folder of its own, the tests' keys, and a ballast that a small disk can hold.
+    /// Makes a setup with a data folder of its own, the tests' keys, and a reserve of 16 MiB that a
+    /// small disk can hold.
     pub fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("martlet-test-").tempdir().unwrap();
         let folder = Arc::new(folder);
@@ -72,7 +73,7 @@ impl Setup {
         self
     }
 
-    /// Leaves a variable unset.
+    /// Removes a variable.
     #[must_use]
     pub fn unset(mut self, name: &str) -> Self {
         self.environment.retain(|(other, _)| other != name);
@@ -86,7 +87,7 @@ impl Setup {
         self
     }
 
-    /// A place below the folder of this test.
+    /// Path below the folder of this setup.
     pub fn join(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -96,7 +97,7 @@ impl Setup {
         self.join("data")
     }
 
-    /// The command that starts it on ports that are free.
+    /// Returns the command that starts the server on free ports.
     pub fn command(&self) -> Command {
         let data_dir = self.data_dir();
         let defaults = [
@@ -119,7 +120,8 @@ impl Setup {
         self.flags.iter().any(|other| other == flag)
     }
 
-    /// Starts it and expects it to refuse: the exit code, and what it says last.
+    /// Starts the server, which must refuse to run. Returns the exit code and the last error
+    /// message.
     pub fn refusal(&self) -> (i32, String) {
         let output = finished(&mut self.command());
         let text = String::from_utf8(output.stderr).unwrap();
@@ -129,14 +131,14 @@ impl Setup {
         (code, if last.is_empty() { text } else { last.to_owned() })
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the server and waits until it serves.
     pub async fn start(&self) -> Server {
         let mut server = self.spawn();
         server.wait_until_ready().await;
         server
     }
 
-    /// Starts it, and waits for nothing but its addresses.
+    /// Starts the server without waiting.
     fn spawn(&self) -> Server {
         let (out, err) = (self.join("out"), self.join("err"));
         let process = self
@@ -157,17 +159,17 @@ impl Default for Setup {
     }
 }
 
-/// A server process. It is killed when this is dropped.
+/// A server process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Server {
     process: Child,
     out: PathBuf,
     err: PathBuf,
-    /// Where it speaks S3.
+    /// S3 address.
     pub s3_address: SocketAddr,
-    /// Where operators ask.
+    /// Admin address.
     pub admin_address: SocketAddr,
-    /// The setup may be gone before its server is.
+    /// Keeps the folder while the server lives; the setup may be dropped before.
     _folder: Arc<TempDir>,
 }
 
@@ -177,27 +179,27 @@ impl Server {
         S3::new(self.s3_address)
     }
 
-    /// Its process id.
+    /// Id of the server process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// What it printed.
+    /// Returns the standard output.
     pub fn printed(&self) -> String {
         fs::read_to_string(&self.out).unwrap_or_default()
     }
 
-    /// What it logged.
+    /// Returns the log, from standard error.
     pub fn logged(&self) -> String {
         fs::read_to_string(&self.err).unwrap_or_default()
     }
 
-    /// What the admin address answers.
+    /// Sends a GET to the admin address.
     pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::Lost> {
         s3::plain(self.admin_address, path).await
     }
 
-    /// The sum of all samples of a metric of whole numbers; zero if there is none.
+    /// Sums all samples of an integer metric; zero without samples.
     pub async fn metric(&self, name: &str) -> u64 {
         let text = self.admin("/metrics").await.unwrap().text();
         let sample = |line: &str| {
@@ -208,7 +210,7 @@ impl Server {
         text.lines().filter_map(sample).sum()
     }
 
-    /// Waits until a metric is as wanted.
+    /// Waits until a metric satisfies `wanted`; panics after a minute.
     pub async fn wait_for_metric(&self, name: &str, wanted: impl Fn(u64) -> bool) {
         let begun = Instant::now();
         loop {
@@ -221,7 +223,7 @@ impl Server {
         }
     }
 
-    /// Runs `martlet admin` against it.
+    /// Runs `martlet admin` against the server.
     pub fn ask(&self, arguments: &[&str]) -> Output {
         let address = self.admin_address.to_string();
         let mut command = martlet(&["admin", "--admin-address", &address]);
@@ -234,13 +236,13 @@ impl Server {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM and waits until the server has ended.
     pub async fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.ended().await
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the server has ended; panics after a minute.
     pub async fn ended(&mut self) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -252,7 +254,7 @@ impl Server {
         }
     }
 
-    /// Kills it, as `kill -9` does.
+    /// Kills the server, as `kill -9` does.
     pub fn kill(&mut self) {
         let _ = self.process.kill();
         self.process.wait().unwrap();
@@ -293,7 +295,7 @@ fn address_after(text: &str, words: &str) -> Option<SocketAddr> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes that a folder and everything below it takes on disk.
+/// Bytes on disk of a folder and everything below it.
 pub fn disk_bytes(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = fs::read_dir(folder) else { return 0 };

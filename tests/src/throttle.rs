@@ -1,7 +1,7 @@
-//! A disk that is slow for one process: the kernel lets that process make so many writes a second
-//! on it, and holds the others back.
+//! A disk that is slow for one process: the kernel limits that process's writes per second on the
+//! disk and holds further writes back.
 //!
-//! It takes cgroup v1 with the blkio controller; where it is missing, [`Throttle::new`] says loudly
+//! Requires root and cgroup v1 with the blkio controller. Without them [`Throttle::new`] prints
 //! that the test is skipped.
 
 use std::fs;
@@ -12,14 +12,15 @@ use crate::image::Image;
 
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 
-/// It lasts as long as this lives.
+/// A limit that lasts while this value lives.
 #[derive(Debug)]
 pub struct Throttle {
     group: PathBuf,
 }
 
 impl Throttle {
-    /// Lets a process make so many writes a second on a disk, or says loudly why not.
+    /// Limits a process's writes per second on a disk. Prints that the test is skipped and returns
+    /// `None` on failure.
     pub fn new(test: &str, disk: &Image, pid: u32, writes_per_second: u32) -> Option<Self> {
         let throttle = Self { group: Path::new(GROUPS).join(format!("martlet-{pid}")) };
         let made = throttle.begin(disk, pid, writes_per_second);

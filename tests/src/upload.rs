@@ -6,7 +6,7 @@ use ::bytes::Bytes;
 
 use crate::s3::{Reply, S3};
 
-/// An upload that was begun.
+/// An upload that has begun.
 #[derive(Clone, Debug)]
 pub struct Upload {
     object: String,
@@ -15,7 +15,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins one of the object `/bucket/key`.
+    /// Begins an upload of the object `/bucket/key`.
     pub async fn begin(client: &mut S3, object: &str) -> Self {
         let reply = client.send("POST", &format!("{object}?uploads="), Bytes::new()).await.unwrap();
         assert_eq!(reply.status, 200, "{}", reply.text());
@@ -23,17 +23,17 @@ impl Upload {
         Self { object: object.to_owned(), id, tags: Vec::new() }
     }
 
-    /// Where part `number` is sent.
+    /// Request target of part `number`.
     pub fn target(&self, number: usize) -> String {
         format!("{}?partNumber={number}&uploadId={}", self.object, self.id)
     }
 
-    /// Takes note of a part's `ETag`.
+    /// Records a part's `ETag`.
     pub fn part(&mut self, number: usize, tag: &str) {
         self.tags.push((number, tag.to_owned()));
     }
 
-    /// Target and body of the request that completes it with the parts taken note of.
+    /// Target and body of the request that completes the upload with the recorded parts.
     pub fn completion(&self) -> (String, String) {
         let mut tags = self.tags.clone();
         tags.sort();
@@ -46,7 +46,7 @@ impl Upload {
         (format!("{}?uploadId={}", self.object, self.id), document)
     }
 
-    /// Completes it.
+    /// Completes the upload; panics if the server refuses it.
     pub async fn complete(self, client: &mut S3) -> Reply {
         let (target, document) = self.completion();
         let reply = client.send("POST", &target, document.into()).await.unwrap();

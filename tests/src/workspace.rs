@@ -11,7 +11,7 @@ pub fn root() -> PathBuf {
     here.parent().expect("the tests are a folder of the repository").to_owned()
 }
 
-/// Folders that hold nothing that people wrote.
+/// Folders without source files.
 const SKIPPED: [&str; 8] = [
     ".git",
     ".rocksdb",
@@ -23,7 +23,7 @@ const SKIPPED: [&str; 8] = [
     ".pytest_cache",
 ];
 
-/// All files below the root for which `wanted` holds, in the order of their paths.
+/// Returns all files below the root that satisfy `wanted`, sorted by path.
 pub fn files(wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     walk(&root(), &mut |path| {
@@ -49,20 +49,20 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path)) {
     }
 }
 
-/// All Rust files.
+/// Returns all Rust files.
 pub fn rust_files() -> Vec<PathBuf> {
     files(|path| path.extension().is_some_and(|extension| extension == "rs"))
 }
 
-/// A path as people write it.
+/// Path relative to the root, for messages.
 pub fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// Names of packages that a crate of the workspace depends on itself, tests aside.
+/// Direct dependencies of each crate of the workspace, without those of tests.
 pub type Dependencies = BTreeMap<String, Vec<String>>;
 
-/// The crates of the workspace and what each depends on.
+/// Returns the crates of the workspace with their direct dependencies.
 pub fn dependencies() -> Dependencies {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
@@ -86,19 +86,19 @@ fn text(value: &serde_json::Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// A function of a file: its name, where it begins, and its lines from `fn` to the closing brace.
+/// A function of a file: its name and its lines from `fn` to the closing brace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The name.
+    /// Name of the function.
     pub name: String,
-    /// Number of its first line, from 1.
+    /// Number of the first line, from 1.
     pub line: usize,
-    /// How many lines it has.
+    /// Number of lines.
     pub lines: usize,
 }
 
-/// The functions of a formatted source text: each ends at the first brace as far to the left as
-/// its beginning.
+/// Returns the functions of a formatted source text. Each ends at the first closing brace with the
+/// function's indentation.
 pub fn functions(source: &str) -> Vec<Function> {
     let lines: Vec<&str> = source.lines().collect();
     let mut found = Vec::new();
@@ -108,7 +108,7 @@ pub fn functions(source: &str) -> Vec<Function> {
         let margin = &line[..line.len() - code.len()];
         let end = format!("{margin}}}");
         let body = lines[at..].iter().position(|line| *line == end);
-        // A signature without a body, or a body in its own line, ends where a semicolon or brace does.
+        // A signature without a body, or a body on one line, ends at a semicolon or brace.
         let head = lines[at..].iter().position(|line| line.ends_with(';') || line.ends_with('}'));
         let Some(last) = body.into_iter().chain(head.filter(|head| *head == 0)).min() else {
             continue;
@@ -128,7 +128,7 @@ fn function_name(code: &str) -> Option<String> {
     Some(name[..end].to_owned())
 }
 
-/// How many lines of a source text come before its inline tests.
+/// Number of lines of a source text before its inline tests.
 pub fn production_lines(source: &str) -> usize {
     let lines: Vec<&str> = source.lines().collect();
     let inline = |at: &usize| {

@@ -1,4 +1,4 @@
-//! The house is built as drawn: who depends on whom, how files and functions look, which lints hold.
+//! Structure of the repository: dependencies between crates, size of files and functions, lints.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use martlet_tests::workspace::{
     self, Function, dependencies, files, functions, production_lines, rust_files, shown,
 };
 
-/// Crate, the crates of this workspace that it may depend on, and what it must not depend on.
+/// Crate, the workspace crates that it may depend on, and packages that it must not depend on.
 const MAY: [(&str, &[&str], &[&str]); 7] = [
     ("martlet-protocol", &[], &["rocksdb"]),
     (
@@ -31,14 +31,14 @@ const MAY: [(&str, &[&str], &[&str]); 7] = [
         &["rocksdb", "s3s"],
     ),
 ];
-/// The binary may depend on all crates; the tests may too.
+/// The binary and the tests may depend on all crates.
 const FREE: [&str; 2] = ["martlet", "martlet-tests"];
 
 const PRODUCTION_LINES_MAX: usize = 500;
 const TEST_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 const COMFORTABLE_LINES: usize = 25;
-/// Of a hundred functions, so many are comfortable.
+/// Minimum share of functions of at most `COMFORTABLE_LINES` lines.
 const COMFORTABLE_PERCENT_MIN: usize = 90;
 
 #[test]
@@ -156,7 +156,8 @@ fn nothing_is_left_unfinished_or_praised() {
             || path.ends_with(".ci/run")
     });
     for path in paths {
-        // This file names them all, and the lints of the workspace one.
+        // Skips this file, which contains all these words, and `Cargo.toml`, whose lints contain
+        // one.
         if path.ends_with(file!()) || path == workspace::root().join("Cargo.toml") {
             continue;
         }

@@ -1,6 +1,6 @@
-//! What fragments must be for ever: the parity of one extent under several codes, and its matrix,
-//! written down in `testdata/v1.txt` by another program from the definition. Whoever finds these
-//! tests failing has made every stored fragment unreadable.
+//! Golden tests of the fragment format: the parity of one extent under several codes, and the
+//! matrix. `testdata/v1.txt` was written by another program from the definition. If these tests
+//! fail, stored fragments have become unreadable.
 //!
 //! A line is `code length fragment_bytes index bytes first-bytes blake3` for a fragment, or
 //! `matrix code rows`. Byte n of the extent is the high byte of (n+1)·2654435761 mod 2^32.

@@ -1,4 +1,4 @@
-//! Input that makes no sense ends in an error, never in a panic, never in wrong bytes.
+//! Invalid input leads to an error, never to a panic or wrong bytes.
 
 use martlet_protocol::ErrorKind;
 use rand::Rng;
@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use super::{BLOCK, code, encode, random_bytes, seeded, slice};
 use crate::{Code, Codec, FragmentIndex, Fragments, Geometry, Recovery};
 
-/// A number that is often on an edge.
+/// A random number, often an edge case.
 fn number(random: &mut SmallRng, length: u64) -> u64 {
     match random.random_range(0..8) {
         0 => 0,
@@ -49,7 +49,7 @@ fn any_numbers_make_a_layout_or_an_error() {
     assert!(made > 10_000, "only {made} of them made sense");
 }
 
-/// Reads for `columns`, with a mistake now and then.
+/// Returns `read` with an occasional mistake, and true if it has one.
 fn damaged(random: &mut SmallRng, mut read: Vec<Vec<u8>>) -> (Vec<Vec<u8>>, bool) {
     let at = random.random_range(0..read.len().max(1));
     match random.random_range(0..6) {
@@ -85,7 +85,7 @@ fn any_recovery_is_right_or_an_error() {
     assert!(right > 1000 && refused > 1000, "{right} were right, {refused} refused");
 }
 
-/// Tries to recover whatever, out of whatever. What comes out is right.
+/// Tries a random recovery. Checks the bytes of a successful one.
 fn attempt(
     random: &mut SmallRng,
     codec: &Codec,

@@ -1,4 +1,4 @@
-//! Geometry at every length: fragments cover the extent, end to end, and no longer than they must be.
+//! Geometry at every length: fragments cover the extent without gaps, and are as short as possible.
 
 use martlet_protocol::ErrorKind;
 use martlet_protocol::limits::EXTENT_BYTES_MAX;
@@ -39,7 +39,7 @@ fn every_length_up_to_a_few_fragments_fits_tightly() {
     }
 }
 
-/// Two bytes to either side of wherever something changes.
+/// Lengths up to two bytes around every boundary.
 fn edges(code: Code) -> impl Iterator<Item = u64> {
     let k = u64::from(code.k());
     let steps = [1, 2, k - 1, k, k + 1, 2 * k, 3 * k].map(|blocks| blocks * BLOCK);

@@ -1,9 +1,9 @@
-//! Extents of every length around the edges: encoded, lost and made again, byte for byte.
+//! Extents of every length around the boundaries: encoded, lost and recovered, byte for byte.
 
 use super::{BLOCK, check_loss, code, encode, random_bytes, seeded};
 use crate::{Codec, FragmentIndex, Fragments, Geometry, PARITY_BLOCK_BYTES};
 
-/// Two bytes to either side of every multiple of a block, up to a few fragments.
+/// Lengths up to two bytes around every multiple of a block, up to a few fragments.
 fn lengths(k: u8) -> impl Iterator<Item = u64> {
     let edges = (0..=u64::from(k) * 2 + 1).map(|blocks| blocks * BLOCK);
     edges.flat_map(|edge| edge.saturating_sub(2)..=edge + 2).filter(|length| *length > 0)
@@ -19,7 +19,7 @@ fn check(codec: &Codec, geometry: &Geometry, random: &mut rand::rngs::SmallRng) 
     }
     let verdict = codec.verify(geometry, 0..geometry.columns(), &fragments).unwrap();
     assert_eq!(verdict, Fragments::NONE, "{geometry:?}");
-    // The first fragments, which are the longest; and the last data fragment with bytes.
+    // The first fragments, which are the longest, and the last data fragment with bytes.
     let m = codec.code().m();
     let first: Fragments = codec.code().fragments().take(usize::from(m)).collect();
     let last: Fragments = [FragmentIndex(geometry.needed() - 1)].into_iter().collect();

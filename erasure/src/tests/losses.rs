@@ -23,7 +23,7 @@ fn every_loss_is_made_good() {
     let mut checked = 0;
     for code in codes() {
         let codec = Codec::new(code);
-        // The last fragment ends in the middle of the columns that are looked at.
+        // The last fragment ends within the checked columns.
         let length = u64::from(code.k() - 1) * BLOCK + 40;
         let geometry = Geometry::new(code, length).unwrap();
         let bytes = random_bytes(&mut random, length);
@@ -103,7 +103,7 @@ fn what_is_known_to_be_zero_needs_no_reading() {
     let (made, bytes_read) = super::recover(&recovery, &fragments, BLOCK);
     assert_eq!(bytes_read, 10_000);
     assert!(made[0] == bytes && made[1] == fragments[4]);
-    // An empty fragment is made of nothing.
+    // An empty fragment is recovered without reads.
     let empty: Fragments = [FragmentIndex(2)].into_iter().collect();
     let recovery = Recovery::new(&codec, &geometry, 0..10_000, empty, &[]).unwrap();
     assert_eq!(super::recover(&recovery, &fragments, BLOCK), (vec![Vec::new()], 0));

@@ -1,5 +1,5 @@
-//! Ranges read through losses, as a reader does it: plain pieces where all is well, k fragments over
-//! just the columns where it isn't.
+//! Ranges read with lost fragments, as by a reader: direct reads of existing fragments, and
+//! recovery of lost ones over the range's columns only.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use super::{code, encode, others, random_bytes, recover, seeded, slice};
 use crate::{Codec, Fragments, Geometry, Recovery};
 
-/// Reads `range` without `lost`. Returns the bytes, and how many were read for them.
+/// Reads `range` without `lost`. Returns the bytes, and the number of bytes read for them.
 fn read(
     random: &mut SmallRng,
     codec: &Codec,

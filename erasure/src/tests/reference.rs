@@ -1,5 +1,5 @@
-//! The code as its papers define it, written down a second time and slowly: GF(2^8) over
-//! x^8 + x^4 + x^3 + x^2 + 1, a Vandermonde matrix, made systematic.
+//! Reference implementation of the code from its definition: GF(2^8) over x^8 + x^4 + x^3 + x^2 +
+//! 1, a Vandermonde matrix, made systematic.
 
 use super::{code, encode, random_bytes, seeded};
 use crate::{Codec, Fragments, Geometry};
@@ -26,7 +26,7 @@ fn inverse(a: u8) -> u8 {
     (1..=u8::MAX).find(|b| multiply(a, *b) == 1).expect("everything but zero has an inverse")
 }
 
-/// Row r, column c: r to the power of c.
+/// Vandermonde matrix: row r, column c is r to the power of c.
 fn vandermonde(rows: u8, columns: u8) -> Matrix {
     let power = |base, exponent| (0..exponent).fold(1, |power, _| multiply(power, base));
     (0..rows).map(|row| (0..columns).map(|column| power(row, column)).collect()).collect()
@@ -39,7 +39,7 @@ fn times(left: &Matrix, right: &Matrix) -> Matrix {
     left.iter().map(|row| (0..right[0].len()).map(|column| cell(row, column)).collect()).collect()
 }
 
-/// Gauss and Jordan.
+/// Inverts a matrix by Gauss–Jordan elimination.
 fn inverted(matrix: &Matrix) -> Matrix {
     let size = matrix.len();
     let unit = |at| (0..size).map(move |column| u8::from(column == at));
@@ -65,7 +65,7 @@ fn inverted(matrix: &Matrix) -> Matrix {
     work.into_iter().map(|row| row[size..].to_vec()).collect()
 }
 
-/// The rows of the parity fragments.
+/// Returns the coefficient rows of the parity fragments.
 pub(super) fn parity(k: u8, m: u8) -> Matrix {
     let all = vandermonde(k + m, k);
     let top = all[..usize::from(k)].to_vec();

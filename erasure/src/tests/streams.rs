@@ -1,5 +1,5 @@
-//! The encoder as a stream: however the bytes come, the same fragments leave, parity as early as can
-//! be, memory bounded.
+//! The encoder as a stream: output independent of chunk sizes, parity as early as possible, bounded
+//! memory.
 
 use bytes::Bytes;
 use martlet_protocol::ErrorKind;

@@ -1,4 +1,4 @@
-//! What a node says of its devices.
+//! Status of a node's devices.
 
 use std::path::PathBuf;
 
@@ -7,47 +7,48 @@ use serde::{Deserialize, Serialize};
 use crate::id::{DeviceId, DeviceIdentity};
 use crate::term::Term;
 
-/// A device and how it is.
+/// Status of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
-    /// Its id in the ring.
+    /// The device's id in the ring.
     pub device: DeviceId,
-    /// Which formatting of it this is: a device that forgot has another than its peers remember.
+    /// Identity of this formatting. A device that was formatted again has another identity than its
+    /// peers remember.
     pub identity: DeviceIdentity,
-    /// Whether it has its votes (rule G1).
+    /// True if the device has its votes (rule G1).
     pub voting: bool,
-    /// Its folder.
+    /// The device's folder.
     pub path: PathBuf,
-    /// Whether it serves, and if not, why.
+    /// Health, with the reason if the device doesn't serve.
     pub health: DeviceHealth,
-    /// Bytes that the file system has.
+    /// Size of the file system in bytes.
     pub total_bytes: u64,
-    /// Bytes that it has free.
+    /// Free bytes of the file system.
     pub free_bytes: u64,
     /// Bytes in extents.
     pub extent_bytes: u64,
-    /// Extents.
+    /// Number of extents.
     pub extents: u64,
-    /// Extents in quarantine.
+    /// Number of extents in quarantine.
     pub quarantined: u64,
-    /// Writes that are kept for other devices.
+    /// Number of hints kept for other devices.
     pub hints: u64,
-    /// The highest term that it was told (rule P1).
+    /// Highest term of the device (rule P1).
     pub term: Term,
-    /// The last ring change for which it holds what moved to it (rule P2).
+    /// Last ring change whose registers and extents the device holds (rule P2).
     pub joined: u64,
 }
 
-/// Whether a device serves.
+/// Health of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceHealth {
-    /// It serves.
+    /// Serves reads and writes.
     Ready,
-    /// It is above its high-water mark: reads and deletes only, new bytes go elsewhere.
+    /// Above its high-water mark: serves reads and deletes, and refuses new bytes.
     Full,
-    /// A sync failed: it serves reads, and refuses writes until it was opened again. Or its peers have
-    /// not confirmed that it is the one they remember (rule G1). What it says of its votes is silence.
+    /// A sync failed: the device serves reads, and refuses writes until it was opened again. Or its
+    /// peers have not confirmed its identity (rule G1); then its votes don't count.
     Suspect(String),
-    /// It serves nothing.
+    /// Serves nothing.
     Offline(String),
 }

@@ -1,4 +1,4 @@
-//! What is said of extents, and of what superseded entries left behind.
+//! Extents, their presence on a device, and garbage.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,25 +11,24 @@ use crate::key::RegisterKey;
 /// An extent to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewExtent {
-    /// Its id, never used before.
+    /// The extent's id, never used before.
     pub id: ExtentId,
-    /// Its owner, for ever.
+    /// The permanent owner.
     pub owner: Owner,
-    /// Its length, if it is known: a body that differs is an error.
+    /// Length in bytes, if known: a body of another length is an error.
     pub length: Option<u64>,
-    /// When its first copy was written, in milliseconds since 1970, if this is another copy (rule
-    /// X4).
+    /// Write time of the first copy, in milliseconds since 1970; set for further copies (rule X4).
     pub birth_ms: Option<u64>,
-    /// How it is kept: the policy, and what it is a fragment of.
+    /// Storage policy and, for a fragment, its stripe.
     pub layout: Layout,
 }
 
-/// What the node knows of an extent, and where it lies.
+/// Record and location of an extent on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentStat {
     /// Id, length, hash, owner, birth.
     pub record: ExtentRecord,
-    /// Where its bytes can be read in place.
+    /// Location of the bytes for readers in place.
     pub location: ExtentLocation,
 }
 
@@ -37,39 +36,39 @@ pub struct ExtentStat {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GarbageId(pub Bytes);
 
-/// What a superseded entry left behind.
+/// Body left behind by a superseded entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Garbage {
-    /// Its name on the device.
+    /// Key of the record on the device.
     pub id: GarbageId,
-    /// The register that held it.
+    /// Register that held the body.
     pub key: RegisterKey,
-    /// Its extents.
+    /// The superseded body.
     pub body: Body,
 }
 
-/// What a device says of an extent that it should have.
+/// Presence of an extent on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Presence {
-    /// It has it.
+    /// The device holds the extent.
     Here,
-    /// It doesn't.
+    /// The device doesn't hold the extent.
     Missing,
-    /// It had it, and was told to delete it not long ago: whoever still has it missed that (rule
-    /// X4).
+    /// The device deleted the extent within the grace time: other devices that still hold a copy
+    /// missed the delete (rule X4).
     Deleted,
 }
 
-/// What came of verifying a stretch of what a device holds.
+/// Result of verifying part of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audited<T> {
-    /// Things verified.
+    /// Number of items verified.
     pub items: u64,
-    /// Their bytes.
+    /// Number of bytes verified.
     pub bytes: u64,
-    /// Those that were not what was written; they are in quarantine now, and served no more.
+    /// Corrupt items; extents among them are in quarantine and no longer served.
     pub corrupt: Vec<T>,
-    /// Where to go on; none at the end.
+    /// Cursor of the next call; none at the end.
     pub next: Option<T>,
 }
 

@@ -1,4 +1,4 @@
-//! What is said of registers: reads, writes, ballots, pages, fences and hints.
+//! Calls on registers: reads, writes, ballots, pages, fences and hints.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,75 +11,77 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span};
 
-/// How much of a register a reader wants.
+/// Parts of a register that a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Want {
-    /// The entry.
+    /// The entry alone.
     Entry,
-    /// The entry and, where they are inline, its bytes.
+    /// The entry and its inline bytes, if any.
     EntryAndInline,
 }
 
-/// What a register holds.
+/// Content of a register.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterView {
     /// The promise.
     pub promise: Stamp,
     /// The entry, a tombstone included.
     pub entry: Option<Entry>,
-    /// The inline bytes of that very entry, verified, if they were wanted and there are any.
+    /// The verified inline bytes of `entry`, if requested and present.
     pub inline: Option<Bytes>,
 }
 
 /// A first-hand write of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryWrite {
-    /// Where.
+    /// Register to write.
     pub key: RegisterKey,
-    /// What.
+    /// Entry to store.
     pub entry: Entry,
-    /// Its bytes, when the entry's body is [`Body::Inline`](crate::entry::Body::Inline).
+    /// The entry's bytes, when its body is [`Body::Inline`](crate::entry::Body::Inline).
     pub inline: Option<Bytes>,
-    /// How it came here.
+    /// Plain write or second half of a ballot.
     pub mode: WriteMode,
-    /// The bucket's generation as the proxy knows it (rule M2).
+    /// The bucket's generation in the proxy's cache (rule M2).
     pub generation: u64,
-    /// Refuse the write past this time, in milliseconds since 1970, in whatever mode (rules X2, T2).
+    /// Time after which the write is refused in any mode, in milliseconds since 1970 (rules X2,
+    /// T2).
     pub commit_by_ms: u64,
-    /// The extents of the entry that this one supersedes are still wanted, by this entry (new tags,
-    /// same bytes) or by another (a part that its object took over): they don't become garbage.
+    /// True if the superseded entry's extents stay referenced and don't become garbage: by this
+    /// entry (new tags, same bytes) or by another entry (an object that took over a part).
     pub keep_body: bool,
-    /// The term that the proxy goes by (rule P1).
+    /// The proxy's term (rule P1).
     pub term: Term,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteReply {
-    /// It is on disk, or was already.
+    /// Stored on disk, now or earlier.
     Stored,
-    /// It counts as written and overwritten: something newer is held.
+    /// Counts as written and overwritten: the register holds a newer entry.
     Superseded,
-    /// Refused: its order must lie above this.
+    /// Refused: the order must lie above this stamp.
     Behind(Stamp),
-    /// Refused: the bucket is at a later generation, or closed.
+    /// Refused: the bucket is closed or has a later generation.
     Fenced,
-    /// Refused: it came after its `commit_by_ms`, or its order lies too far ahead or back.
+    /// Refused: the write came after its `commit_by_ms`, or its order lies too far ahead or back.
     OutOfTime,
-    /// It is on disk, on a device without a vote: it counts for nothing (rule G1).
+    /// Stored on disk by a device without votes: the write doesn't count towards a quorum (rule
+    /// G1).
     Unvoted,
 }
 
-/// What became of a ballot.
+/// Result of a ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PromiseReply {
-    /// Promised; this is what the register holds.
+    /// Promised; contains the register's content.
     Promised(RegisterView),
     /// Refused: a ballot must lie above this.
     Behind(Stamp),
 }
 
-/// Which entries to list.
+/// Selection of the entries to list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListRequest {
     /// The bucket.
@@ -88,54 +90,55 @@ pub struct ListRequest {
     pub shards: Vec<Shard>,
     /// Objects, uploads or parts.
     pub kind: RegisterKind,
-    /// Only names that begin with this.
+    /// Prefix of the listed names.
     pub prefix: Bytes,
-    /// Where to begin.
+    /// First name of the page.
     pub start: ListStart,
-    /// At most so many entries, tombstones included.
+    /// Maximum number of entries, tombstones included.
     pub limit: usize,
-    /// After a live name that has this delimiter beyond the prefix, skip the names that share the
-    /// bytes up to and including it. Only for a caller to whom this node's word is final (rule L1).
+    /// Delimiter of common prefixes. After a live name with this delimiter beyond the prefix, names
+    /// that share the bytes up to and including the delimiter are skipped. Only valid if this
+    /// node's reply alone is final (rule L1).
     pub fold: Option<Bytes>,
-    /// The term that the caller goes by (rule P1).
+    /// The caller's term (rule P1).
     pub term: Term,
 }
 
-/// Where a listing begins.
+/// Start of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListStart {
-    /// At the first name.
+    /// The first name.
     First,
-    /// At this name or the next above.
+    /// This name or the next above.
     At(Bytes),
-    /// Above this name.
+    /// The first name above this name.
     After(Bytes),
 }
 
 /// A page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListReply {
-    /// Names and entries, by name.
+    /// Names and entries, in the order of the names.
     pub entries: Vec<(Bytes, Entry)>,
-    /// True when there may be more above the last name. A page may end below its limit, and has a last
-    /// name all the same.
+    /// True if more entries may follow the last name. A truncated page may be shorter than its
+    /// limit, but it has a last name.
     pub truncated: bool,
 }
 
-/// What a bucket takes from now on.
+/// Lowest generation of a bucket that a device accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketFence {
     /// The bucket.
     pub bucket: BucketId,
-    /// First-hand writes of a lower generation are refused.
+    /// Generation below which first-hand writes are refused.
     pub generation: u64,
-    /// Whether writes are taken at all.
+    /// True if the bucket accepts writes.
     pub open: bool,
 }
 
 impl BucketFence {
-    /// The fence of a deleted bucket: no first-hand write of any generation passes, and no other
-    /// fence replaces this one.
+    /// Returns the fence of a deleted bucket: it refuses first-hand writes of every generation, and
+    /// no other fence replaces it.
     pub fn of_deleted(bucket: BucketId) -> Self {
         Self { bucket, generation: u64::MAX, open: false }
     }
@@ -144,49 +147,50 @@ impl BucketFence {
 /// A write that a handoff keeps until all primaries of its register hold it or a newer one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
-    /// Where it belongs.
+    /// Register of the write.
     pub key: RegisterKey,
-    /// What.
+    /// Entry to deliver.
     pub entry: Entry,
-    /// Its bytes, when the entry's body is [`Body::Inline`](crate::entry::Body::Inline).
+    /// The entry's bytes, when its body is [`Body::Inline`](crate::entry::Body::Inline).
     pub inline: Option<Bytes>,
     /// As in [`EntryWrite::keep_body`].
     pub keep_body: bool,
-    /// Since when it is kept, in milliseconds since 1970.
+    /// Time at which the handoff stored the hint, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
-/// What a device knows of one register, for those who must know that nobody knows better.
+/// State of one register on a device, for callers that must find its newest entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
-    /// Order and write id of the entry that it holds, a tombstone included.
+    /// Order and write id of the held entry, a tombstone included.
     pub held: Option<(Stamp, WriteId)>,
-    /// Its promise, the device's floor left out.
+    /// The register's promise, without the device's floor.
     pub promise: Stamp,
-    /// The order of what it keeps for the register's primaries.
+    /// Order of the hint for the register's primaries, if any.
     pub hint: Option<Stamp>,
-    /// Whether it holds a tombstone that may be collected (rule T1).
+    /// True if the device holds a collectable tombstone (rule T1).
     pub collectable: bool,
 }
 
-/// A register that a device may let go.
+/// Register that a device may drop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LetGo {
-    /// Which.
+    /// Key of the register.
     pub key: RegisterKey,
-    /// It stays if its entry's order or its promise lies above this.
+    /// Highest order and promise: the register stays if its entry's order or its promise lies
+    /// above.
     pub up_to: Stamp,
-    /// It goes only as a tombstone that may be collected (rule T1).
+    /// True if the register may only be dropped as a collectable tombstone (rule T1).
     pub collectable: bool,
 }
 
-/// Registers of a device that are to be walked, in the order of their keys.
+/// Selection of a device's registers to walk, in the order of their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Walk {
-    /// Those that stand here on the index ring.
+    /// Placement range on the index ring.
     pub span: Span,
-    /// Those of one bin only.
+    /// Single bin of the walk, if set.
     pub bin: Option<BinKey>,
-    /// With their inline bytes or without.
+    /// Parts of each register to return.
     pub want: Want,
 }

@@ -1,23 +1,24 @@
-//! A document about who may come in: a tenant, a user, an access key.
+//! Documents about tenants, users and access keys.
 //!
-//! Nodes keep it and know nothing of what it says. It may hold a secret, so it is never printed.
+//! Nodes store these documents without decoding them. A document may contain a secret, so its
+//! `Debug` output has only its length.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A document about who may come in, as whoever wrote it reads it.
+/// Document about a tenant, user or access key, in its writer's encoding.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AccountDocument(Vec<u8>);
 
 impl AccountDocument {
-    /// A document of these bytes.
+    /// Creates a document from its bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the document's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

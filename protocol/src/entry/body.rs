@@ -1,4 +1,4 @@
-//! Where the bytes of objects and parts are.
+//! Locations of the bytes of objects and parts.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
 use crate::id::PolicyId;
 
-/// Where the bytes of an object or part are.
+/// Location of the bytes of an object or part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// There are none.
+    /// No bytes.
     Empty,
     /// In the index, beside the entry.
     Inline {
         /// CRC32C of the bytes.
         crc32c: u32,
     },
-    /// In extents.
+    /// In extents that the entry names.
     Extents(Manifest),
-    /// In extents that a manifest names which was too long for the entry.
+    /// In extents that a spilled manifest names: the manifest was too long for the entry.
     Spilled {
-        /// The policy that both kinds of extents live under.
+        /// Storage policy of both kinds of extents.
         policy: PolicyId,
         /// The extents that hold the encoded [`Manifest`], in order.
         manifest: Vec<ExtentRef>,
@@ -30,31 +30,31 @@ pub enum Body {
 /// The extents of an object, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The policy they live under.
+    /// Storage policy of the extents.
     pub policy: PolicyId,
     /// The extents, in the order of the object's bytes.
     pub extents: Vec<ExtentRef>,
-    /// The length in bytes of each part that a multipart object was completed from; else empty.
+    /// Length in bytes of each part of a multipart object; else empty.
     pub parts: Vec<u64>,
-    /// The raw checksum of each of those parts, by the algorithm of the object's; else empty.
+    /// Raw checksum of each of these parts, by the object's algorithm; else empty.
     #[serde(skip)]
     pub part_checksums: Vec<Vec<u8>>,
 }
 
 impl Body {
-    /// Whether any of it lies in extents.
+    /// True if the bytes lie in extents.
     pub fn has_extents(&self) -> bool {
         matches!(self, Self::Extents(_) | Self::Spilled { .. })
     }
 }
 
 impl Manifest {
-    /// The bytes of the whole.
+    /// Total length in bytes.
     pub fn length(&self) -> u64 {
         self.extents.iter().map(|extent| u64::from(extent.length)).sum()
     }
 
-    /// The manifest as a spilled body stores it.
+    /// Returns the manifest in the format of a spilled body.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = postcard::to_stdvec(self).expect("a manifest in memory can be encoded");
         if self.part_checksums.is_empty() {
@@ -63,10 +63,10 @@ impl Manifest {
         postcard::to_extend(&self.part_checksums, bytes).expect("checksums can be encoded")
     }
 
-    /// The inverse of [`Manifest::encode`].
+    /// Decodes the bytes of [`Manifest::encode`].
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are no manifest.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not a manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt =
             |error| Error::corrupt("a stored manifest does not decode").with_source(error);

@@ -1,4 +1,4 @@
-//! A bucket as its register holds it, and as formats 1 and 2 held it.
+//! Buckets in the current format, and in formats 1 and 2.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,54 +9,55 @@ use crate::lock::{BucketLock, Locked};
 use crate::settings::{Setting, Settings};
 use crate::version::VersioningSetting;
 
-/// A bucket, as the root bucket holds it.
+/// A bucket, as stored in the root bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// New at each creation.
+    /// Bucket id, new at each creation.
     pub id: BucketId,
-    /// When it was created, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Rises with each change of its configuration (rule M2).
+    /// Number that rises with each change of the bucket's configuration (rule M2).
     pub generation: u64,
-    /// Whether it takes writes.
+    /// State of the bucket: open or closing.
     pub state: BucketState,
-    /// Shards of its index, fixed at creation.
+    /// Number of shards of its index, fixed at creation.
     pub index_shards: u16,
-    /// Where new objects go.
+    /// Storage policy of new objects.
     pub policy: PolicyId,
-    /// Who made it.
+    /// Canonical id of the owning tenant.
     pub owner: String,
-    /// The consistency of requests that ask for none.
+    /// Default consistency of requests.
     pub consistency: Level,
-    /// What was set about it: one document for each sub-resource.
+    /// Configuration documents, one for each sub-resource.
     pub settings: Settings,
 }
 
 impl Bucket {
-    /// Whether it keeps the versions of its objects, and since when.
+    /// Returns the versioning state and the time of its change.
     pub fn versioning(&self) -> VersioningSetting {
         VersioningSetting::of(self.settings.get(Setting::Versioning))
     }
 
-    /// What it says about locks of its objects; none where they can have none.
+    /// Returns the object lock configuration; none if the bucket has no object lock.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`].
+    /// [`Locked::Unreadable`] when the stored document can't be decoded.
     pub fn lock(&self) -> Result<Option<BucketLock>, Locked> {
         BucketLock::of(self.settings.get(Setting::ObjectLock))
     }
 }
 
-/// Whether a bucket takes writes.
+/// State of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BucketState {
-    /// It does.
+    /// Accepts writes.
     Open,
-    /// It is being deleted: it takes none, and falls back to open if it turns out not to be empty.
+    /// Being deleted: accepts no writes, and returns to open if the bucket turns out not to be
+    /// empty.
     Closing,
 }
 
-/// The place of [`Value::Bucket`] among the variants.
+/// Index of [`Value::Bucket`] among the variants.
 const BUCKET: u8 = 2;
 
 /// A bucket of format 1.
@@ -100,17 +101,17 @@ impl From<BeforeSettings> for Bucket {
     }
 }
 
-/// A value of format 1.
+/// Decodes a value of format 1.
 pub(super) fn decode_before_levels(bytes: &[u8]) -> Result<Value, postcard::Error> {
     decode::<BeforeLevels>(bytes)
 }
 
-/// A value of format 2.
+/// Decodes a value of format 2.
 pub(super) fn decode_before_settings(bytes: &[u8]) -> Result<Value, postcard::Error> {
     decode::<BeforeSettings>(bytes)
 }
 
-/// A value in which buckets were what `B` is; everything else has stayed the same.
+/// Decodes a value whose buckets have the format `B`; all other values have the current format.
 fn decode<'a, B: Deserialize<'a> + Into<Bucket>>(
     bytes: &'a [u8],
 ) -> Result<Value, postcard::Error> {

@@ -1,33 +1,33 @@
-//! What is set about one object or part beside what its client says of it: documents by name.
+//! Marks: named documents about one object or upload, beside its attributes.
 //!
-//! Nodes keep them and know nothing of what they say. Documents of names that this version does not
-//! know are kept: a later one may have set them.
+//! Nodes store marks without decoding them. Marks with unknown names are kept, because a later
+//! version may have set them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What can be set about an object.
+/// Names of marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mark {
-    /// Who is granted what, by an access control list.
+    /// The access control list.
     Acl,
-    /// How its bytes are encrypted.
+    /// Encryption of the bytes.
     Encryption,
-    /// Who began it: of uploads alone.
+    /// Initiator of an upload; only on uploads.
     Initiator,
-    /// That it may not be removed until somebody says otherwise.
+    /// Legal hold: forbids removal until it is lifted.
     LegalHold,
-    /// Until when it may not be removed.
+    /// Retention: time until which removal is forbidden.
     Retention,
 }
 
 impl Mark {
-    /// All of them.
+    /// All marks.
     pub const ALL: [Self; 5] =
         [Self::Acl, Self::Encryption, Self::Initiator, Self::LegalHold, Self::Retention];
 
-    /// Its name in an entry, for good.
+    /// Permanent name in entries.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
@@ -39,28 +39,28 @@ impl Mark {
     }
 }
 
-/// The documents that are set about an object or a part.
+/// Marks of an object or upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Marks(BTreeMap<String, Vec<u8>>);
 
 impl Marks {
-    /// A document, if it is set.
+    /// Returns a mark's document, if set.
     pub fn get(&self, mark: Mark) -> Option<&[u8]> {
         self.0.get(mark.name()).map(Vec::as_slice)
     }
 
-    /// Sets a document, in place of the one before.
+    /// Sets a mark's document, replacing any before.
     pub fn set(&mut self, mark: Mark, document: Vec<u8>) {
         self.0.insert(mark.name().to_owned(), document);
     }
 
-    /// Removes a document; whether it was set.
+    /// Removes a mark; returns true if it was set.
     pub fn remove(&mut self, mark: Mark) -> bool {
         self.0.remove(mark.name()).is_some()
     }
 
-    /// Whether nothing is set.
+    /// True if no mark is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Objects and delete markers: what they say of themselves, and by what clients check them.
+//! Objects and delete markers: attributes, ETags and checksums.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,29 +6,29 @@ use super::{Body, Marks};
 use crate::id::UploadId;
 use crate::version::Version;
 
-/// An object: what it says of itself, and where its bytes are.
+/// An object: its attributes and the location of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// As S3 computes it.
+    /// ETag as S3 computes it.
     pub etag: ETag,
     /// Last-Modified, in milliseconds since 1970.
     pub modified_ms: u64,
     /// Headers, metadata and tags.
     pub attributes: Attributes,
-    /// Checksums that the client gave or asked for.
+    /// Checksums that the client sent or requested.
     pub checksums: Vec<Checksum>,
-    /// The upload that it was completed from.
+    /// The multipart upload that the object was completed from.
     pub upload: Option<UploadId>,
-    /// Where its bytes are.
+    /// Location of the bytes.
     pub body: Body,
-    /// Which version of its key it is; none of what was written before its bucket kept versions.
+    /// Version of the key; none if written before the bucket had versioning.
     #[serde(skip)]
     pub version: Option<Version>,
 }
 
-/// A version of a key that says that there is no object.
+/// A version that marks its key as deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteMarker {
     /// Last-Modified, in milliseconds since 1970.
@@ -38,7 +38,7 @@ pub struct DeleteMarker {
     pub version: Option<Version>,
 }
 
-/// What a client says about an object beside its bytes.
+/// Attributes that a client sends with an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Content-Type.
@@ -51,17 +51,17 @@ pub struct Attributes {
     pub content_language: Option<String>,
     /// Cache-Control.
     pub cache_control: Option<String>,
-    /// Expires, as it was sent.
+    /// Expires, as sent by the client.
     pub expires: Option<String>,
     /// `x-amz-website-redirect-location`.
     pub website_redirect: Option<String>,
-    /// `x-amz-storage-class`, as it was sent.
+    /// `x-amz-storage-class`, as sent by the client.
     pub storage_class: Option<String>,
-    /// `x-amz-meta-*`: names in lower case without the prefix, in the order they came.
+    /// `x-amz-meta-*`: names in lower case without the prefix, in the order of the request.
     pub user_metadata: Vec<(String, String)>,
     /// Object tags.
     pub tags: Vec<(String, String)>,
-    /// What is set about it beside.
+    /// Marks of the object or upload.
     #[serde(skip)]
     pub marks: Marks,
 }
@@ -71,11 +71,11 @@ pub struct Attributes {
 pub enum ETag {
     /// MD5 of the bytes.
     Md5([u8; 16]),
-    /// MD5 of the parts' MD5s, and how many parts.
+    /// MD5 of the parts' MD5s, and the number of parts.
     Multipart {
         /// MD5 of the concatenated MD5s of the parts.
         md5: [u8; 16],
-        /// How many parts.
+        /// Number of parts.
         parts: u16,
     },
 }
@@ -83,17 +83,17 @@ pub enum ETag {
 /// A checksum of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checksum {
-    /// Which.
+    /// Algorithm of the checksum.
     pub algorithm: ChecksumAlgorithm,
-    /// Over what.
+    /// Coverage of the checksum.
     pub kind: ChecksumKind,
-    /// The raw value: 4 to 64 bytes, as long as the algorithm makes them.
+    /// The raw value: 4 to 64 bytes, by the algorithm.
     pub value: Vec<u8>,
 }
 
 /// The algorithms of `x-amz-checksum-*`.
 ///
-/// Entries hold an algorithm as its place in this list: new ones are added at the end.
+/// Entries store the index of an algorithm in this list: new algorithms are added at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ChecksumAlgorithm {
     /// CRC-32 (ISO HDLC).
@@ -119,7 +119,7 @@ pub enum ChecksumAlgorithm {
 }
 
 impl ChecksumAlgorithm {
-    /// All of them, in the order of their codes in entries.
+    /// All algorithms, in the order of their codes in entries.
     pub const ALL: [Self; 10] = [
         Self::Crc32,
         Self::Crc32c,
@@ -133,13 +133,13 @@ impl ChecksumAlgorithm {
         Self::Xxhash128,
     ];
 
-    /// Returns true when the checksums of parts can be joined to that of the whole, without its bytes: the
-    /// CRCs are such, hashes aren't.
+    /// Returns true if the checksums of parts can be combined into the whole's checksum without the
+    /// bytes: true for CRCs, false for hashes.
     pub const fn is_joinable(self) -> bool {
         matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
     }
 
-    /// Returns the bytes of a value.
+    /// Returns the length of a value in bytes.
     pub const fn value_bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
@@ -152,7 +152,7 @@ impl ChecksumAlgorithm {
     }
 }
 
-/// What a checksum of a multipart object covers.
+/// Coverage of a multipart object's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ChecksumKind {
     /// The bytes of the object.

@@ -1,11 +1,11 @@
-//! What formats before 3 and 4 had no place for: it stands behind the value, where there is any of it.
+//! The tail of an entry: fields that earlier formats lacked, stored after the value if any is set.
 //!
 //! ```text
-//! version (1) | order (16) | write id (16) | postcard of the value | postcard of the tail, or nothing
+//! version (1) | order (16) | write id (16) | postcard of value | postcard of tail, or nothing
 //! ```
 //!
-//! In memory each of it is where it belongs: in the object, part, upload, marker or manifest. So
-//! whoever copies one of those copies it, and nobody else has to know.
+//! In memory each field is part of its object, part, upload, marker or manifest. Code that copies
+//! such a value copies its tail fields with it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -14,14 +14,14 @@ use crate::id::WriteId;
 use crate::stamp::Stamp;
 use crate::version::Version;
 
-/// What stands behind a value.
+/// Fields stored after a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tail {
     version: Option<Version>,
     part_checksums: Vec<Vec<u8>>,
-    /// Of the object or the upload.
+    /// Marks of the object or the upload.
     marks: Marks,
-    /// Of the object that an upload is about to make.
+    /// Marks of the object that an upload is completing.
     made_marks: Marks,
 }
 
@@ -66,7 +66,7 @@ impl Tail {
         *self == Self::default()
     }
 
-    /// Puts it where it belongs.
+    /// Moves the tail's fields into the value.
     pub(super) fn join(self, value: &mut Value) {
         if let Some(Body::Extents(manifest)) = body_mut(value) {
             manifest.part_checksums = self.part_checksums;
@@ -88,7 +88,7 @@ impl Tail {
     }
 }
 
-/// The body that a value has in itself, or in the object that it is about to make.
+/// Returns the body of a value, or of the object that an upload is completing.
 fn body(value: &Value) -> Option<&Body> {
     match value {
         Value::Upload(upload) => match &upload.state {

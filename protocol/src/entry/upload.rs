@@ -17,69 +17,69 @@ use crate::stamp::Stamp;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {
-    /// The key it will make.
+    /// Key of the object that the upload will create.
     pub key: String,
-    /// Its id.
+    /// Upload id.
     pub id: UploadId,
-    /// When it began, in milliseconds since 1970.
+    /// Start of the upload, in milliseconds since 1970.
     pub initiated_ms: u64,
-    /// What the object will say of itself.
+    /// Attributes of the future object.
     pub attributes: Attributes,
-    /// The checksum asked for at its creation.
+    /// Checksum algorithm and kind requested at creation.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
-    /// Where new parts go.
+    /// Storage policy of new parts.
     pub policy: PolicyId,
-    /// How far it is.
+    /// State of the upload.
     pub state: UploadState,
 }
 
-/// How far an upload is.
+/// State of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UploadState {
-    /// It takes parts.
+    /// Accepts parts.
     Open,
-    /// A Complete has been decided; whoever finds this drives it to its end.
+    /// A Complete was decided; any reader of this state drives it to its end.
     Completing {
-        /// The write that makes the object.
+        /// The write that creates the object.
         write_id: WriteId,
-        /// The order it was first stamped with.
+        /// The order of its first stamp.
         order: Stamp,
         /// The object to write.
         object: Box<Object>,
-        /// What must hold of the key when it is written.
+        /// Condition on the key at the time of the write.
         condition: KeyCondition,
     },
-    /// The object was written; a retried Complete gets the same answer.
+    /// The object was written; a retried Complete gets the same reply.
     Completed {
-        /// The write that made the object.
+        /// The write that created the object.
         write_id: WriteId,
         /// The object's ETag.
         etag: ETag,
     },
-    /// It was aborted; its parts are being freed.
+    /// Aborted; its parts are being deleted.
     Aborted,
 }
 
-/// What must hold of a key when an upload becomes its object: tags without quotes, `*` for any.
+/// Condition on a key when an upload creates its object: ETags without quotes, `*` for any ETag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCondition {
-    /// An object with one of these tags exists.
+    /// True if an object with one of these ETags exists.
     pub if_match: Option<Vec<String>>,
-    /// No object with one of these tags exists.
+    /// True if no object with one of these ETags exists.
     pub if_none_match: Option<Vec<String>>,
 }
 
 /// A part of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// MD5 of the bytes.
     pub md5: [u8; 16],
-    /// When it was written, in milliseconds since 1970.
+    /// Write time, in milliseconds since 1970.
     pub modified_ms: u64,
-    /// Its checksums.
+    /// Checksums of the part.
     pub checksums: Vec<Checksum>,
-    /// Where its bytes are; never inline.
+    /// Location of the bytes; never inline.
     pub body: Body,
 }

@@ -1,5 +1,5 @@
-//! What every reply says of its node: the time by its clock, the rings that it has, and the highest
-//! term that its devices were told (rule P3).
+//! Headers of every reply of a node: its clock, its rings, and the highest term of its devices
+//! (rule P3).
 //!
 //! ```text
 //! x-martlet-now: 1795262400000
@@ -8,7 +8,8 @@
 //! x-martlet-clients-wait-us: 12500
 //! ```
 //!
-//! The last stands in replies to background work alone: how long clients wait at the node at present.
+//! The last header is only sent in replies to background work: the current duration of client
+//! requests at the node.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,58 +18,58 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::term::Term;
 
-/// Milliseconds since 1970 by the clock of the node that replies.
+/// Milliseconds since 1970 by the replying node's clock.
 pub(super) const NOW: HeaderName = HeaderName::from_static("x-martlet-now");
-/// The rings of the node that replies.
+/// Rings of the replying node.
 pub(super) const RINGS: HeaderName = HeaderName::from_static("x-martlet-rings");
-/// The highest term that a device of the node that replies was told; left out where it is none.
+/// Highest term of the replying node's devices; absent if there is none.
 const TERM: HeaderName = HeaderName::from_static("x-martlet-highest-term");
 
-/// How many microseconds requests for clients take at the node that replies.
+/// Current duration of client requests at the replying node, in microseconds.
 const CLIENTS_WAIT: HeaderName = HeaderName::from_static("x-martlet-clients-wait-us");
 
-/// Which edition of a ring somebody has.
+/// Edition of a ring: name, epoch and hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingTag {
     /// `index` or `data-<policy id>`.
     pub name: String,
-    /// Its epoch.
+    /// Epoch of the ring.
     pub epoch: u64,
-    /// The first eight bytes of its hash.
+    /// First eight bytes of the ring's hash.
     pub hash: [u8; 8],
 }
 
-/// The rings of a node, as its replies carry them. Cheap to clone.
+/// Ring tags of a node in header format. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingTags(HeaderValue);
 
-/// What a node says in every reply, beside the time.
+/// Rings and highest term that a node sends in every reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     rings: RingTags,
     term: Term,
 }
 
-/// What a reply said of its node.
+/// State of a node that a client received in a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// Milliseconds since 1970 by the node's clock.
     pub now_ms: u64,
-    /// From the request's first byte to the reply's head.
+    /// Time from the request's first byte to the reply's head.
     pub round_trip: Duration,
     /// The node's rings.
     pub rings: RingTags,
-    /// The highest term that a device of the node was told.
+    /// Highest term of the node's devices.
     pub term: Term,
-    /// How long requests for clients take at the node at present; none in replies to those.
+    /// Current duration of client requests at the node; none in replies to client requests.
     pub clients_wait: Option<Duration>,
 }
 
 impl Announcement {
-    /// A node that has these rings. Names are of the letters, digits and dashes that ring names have.
+    /// Creates an announcement of these rings. Ring names consist of letters, digits and dashes.
     ///
     /// # Panics
-    /// When a ring's name can't stand in a header.
+    /// When a ring's name is not valid in a header.
     pub fn new(rings: &[RingTag]) -> Self {
         let mut text = String::new();
         for RingTag { name, epoch, hash } in rings {
@@ -80,7 +81,7 @@ impl Announcement {
         Self { rings: RingTags(value), term: Term::NONE }
     }
 
-    /// The same of a node whose devices were told this term at most.
+    /// Sets the highest term of the node's devices.
     #[must_use]
     pub fn at(self, term: Term) -> Self {
         Self { term, ..self }
@@ -101,7 +102,7 @@ impl Announcement {
 }
 
 impl RingTags {
-    /// The tags. What can't be read is left out: it is from a later version than this one.
+    /// The tags. Unreadable tags are skipped: they come from a later version.
     pub fn iter(&self) -> impl Iterator<Item = RingTag> + '_ {
         self.0.to_str().unwrap_or_default().split(',').filter_map(tag)
     }
@@ -116,7 +117,7 @@ fn tag(text: &str) -> Option<RingTag> {
 }
 
 impl Heard {
-    /// What a reply's headers say, if it comes from a node.
+    /// Reads a reply's headers; none if the clock or ring header is missing.
     pub(super) fn of(headers: &HeaderMap, round_trip: Duration) -> Option<Self> {
         let now_ms = headers.get(NOW)?.to_str().ok()?.parse().ok()?;
         let rings = RingTags(headers.get(RINGS)?.clone());

@@ -1,45 +1,43 @@
-//! The index calls by name, and how long their requests and replies may be.
+//! Names of the index calls, and bounds on their requests and replies.
 //!
-//! A request that says it is longer than its call allows is refused before any of it is read, and a
-//! page is cut to a length that the other side takes. So memory is bounded by what a call is for,
-//! not by what a peer claims.
+//! A request whose announced length exceeds its call's bound is refused unread, and a page is cut
+//! to a length that the client accepts. So memory is bounded by the call, not by a peer's claim.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// What of an extent's description stands in the head of its request: hexadecimal postcard of
+/// Description of an extent in the request head: hexadecimal postcard of
 /// [`NewExtent`](crate::backend::NewExtent).
 pub(super) const EXTENT: http::HeaderName = http::HeaderName::from_static("x-martlet-extent");
-/// How many milliseconds the caller will wait.
+/// The caller's timeout in milliseconds.
 pub(super) const DEADLINE: http::HeaderName = http::HeaderName::from_static("x-martlet-deadline");
 
-/// The body of a request for a call: an entry with its inline bytes, or a list of ids.
+/// Longest body of a call's request: an entry with its inline bytes, or a list of ids.
 pub(super) const REQUEST_BYTES_MAX: usize = 1024 * 1024;
-/// The body of a reply about one register or extent.
+/// Longest body of a reply about one register or extent.
 const REPLY_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// The body of a reply with a page of them.
+/// Longest body of a reply with a page.
 const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Items of a page, whatever the caller asks for: so many of the longest entries, which are objects
-/// of as many parts as there may be, and buckets with all that may be set about them, fit into a
-/// page's bytes.
+/// Most items in a page, whatever limit is requested. That many of the longest entries fit into a
+/// page's bytes: objects with the most parts, and buckets with the longest settings.
 pub(super) const PAGE_ITEMS_MAX: usize = 1024;
-/// The longest entry that there is, with room to spare.
+/// Upper bound on the length of an entry.
 const ENTRY_BYTES_MAX: usize = 62 * 1024;
-/// Ids in one request; callers with more send several.
+/// Most ids in one request; callers with more ids send several requests.
 pub(super) const IDS_MAX: usize = 4096;
-/// Registers in one request.
+/// Most registers in one request.
 pub(super) const KEYS_MAX: usize = 512;
-/// The same of garbage, whose ids contain the names of registers.
+/// Most garbage ids in one request; garbage ids contain register names.
 pub(super) const GARBAGE_IDS_MAX: usize = 512;
 
-/// The body of a request or a reply: its length is known before it is written, so that what holds an
-/// object is copied once.
+/// Encodes the body of a request or a reply. The length is computed first, so that inline bytes are
+/// copied once.
 pub(super) fn encode(value: &impl Serialize) -> postcard::Result<Bytes> {
     let length = postcard::experimental::serialized_size(value)?;
     Ok(postcard::to_extend(value, Vec::with_capacity(length))?.into())
 }
 
-/// A call of the seam with a body that is not streamed.
+/// A backend call with a body that is not streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Call {
@@ -78,7 +76,7 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// As paths have it.
+    /// Name in paths.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -116,7 +114,7 @@ impl Call {
         }
     }
 
-    /// The longest reply that a caller takes.
+    /// Longest reply that a caller accepts, in bytes.
     pub(super) fn reply_bytes_max(self) -> usize {
         match self {
             Self::List
@@ -133,12 +131,12 @@ impl Call {
         }
     }
 
-    /// Returns true when it reads so much that a busy disk takes longer than over an index call.
+    /// Returns true if the call reads so much that a busy disk needs longer than for an index call.
     pub(super) fn reads_much(self) -> bool {
         matches!(self, Self::AuditExtents | Self::AuditRegisters)
     }
 
-    /// Whether it may be sent again when nobody knows what became of it.
+    /// Returns true if the call may be repeated when its outcome is unknown.
     pub(super) fn is_read(self) -> bool {
         match self {
             Self::Read
@@ -189,7 +187,7 @@ const _: () = {
     // A part's length takes 5 bytes, an extent of the manifest 54.
     let parts = limits::PARTS_MAX as usize * 5 + limits::MANIFEST_EXTENTS_INLINE_MAX * 54;
     assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
-    // Where parts have checksums, there are fewer in an entry; the longest one takes 65 bytes.
+    // Parts with checksums are limited to inline manifests; the longest checksum takes 65 bytes.
     let parts = limits::MANIFEST_EXTENTS_INLINE_MAX * (5 + 65 + 54);
     assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
     assert!(limits::SETTINGS_BYTES_MAX + 2 * limits::KEY_BYTES_MAX < ENTRY_BYTES_MAX);

@@ -1,17 +1,17 @@
-//! The client half: a backend whose node is elsewhere.
+//! The client half: a backend for a remote node.
 //!
-//! * [`breaker`]: a node that can't be reached is left alone for a while.
-//! * [`connection`]: connections that are used again.
-//! * [`exchange`]: one request and its reply, signed, in time, and told apart when it fails.
-//! * [`extents`], [`upload`], [`download`]: extents on their way.
-//! * [`backend`]: the calls of the seam.
+//! * [`breaker`]: fails calls to an unreachable node at once, for 200 ms to 2 s.
+//! * [`connection`]: pooled connections.
+//! * [`exchange`]: one request and its reply, with signature, timeout and error classes.
+//! * [`extents`], [`upload`], [`download`]: streams of extents.
+//! * [`backend`]: the calls of the backend trait.
 //!
-//! Dropping a call or a stream cuts its connection, and the node stops working for it. Whether a
-//! write was carried out then is unknown, as it is after a timeout.
+//! Dropping a call or a stream cuts its connection, and the node drops its work for the call. The
+//! outcome of a dropped write is unknown, as after a timeout.
 //!
-//! What an extent's bytes hash to isn't computed here: that would cost 0.2 CPU seconds a GiB for
-//! each copy. Nodes hash what they store, and the caller, who sends the same bytes to several, sees
-//! whether their [`ExtentRef`](crate::extent::ExtentRef)s agree.
+//! The client doesn't hash the bytes of extents: that would cost 0.2 CPU seconds a GiB for each
+//! copy. Nodes hash what they store. The caller, which sends the bytes to several nodes, compares
+//! the [`ExtentRef`](crate::extent::ExtentRef)s.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,28 +35,27 @@ mod exchange;
 mod extents;
 mod upload;
 
-/// How a client behaves.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Dates the requests.
+    /// Clock for the dates of requests.
     pub clock: Arc<dyn Clock>,
-    /// How long a connection may take to be made.
+    /// Timeout for making a connection.
     pub connect: Duration,
-    /// How long an index call may take.
+    /// Timeout of an index call.
     pub call: Duration,
-    /// How long a node may send or take nothing of a stream.
+    /// Longest time in which a node may send or accept nothing of a stream.
     pub idle: Duration,
-    /// How long a node may take to sync an extent when it has all its bytes, and to verify some of
-    /// what it holds.
+    /// Timeout for syncing an extent after its last byte, and for calls that verify stored data.
     pub finish: Duration,
-    /// Connections that are kept while nobody uses them.
+    /// Most idle connections in the pool.
     pub idle_connections_max: usize,
-    /// The longest reply of [`HttpBackend::get`] and its like.
+    /// Longest reply of [`HttpBackend::get`], `put` and `post`, in bytes.
     pub reply_bytes_max: usize,
-    /// Certificates, if the nodes ask for them.
+    /// Certificates, if the nodes require TLS.
     pub tls: Option<Tls>,
-    /// True when all of it is background work: nodes don't count it as made for clients, and tell how
-    /// long those wait.
+    /// True if all requests are background work: nodes don't count them as client requests, and
+    /// report the duration of client requests in their replies.
     pub is_background: bool,
 }
 
@@ -78,11 +77,11 @@ impl Default for ClientOptions {
 
 type Hear = Arc<dyn Fn(Heard) + Send + Sync>;
 
-/// A backend whose node is elsewhere.
+/// A backend for a remote node.
 #[derive(Debug)]
 pub struct HttpBackend(Arc<Node>);
 
-/// The node, and how it is spoken to.
+/// The remote node, with the client's options, pool and breaker.
 struct Node {
     address: String,
     host: HeaderValue,
@@ -94,9 +93,9 @@ struct Node {
 }
 
 impl HttpBackend {
-    /// The node whose internal port is at `address` (`host:port`). No connection is made yet.
-    /// `heard` is told what each reply says of its node; it is called on the path of every call, so
-    /// it must be quick.
+    /// Creates a client for the node whose internal port is at `address` (`host:port`). No
+    /// connection is made yet. `heard` receives the node's state from each reply. The client calls
+    /// `heard` during every call, so `heard` must be quick.
     pub fn new(
         address: impl Into<String>,
         key: ClusterKey,
@@ -110,12 +109,12 @@ impl HttpBackend {
         Self(Arc::new(Node { address, host, key, options, heard, pool, breaker }))
     }
 
-    /// Where the node is.
+    /// Address of the node (`host:port`).
     pub fn address(&self) -> &str {
         &self.0.address
     }
 
-    /// Asks the node for `path`, which begins with `/` and may be one that its binary added.
+    /// Sends GET to `path`, which begins with `/` and may be a path added by the node's binary.
     pub async fn get(&self, path: &str) -> Result<Bytes> {
         self.small(Method::GET, path, Bytes::new(), true).await
     }

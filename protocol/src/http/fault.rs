@@ -1,5 +1,4 @@
-//! Errors on the wire: kind and sentence go out and come in again, and what happens on the way is
-//! told apart by whether it can have had an effect.
+//! Errors on the wire: a reply carries kind and message, and a mark if the request had no effect.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -9,15 +8,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use crate::error::{Error, ErrorKind};
 use crate::term::Term;
 
-/// The kind of the error that a reply tells of.
+/// Kind of the error in a reply.
 const ERROR: HeaderName = HeaderName::from_static("x-martlet-error");
-/// On errors that came before anything was done.
+/// Mark of errors that were raised before any effect.
 const UNTOUCHED: HeaderName = HeaderName::from_static("x-martlet-untouched");
 
-/// On errors of callers that are behind: the term that the device is at.
+/// Term of the device, on errors for callers with a lower term.
 const TERM: HeaderName = HeaderName::from_static("x-martlet-term");
 
-/// The longest sentence that is sent or read.
+/// Longest message that is sent or read, in bytes.
 pub(super) const SENTENCE_BYTES_MAX: usize = 4096;
 
 const KINDS: [(ErrorKind, &str, StatusCode); 7] = [
@@ -30,7 +29,7 @@ const KINDS: [(ErrorKind, &str, StatusCode); 7] = [
     (ErrorKind::Internal, "internal", StatusCode::INTERNAL_SERVER_ERROR),
 ];
 
-/// An error as a reply.
+/// Encodes an error as a reply.
 pub(super) fn reply(error: &Error) -> Response {
     let (_, name, status) = KINDS[place(error.kind())];
     let mut response = build(status, name, error.to_string());
@@ -43,7 +42,7 @@ pub(super) fn reply(error: &Error) -> Response {
     response
 }
 
-/// A refusal to look at a request at all. Whoever sent it may try elsewhere.
+/// Refuses a request unread. The sender may try another node.
 pub(super) fn refusal(status: StatusCode, sentence: &str) -> Response {
     let mut response = build(status, "unavailable", sentence.to_owned());
     response.headers_mut().insert(UNTOUCHED, HeaderValue::from_static("1"));
@@ -61,7 +60,7 @@ fn build(status: StatusCode, kind: &'static str, mut sentence: String) -> Respon
     response
 }
 
-/// The error that a reply tells of.
+/// Decodes the error of a reply.
 pub(super) fn of_reply(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> Error {
     let named = headers.get(ERROR).and_then(|name| KINDS.iter().find(|kind| name == kind.1));
     let sentence = String::from_utf8_lossy(body);

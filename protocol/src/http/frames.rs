@@ -1,13 +1,13 @@
-//! Extents on the link, in frames: no byte is used that changed on its way from the node.
+//! Framing of extents on the wire: bytes that changed in transit are never used.
 //!
 //! ```text
 //! │ bytes to the end of a block │ CRC32C │ a block │ CRC32C │ … │ the rest │ CRC32C │
 //! ```
-//! Frames end where the blocks of the extent end, each 64 KiB long. What a node reads ends there too,
-//! so that a frame is a part of one piece, and neither side copies it. A checksum is of the bytes of
-//! its frame, and has 4 bytes, the highest first.
+//! A frame ends at a block boundary of the extent (64 KiB). A node's reads end at block boundaries
+//! too, so that a frame is part of one chunk and neither side copies bytes. Each frame is followed
+//! by the CRC32C of its bytes, 4 bytes big-endian.
 //!
-//! The reader holds a frame until its checksum has come: 64 KiB beyond what the connection holds.
+//! The reader holds a frame until its checksum has come: 64 KiB beyond the connection's buffer.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,20 +24,20 @@ use crate::limits::BLOCK_BYTES;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// Bytes on the link for a range that isn't empty.
+/// Bytes on the wire for a non-empty range.
 pub(super) fn framed_length(range: &Range<u64>) -> u64 {
     let frames = range.end.div_ceil(BLOCK_BYTES) - range.start / BLOCK_BYTES;
     range.end - range.start + frames * CHECKSUM_BYTES as u64
 }
 
-/// The frames of a range, one after another.
+/// Position in the frames of a range.
 struct Frames {
-    /// The next byte of the range.
+    /// Offset of the next byte of the range.
     at: u64,
-    /// Where the present frame ends; none after the last.
+    /// End of the current frame; none after the last frame.
     frame_end: Option<u64>,
     end: u64,
-    /// Of the present frame until now.
+    /// Checksum of the current frame so far.
     digest: Digest,
 }
 
@@ -54,7 +54,7 @@ impl Frames {
         self.frame_end = (self.at < self.end).then_some(block_end.min(self.end));
     }
 
-    /// Splits off what belongs to the present frame.
+    /// Splits off the bytes that belong to the current frame.
     fn take(&mut self, piece: &mut Bytes) -> Bytes {
         let owed = self.frame_end.map_or(0, |end| end - self.at);
         let length = usize::try_from(owed).unwrap_or(usize::MAX).min(piece.len());
@@ -64,7 +64,7 @@ impl Frames {
         bytes
     }
 
-    /// Returns true when only the checksum of the present frame is missing.
+    /// Returns true if the current frame lacks only its checksum.
     fn is_full(&self) -> bool {
         self.frame_end == Some(self.at)
     }
@@ -73,12 +73,12 @@ impl Frames {
         self.frame_end.is_none()
     }
 
-    /// No more frames come, whatever is missing.
+    /// Ends the frames early.
     fn stop(&mut self) {
         self.frame_end = None;
     }
 
-    /// Ends the present frame, and returns its checksum.
+    /// Ends the current frame and returns its checksum.
     fn close(&mut self) -> [u8; CHECKSUM_BYTES] {
         let sum = u32::try_from(self.digest.finalize_reset()).expect("a CRC32C has 32 bits");
         self.begin();
@@ -86,7 +86,7 @@ impl Frames {
     }
 }
 
-/// Bytes of a range on their way out, in frames.
+/// Bytes of a range with their frames' checksums, on the sending side.
 pub(super) struct Framed {
     source: ByteStream,
     piece: Bytes,
@@ -94,7 +94,7 @@ pub(super) struct Framed {
 }
 
 impl Framed {
-    /// `source` gives the bytes of `range`, which isn't empty.
+    /// Frames the bytes of `source`, which must yield the non-empty `range`.
     pub(super) fn new(source: ByteStream, range: &Range<u64>) -> Self {
         Self { source, piece: Bytes::new(), frames: Frames::new(range) }
     }
@@ -126,28 +126,28 @@ impl Stream for Framed {
     }
 }
 
-/// Bytes of a range on their way in: they come out once the checksum of their frame has come.
+/// Bytes of a range on the receiving side: released once their frame's checksum matches.
 pub(super) struct Unframed {
     frames: Frames,
-    /// Of the present frame.
+    /// Bytes of the current frame.
     held: Vec<Bytes>,
-    /// What has come of the present frame's checksum.
+    /// Received bytes of the current frame's checksum.
     checksum: Vec<u8>,
-    /// Of frames that are what was sent.
+    /// Bytes of verified frames.
     ready: VecDeque<Bytes>,
 }
 
 impl Unframed {
-    /// The bytes of `range`, which isn't empty.
+    /// Creates a receiver for the non-empty `range`.
     pub(super) fn new(range: &Range<u64>) -> Self {
         let checksum = Vec::with_capacity(CHECKSUM_BYTES);
         Self { frames: Frames::new(range), held: Vec::new(), checksum, ready: VecDeque::new() }
     }
 
-    /// Takes what has come.
+    /// Adds a received chunk.
     ///
     /// # Errors
-    /// Of kind `Unavailable` where a frame isn't what was sent, or more has come than was asked for.
+    /// Kind `Unavailable` if a frame's checksum differs, or more bytes arrive than requested.
     pub(super) fn push(&mut self, mut piece: Bytes) -> Result<()> {
         while !piece.is_empty() {
             if self.frames.is_over() {
@@ -177,17 +177,17 @@ impl Unframed {
         Ok(())
     }
 
-    /// The next bytes, if any have come whose frame is what was sent.
+    /// Takes the next verified bytes, if any.
     pub(super) fn pop(&mut self) -> Option<Bytes> {
         self.ready.pop_front()
     }
 
-    /// Returns true when the last frame has come.
+    /// Returns true after the last frame.
     pub(super) fn is_over(&self) -> bool {
         self.frames.is_over()
     }
 
-    /// Lets go of what has come.
+    /// Drops all held bytes.
     pub(super) fn clear(&mut self) {
         self.held.clear();
         self.ready.clear();
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// `bytes` in pieces of the lengths of `cuts`, over and over.
+    /// Cuts `bytes` into chunks of the lengths in `cuts`, repeated.
     fn pieces(bytes: &[u8], cuts: &[usize]) -> Vec<Bytes> {
         let (mut rest, mut found) = (bytes, Vec::new());
         for cut in cuts.iter().cycle() {
@@ -221,7 +221,7 @@ mod tests {
         sent.into_iter().map(Result::unwrap).collect::<Vec<_>>().concat()
     }
 
-    /// What comes out before an error, and whether all of it came.
+    /// Returns the bytes before an error, and true if all frames came.
     fn unframed(sent: &[u8], range: &Range<u64>, cuts: &[usize]) -> (Vec<u8>, bool) {
         let (mut frames, mut bytes) = (Unframed::new(range), Vec::new());
         for piece in pieces(sent, cuts) {

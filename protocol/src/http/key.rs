@@ -1,7 +1,7 @@
-//! The secret that a cluster's members share, and the key of the day that is derived from it.
+//! The shared secret of a cluster, and the daily key derived from it.
 //!
-//! Neither is ever printed. The day's key costs four HMACs and is kept; at midnight, and for clocks
-//! that are a little apart, two days are in use.
+//! Neither key is ever printed. Deriving the daily key costs four HMACs, so it is kept. At
+//! midnight, and for clocks that differ slightly, the keys of two days are in use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ use parking_lot::RwLock;
 use crate::error::Error;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Today, and its neighbour at midnight.
+/// Days whose keys are kept: today, and its neighbour at midnight.
 const DAYS_KEPT_MAX: usize = 2;
 
-/// The secret that the members of a cluster share. Cheap to clone.
+/// The secret shared by the members of a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct ClusterKey(Arc<Secret>);
 
@@ -27,7 +27,7 @@ struct Secret {
 }
 
 impl ClusterKey {
-    /// The signature of `text` by the key of the day of `now_ms`, in hexadecimal.
+    /// Signs `text` with the key of the day of `now_ms`; hexadecimal.
     pub(super) fn sign(&self, now_ms: u64, text: &[u8]) -> String {
         calculate_signature(self.of_day(now_ms / DAY_MS), text)
     }
@@ -54,7 +54,7 @@ impl ClusterKey {
 impl FromStr for ClusterKey {
     type Err = Error;
 
-    /// 64 hexadecimal digits, with white space around them.
+    /// Parses 64 hexadecimal digits; ignores surrounding white space.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text.trim(), &mut bytes)

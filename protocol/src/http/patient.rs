@@ -1,8 +1,8 @@
-//! A connection that gives up once its other end has taken nothing for too long.
+//! A stream whose writes time out.
 //!
-//! A peer that lost its power sends no word of it, and would hold an extent and a place for a quarter
-//! of an hour; a client that asks and then doesn't read would do so for ever. Slow senders are not
-//! judged here.
+//! A peer that loses power sends nothing, and without a limit would hold an extent and a request
+//! slot for 15 minutes. A client that never reads its reply would hold them forever. Reads have no
+//! limit here.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream with a limit on how long a write may wait. A limit of zero means for ever.
+/// A stream with a write timeout. Zero means no timeout.
 #[derive(Debug)]
 pub struct Patient<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits; made by the first that does.
+    /// Runs while a write waits; created by the first write that waits.
     deadline: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
 }
 
 impl<S> Patient<S> {
-    /// Limits what a write to `stream` may wait.
+    /// Wraps `stream` with a write timeout of `limit`.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, deadline: None, is_waiting: false }
     }
 }
 
 impl<S: Unpin> Patient<S> {
-    /// Tries to write, and gives up if that has been tried for too long.
+    /// Tries to write; fails with `TimedOut` after `limit` without progress.
     fn push<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,36 +1,36 @@
-//! Request ids: what a client's request is called travels with every internal request that is made
-//! for it, so that the log lines of all nodes about it can be found.
+//! Request ids: the id of a client's request is sent with every internal request made for it, so
+//! that the log lines of all nodes can be matched.
 //!
 //! ```text
 //! x-martlet-request: 8D3A66E1B4A0F2C7
 //! ```
 //!
-//! The id belongs to the task that does the work, not to arguments: whatever is asked of nodes while a
-//! future of [`with_request`] is polled carries it. What goes on in a task of its own doesn't.
+//! The id is task-local: all calls made while a future of [`with_request`] is polled carry the id.
+//! Spawned tasks don't inherit the id.
 
 use http::{HeaderName, HeaderValue};
 
-/// What the request is called that an internal request is made for.
+/// Header with the id of the client's request that an internal request is made for.
 pub const REQUEST: HeaderName = HeaderName::from_static("x-martlet-request");
 
-/// Marks a request that is made for no client: background work, which steps back for those that are.
+/// Header that marks background work, which yields to client requests.
 pub(super) const BACKGROUND: HeaderName = HeaderName::from_static("x-martlet-background");
 
 tokio::task_local! {
     static CURRENT: HeaderValue;
 }
 
-/// A future whose internal requests are made for the request called `id`.
+/// Wraps a future so that its internal requests carry `id`.
 pub fn with_request<F: Future>(id: HeaderValue, future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(id, future)
 }
 
-/// Does some work whose internal requests are made for the request called `id`.
+/// Runs `work` so that its internal requests carry `id`.
 pub fn in_request<T>(id: &HeaderValue, work: impl FnOnce() -> T) -> T {
     CURRENT.sync_scope(id.clone(), work)
 }
 
-/// The request that this task works for.
+/// Returns the id of the client's request that this task works for.
 pub fn current_request() -> Option<HeaderValue> {
     CURRENT.try_with(HeaderValue::clone).ok()
 }

@@ -1,9 +1,9 @@
-//! The server half: a backend for others to call.
+//! The server half: a backend served over HTTP.
 //!
 //! * [`serve`](mod@serve): connections.
-//! * [`guard`]: who may ask.
-//! * [`flight`]: how many at a time; [`pressure`]: how long clients wait.
-//! * [`calls`]: index calls; [`extents`]: streams; [`taken`]: what comes in.
+//! * [`guard`]: authentication.
+//! * [`flight`]: limits on concurrent requests; [`pressure`]: duration of client requests.
+//! * [`calls`]: index calls; [`extents`]: streams; [`taken`]: request bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +27,16 @@ mod taken;
 pub use guard::guarded;
 pub use serve::{ServeOptions, serve};
 
-/// How a server behaves.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Index calls in flight, and as many streams of extents beside them; more are told to come again.
+    /// Most index calls in flight, and also most streams of extents in flight; further requests
+    /// receive 503.
     pub in_flight_max: usize,
-    /// How long an index call may take, if its caller doesn't say.
+    /// Timeout of an index call without a deadline header.
     pub call: Duration,
-    /// How long a client may send nothing of a body that it has begun. It is longer than clients
-    /// wait for a node: what they send may come from slow clients of their own.
+    /// Longest pause within a request body. It exceeds the clients' own timeouts for nodes, because
+    /// a proxy's upload may wait for a slow S3 client.
     pub idle: Duration,
 }
 
@@ -45,14 +46,15 @@ impl Default for ServerOptions {
     }
 }
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Clone)]
 struct Served {
     backend: Arc<dyn Backend>,
     options: Arc<ServerOptions>,
 }
 
-/// All of `backend` under `/v1/`. Nothing is checked here: put it under [`guarded`].
+/// Routes all calls of `backend` under `/v1/`. The router doesn't authenticate: wrap it in
+/// [`guarded`].
 pub fn router(backend: Arc<dyn Backend>, options: ServerOptions) -> Router {
     let places =
         || middleware::from_fn_with_state(Flight::new(options.in_flight_max), flight::limit);

@@ -1,17 +1,17 @@
-//! What a signature covers, how it is made, and how it is checked.
+//! Signatures of internal requests: their coverage, creation and verification.
 //!
 //! ```text
 //! martlet-internal-1 \n method \n path \n query \n
 //! then each x-martlet-* header but the signature, by name:  name:value \n
 //! ```
 //!
-//! That text goes through HMAC-SHA256 with the cluster key of the day, as SigV4 derives it. Among
-//! those headers are the date and the digest of the body, so both are covered. A request without
-//! a digest has no body; [`STREAMED`] stands for a body that the signature doesn't cover.
+//! The text is signed by HMAC-SHA256 with the cluster's daily key, as SigV4 derives it. The headers
+//! include the date and the digest of the body, so both are covered. A request without a digest has
+//! no body; [`STREAMED`] marks a body that the signature doesn't cover.
 //!
-//! A signature holds for a quarter of an hour each way. Within it a request could be sent again by
-//! someone who read it on the wire: the calls of the seam bear that (write ids, ballots and extent
-//! ids are used once), and TLS keeps readers off the wire.
+//! A signature is valid for 15 minutes before and after its date. An attacker on the wire could
+//! replay a request in that time. Replays are harmless: write ids, ballots and extent ids are used
+//! once, and TLS hides the requests.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use subtle::ConstantTimeEq;
@@ -21,33 +21,33 @@ use super::ClusterKey;
 pub(super) const DATE: HeaderName = HeaderName::from_static("x-martlet-date");
 pub(super) const SIGNATURE: HeaderName = HeaderName::from_static("x-martlet-signature");
 pub(super) const DIGEST: HeaderName = HeaderName::from_static("x-martlet-digest");
-/// The digest of a body that the signature doesn't cover.
+/// Digest header of a body that the signature doesn't cover.
 pub(super) const STREAMED: HeaderValue = HeaderValue::from_static("streamed");
 
 const PREFIX: &str = "x-martlet-";
 const VERSION: &[u8] = b"martlet-internal-1";
-/// How far the dates of requests may lie from the node's clock.
+/// Largest difference between a request's date and the node's clock.
 pub(super) const WINDOW_MS: u64 = 15 * 60 * 1000;
 
-/// What a signature says of the body.
+/// Digest of the body in a signed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Digest {
-    /// There is none.
+    /// No body.
     Empty,
-    /// Anything.
+    /// Any body: not covered by the signature.
     Streamed,
-    /// What has this BLAKE3.
+    /// A body with this BLAKE3.
     Blake3([u8; 32]),
 }
 
-/// Why a request is refused.
+/// Reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It isn't signed, or not as this version does it.
+    /// Not signed, or not in this version's format.
     Unsigned,
-    /// Its date is too far from the node's clock.
+    /// Date too far from the node's clock.
     Date,
-    /// The signature is of another request, or by another key.
+    /// Signature of another request, or by another key.
     Signature,
 }
 
@@ -65,13 +65,13 @@ pub(super) fn sign(
     headers.insert(SIGNATURE, signature);
 }
 
-/// The header for the digest of a body.
+/// Returns the digest header of a body.
 pub(super) fn digest(body: &[u8]) -> HeaderValue {
     let hash = blake3::hash(body).to_hex();
     HeaderValue::from_str(&hash).expect("hexadecimal digits are a header")
 }
 
-/// Checks a request, and says what its body must be.
+/// Verifies a request's head and returns the expected digest of its body.
 pub(super) fn verify(
     key: &ClusterKey,
     method: &Method,
@@ -112,7 +112,7 @@ fn text(method: &Method, uri: &Uri, headers: &HeaderMap) -> Vec<u8> {
         .filter(|(name, _)| name.as_str().starts_with(PREFIX) && *name != SIGNATURE)
         .map(|(name, value)| (name.as_str(), value))
         .collect();
-    // Stable, so that values of one name stay in the order that they came in.
+    // The sort is stable, so that values of one name keep their order.
     covered.sort_by_key(|(name, _)| *name);
     let mut text = Vec::with_capacity(512);
     let query = uri.query().unwrap_or_default();
@@ -147,7 +147,7 @@ mod tests {
         now_ms: u64,
     }
 
-    /// A signed request as its receiver sees it.
+    /// A signed request, as received.
     fn asked() -> Asked {
         let uri = Uri::from_static("/v1/d/3/read?a=1");
         let mut headers = HeaderMap::new();

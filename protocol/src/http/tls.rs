@@ -1,9 +1,9 @@
-//! TLS between members of the cluster, each showing a certificate (optional).
+//! Mutual TLS between members of the cluster (optional).
 //!
-//! Both sides trust one authority and no other: neither the system's nor any that a client brings.
-//! TLS 1.3 only, as both ends are of this make. A node's certificate must be for the host that its
-//! ring entry names. The cluster key is asked for all the same: a certificate says which machine it
-//! is, and the key that it belongs here.
+//! Both sides trust one authority only, not the system's authorities. TLS 1.3 only, since both ends
+//! run Martlet. A node's certificate must be for the host in its ring entry. Requests are signed
+//! with the cluster key as well: the certificate identifies the machine, and the key proves
+//! membership of this cluster.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::error::{Error, Result};
 
-/// Where certificate, key and authority are, as PEM files.
+/// Paths of certificate, key and authority, as PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of this process, and those between it and the authority.
+    /// Certificate of this process, followed by intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The certificates that others must have theirs from.
+    /// Authority certificates that must have issued the peers' certificates.
     pub authority: PathBuf,
 }
 
-/// What both halves need for TLS. Cheap to clone.
+/// TLS configuration of client and server. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     client: Arc<ClientConfig>,
@@ -39,13 +39,13 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Loads the configuration from PEM files.
     pub fn load(files: &TlsFiles) -> Result<Self> {
         let key = read(&files.key)?;
         Self::new(&read(&files.certificate)?, &key, &read(&files.authority)?)
     }
 
-    /// Takes certificate, key and authority as PEM.
+    /// Builds the configuration from certificate, key and authority in PEM.
     pub fn new(certificate: &[u8], key: &[u8], authority: &[u8]) -> Result<Self> {
         let chain = certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
@@ -64,7 +64,7 @@ impl Tls {
         })
     }
 
-    /// Makes sure that the other end is the node at `address`.
+    /// Connects by TLS, and verifies that the peer's certificate is for the host of `address`.
     pub(super) async fn connect(
         &self,
         address: &str,
@@ -76,7 +76,7 @@ impl Tls {
         TlsConnector::from(self.client.clone()).connect(name, stream).await
     }
 
-    /// Makes sure that the other end is a member.
+    /// Accepts TLS, and verifies that the peer's certificate is from the authority.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,

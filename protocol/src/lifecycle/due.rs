@@ -1,36 +1,37 @@
-//! Which rule takes what, and when. Pure: rules and facts in, a moment out.
+//! Evaluation of lifecycle rules. Pure: rules and facts in, an expiration time out.
 //!
 //! Invariants:
-//! * what no enabled rule speaks of is never due;
-//! * of several rules the one that is due first counts, of those the one that stands first;
-//! * a version that is among the newest that a rule keeps is not due by that rule, whatever its age;
-//! * with days of 24 hours whatever is counted in days is due at a midnight (UTC).
+//! * a version outside every enabled rule's scope is never due;
+//! * of several rules the earliest due one applies, and of equally early ones the first in the
+//!   list;
+//! * a version among the newest that a rule keeps is not due by that rule at any age;
+//! * with days of 24 hours, times counted in days fall on a midnight (UTC).
 
 use super::{And, Expiration, Filter, Lifecycle, Noncurrent, Rule, Scope};
 
-/// How long a day of the rules is.
+/// Length of a day in lifecycle rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Day {
     ms: u64,
 }
 
 impl Day {
-    /// 24 hours, as in S3: what is counted in days is due at the midnight that follows.
+    /// 24 hours, as in S3: times counted in days are rounded up to midnight (UTC).
     pub const FULL: Self = Self { ms: 24 * 60 * 60 * 1000 };
 
-    /// A day of so many seconds, one at least; what is counted in shorter ones than
-    /// [`Day::FULL`] is due to the millisecond.
+    /// Creates a day of `seconds`, at least 1. Times counted in days of another length than
+    /// [`Day::FULL`] are exact to the millisecond.
     pub const fn of_seconds(seconds: u64) -> Self {
         let seconds = if seconds == 0 { 1 } else { seconds };
         Self { ms: seconds.saturating_mul(1000) }
     }
 
-    /// Its length in milliseconds.
+    /// Length of the day in milliseconds.
     pub const fn ms(self) -> u64 {
         self.ms
     }
 
-    /// So many days after a moment.
+    /// Returns the time `days` days after `since_ms`, in milliseconds since 1970.
     pub fn after(self, since_ms: u64, days: u32) -> u64 {
         let at_ms = since_ms.saturating_add(self.ms.saturating_mul(u64::from(days)));
         let full_ms = Self::FULL.ms;
@@ -41,66 +42,66 @@ impl Day {
     }
 }
 
-/// What rules look at.
+/// Facts about a version or upload that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
-    /// Its key.
+    /// Key of the object.
     pub key: &'a str,
-    /// Its bytes and tags; none of a delete marker or an upload.
+    /// Size in bytes, and tags; none for a delete marker or an upload.
     pub object: Option<(u64, &'a [(String, String)])>,
 }
 
-/// How a version, or an upload, stands among those of its key.
+/// Position of a version or an upload among those of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// An object that is the current version.
     Current {
-        /// When it was written, in milliseconds since 1970.
+        /// Write time, in milliseconds since 1970.
         modified_ms: u64,
     },
-    /// A delete marker that is all that is left.
+    /// A delete marker without any other version.
     LoneMarker {
-        /// When it was written.
+        /// Write time, in milliseconds since 1970.
         modified_ms: u64,
     },
-    /// A version, or a delete marker, that another one took the place of.
+    /// A version, or a delete marker, that was superseded.
     Noncurrent {
-        /// When that was.
+        /// Time at which the version became noncurrent, in milliseconds since 1970.
         since_ms: u64,
-        /// How many there are that are newer and not the current one.
+        /// Number of newer noncurrent versions.
         newer: u32,
     },
-    /// An upload that nobody has completed.
+    /// An incomplete multipart upload.
     Upload {
-        /// When it began.
+        /// Start of the upload, in milliseconds since 1970.
         initiated_ms: u64,
     },
 }
 
-/// What becomes of it.
+/// Action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The current version expires: a delete marker takes its place where versions are kept.
+    /// The current version expires: in a versioned bucket a delete marker supersedes it.
     Expire,
-    /// It is removed for good.
+    /// The version is removed permanently.
     Remove,
     /// The upload is aborted.
     Abort,
 }
 
-/// A rule takes something.
+/// Action of a rule on a version or upload, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due<'a> {
-    /// From when on, in milliseconds since 1970.
+    /// Time from which the action is due, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What becomes of it.
+    /// Action that is due.
     pub fate: Fate,
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: &'a str,
 }
 
 impl Lifecycle {
-    /// Which rule takes something, if any ever does, and from when on.
+    /// Returns the rule that applies first and its time, if any rule ever applies.
     pub fn due(&self, subject: &Subject<'_>, standing: Standing, day: Day) -> Option<Due<'_>> {
         let enabled = self.rules.iter().filter(|rule| rule.is_enabled);
         let taking = enabled.filter(|rule| rule.speaks_of(subject));
@@ -108,20 +109,20 @@ impl Lifecycle {
         due.reduce(|first, other| if other.at_ms < first.at_ms { other } else { first })
     }
 
-    /// Whether any enabled rule speaks of objects: else there is no need to look at them.
+    /// Returns true if an enabled rule applies to versions; else buckets need no scan of objects.
     pub fn speaks_of_objects(&self) -> bool {
         let of_objects = |rule: &Rule| rule.expiration.is_some() || rule.noncurrent.is_some();
         self.rules.iter().any(|rule| rule.is_enabled && of_objects(rule))
     }
 
-    /// What every key begins with that an enabled rule may speak of.
+    /// Returns the longest common prefix of the keys that enabled rules apply to.
     pub fn common_prefix(&self) -> &str {
         let enabled = self.rules.iter().filter(|rule| rule.is_enabled);
         enabled.map(Rule::prefix).reduce(common).unwrap_or_default()
     }
 }
 
-/// How two texts both begin.
+/// Returns the common prefix of two texts.
 fn common<'a>(one: &'a str, other: &str) -> &'a str {
     let alike = one.chars().zip(other.chars()).take_while(|(one, other)| one == other);
     &one[..alike.map(|(one, _)| one.len_utf8()).sum()]
@@ -154,7 +155,7 @@ impl Rule {
         Some(Due { at_ms, fate, rule: &self.id })
     }
 
-    /// What every key begins with that it speaks of.
+    /// Returns the prefix of all keys in the rule's scope.
     fn prefix(&self) -> &str {
         let filter = match &self.scope {
             Scope::Prefix(prefix) => return prefix,
@@ -188,8 +189,8 @@ impl And {
     }
 }
 
-/// Whether a key begins so, and what has it has these tags and a size between these. What is no
-/// object has neither.
+/// Returns true if the key has the prefix, and the object has the tags and a size within the
+/// bounds. Delete markers and uploads have neither tags nor size.
 fn hold(
     prefix: Option<&str>,
     tags: &[(String, String)],

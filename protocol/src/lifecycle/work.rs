@@ -1,5 +1,5 @@
-//! Who carries rules out on objects: the seam between the worker that goes through buckets and the
-//! object layer, which alone knows how a version goes without taking another one with it.
+//! Execution of lifecycle rules on objects: the trait between the worker that scans buckets and the
+//! object layer, which removes versions safely.
 
 use async_trait::async_trait;
 
@@ -8,65 +8,67 @@ use crate::error::Result;
 use crate::id::{Shard, UploadId};
 use crate::version::VersionId;
 
-/// A stretch of the keys of one shard of a bucket.
+/// A run of keys in one shard of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The bucket's name.
+    /// Name of the bucket.
     pub bucket: String,
-    /// The shard of its index.
+    /// Shard of the bucket's index.
     pub shard: Shard,
-    /// Where the stretch begins; none: at the first key.
+    /// Cursor of the run; none for the first key.
     pub after: Option<Place>,
-    /// How long the days of rules are.
+    /// Length of the rules' days.
     pub day: Day,
 }
 
-/// Where a stretch ended.
+/// Cursor after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// All below this key is done.
+    /// Key of the cursor: all keys below are done.
     pub key: String,
-    /// What is known in the middle of that key's versions; none: it is done too.
+    /// Position within that key's versions; none if the key is done too.
     pub within: Option<Within>,
 }
 
-/// In the middle of a key that has more versions than one stretch takes.
+/// Position within a key with more versions than one run handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within {
-    /// The version that was looked at last.
+    /// Last version handled.
     pub version: VersionId,
-    /// Noncurrent versions so far that stay.
+    /// Number of noncurrent versions kept so far.
     pub newer: u32,
-    /// Since when the next one is not the current one, in milliseconds since 1970.
+    /// Time at which the next version became noncurrent, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
-/// What came of a stretch.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Versions that were looked at.
+    /// Number of versions examined.
     pub seen: u64,
-    /// Versions that went, and delete markers that were put in front of one.
+    /// Number of versions removed, and of delete markers created.
     pub done: u64,
-    /// Versions that were due and stay for now: too few answered, or others were writing.
+    /// Number of versions that were due but stay for now: too few replicas answered, or another
+    /// write conflicted.
     pub kept: u64,
-    /// Where the next stretch begins; none: this was the last one of the shard.
+    /// Cursor of the next run; none after the shard's last run.
     pub next: Option<Place>,
 }
 
-/// Carries rules out on objects. What has gone already is no error, so that any number may be at it.
+/// Executes lifecycle rules on objects. Versions already removed are no error, so that any number
+/// of workers may run at once.
 #[async_trait]
 pub trait ObjectExpiry: Send + Sync {
-    /// Judges the versions of a stretch by the rules that its bucket has now, and does what is due.
+    /// Evaluates the bucket's current rules for the versions of a run, and executes what is due.
     ///
     /// # Errors
-    /// When the versions can't be listed, or the rules can't be read. Nothing went then.
+    /// When the versions can't be listed or the rules can't be read. Then nothing was removed.
     async fn carry_out(&self, stretch: &Stretch) -> Result<Carried>;
 
-    /// Drives an upload on whose completion was decided and never came to its end (rule M1): whether it
-    /// has come to its end by that. One that is not in the middle of it stays what it is.
+    /// Continues a multipart upload whose completion was decided but not finished (rule M1).
+    /// Returns true if the upload is now finished. An upload in another state stays unchanged.
     ///
     /// # Errors
-    /// When too few nodes answer, or nobody can tell whether its object was written.
+    /// When too few nodes answer, or the outcome of the object's write is unknown.
     async fn finish_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<bool>;
 }

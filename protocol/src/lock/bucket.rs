@@ -1,5 +1,5 @@
-//! What a bucket says about locks: that its objects can have some, and which one those get that
-//! don't say.
+//! Object lock configuration of a bucket: its presence enables locks, and it may have a default
+//! retention.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,15 +7,15 @@ use super::{Lock, Locked, Retention, RetentionMode, decode, encode};
 use crate::entry::Marks;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// A year of a retention has so many days.
+/// Days in a year of a retention.
 const YEAR_DAYS: u64 = 365;
 
-/// How long a retention lasts.
+/// Length of a retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Period {
-    /// Days.
+    /// Number of days.
     Days(u32),
-    /// Years of 365 days.
+    /// Number of years, of 365 days each.
     Years(u32),
 }
 
@@ -28,40 +28,41 @@ impl Period {
     }
 }
 
-/// The retention of objects that don't say.
+/// Default retention of new objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DefaultRetention {
-    /// Who may loosen it.
+    /// Mode of the retention.
     pub mode: RetentionMode,
-    /// How long it lasts, from when the object was made.
+    /// Length of the retention, from the creation of the object.
     pub period: Period,
 }
 
-/// That objects of a bucket can be locked.
+/// Object lock configuration of a bucket; if present, the bucket's objects can be locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketLock {
-    /// The retention of those that don't say; none for none.
+    /// Default retention of new objects, if any.
     pub default: Option<DefaultRetention>,
 }
 
 impl BucketLock {
-    /// Its document.
+    /// Returns the configuration as a bucket's document.
     pub fn document(&self) -> Vec<u8> {
         encode(self)
     }
 
-    /// The inverse of [`BucketLock::document`]; none where there is none.
+    /// Decodes a document of [`BucketLock::document`]; none without a document.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`]: nobody can say which retention an object is to have.
+    /// [`Locked::Unreadable`] when the document can't be decoded: then the default retention is
+    /// unknown.
     pub fn of(document: Option<&[u8]>) -> Result<Option<Self>, Locked> {
         document.map(decode).transpose()
     }
 
-    /// Gives a new object the retention of those that don't say, if it doesn't; whether it did.
+    /// Sets the default retention on a new object without one. Returns true if it was set.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`].
+    /// [`Locked::Unreadable`] when the object's lock can't be decoded.
     pub fn complete(&self, marks: &mut Marks, made_ms: u64) -> Result<bool, Locked> {
         let mut lock = Lock::of(marks)?;
         let (Some(default), None) = (self.default, lock.retention) else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! What is locked, and who loosens it.
+//! Tests of removal and loosening under locks.
 
 use super::*;
 use crate::entry::{Attributes, Body, ETag, Object};

@@ -1,5 +1,5 @@
-//! Randomness that repeats: while a thread is seeded, every id that is made on it comes from the
-//! seed, so that a simulation on one thread runs the same way again.
+//! Repeatable randomness: while a thread is seeded, its ids are drawn from the seed, so that a
+//! simulation on one thread can be repeated.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static SOURCE: RefCell<Option<OutputReader>> = const { RefCell::new(None) };
 }
 
-/// Ids come from a seed on this thread until this is dropped.
+/// Seeds the ids of this thread until dropped.
 #[derive(Debug)]
 pub struct Seeded(());
 
@@ -29,7 +29,7 @@ impl Drop for Seeded {
     }
 }
 
-/// Fills `bytes` if this thread is seeded.
+/// Fills `bytes` and returns true if this thread is seeded.
 pub(crate) fn fill(bytes: &mut [u8]) -> bool {
     SOURCE.with_borrow_mut(|source| source.as_mut().map(|source| source.fill(bytes)).is_some())
 }

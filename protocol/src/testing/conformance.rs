@@ -1,8 +1,8 @@
-//! What every implementation of [`Backend`] promises, as tests.
+//! Conformance tests of [`Backend`].
 //!
-//! Each check takes a backend and one of its devices, works in a bucket of its own, and panics with
-//! what was broken. What these checks do not see: whether an effect outlives a crash, and whether
-//! bytes that changed on disk are noticed. Those need the disk's own tests.
+//! Each check works in a new bucket on one device of a backend, and panics with the broken
+//! guarantee. The checks don't cover crashes and corruption on disk; those need the disk's own
+//! tests.
 
 #![expect(clippy::unwrap_used, reason = "these are tests, in a form that other crates can run")]
 
@@ -32,9 +32,9 @@ use crate::register::WriteMode;
 use crate::stamp::{Stamp, WriterId};
 use crate::term::Term;
 
-/// Runs every check against one device, by the system's clock. The device has its votes before and
-/// after; its floor ends a few milliseconds after 1970, its term and what it joined a little higher
-/// than they were.
+/// Runs every check against one device, by the system's clock. The device must have its votes, and
+/// has them again afterwards. The checks leave its floor a few milliseconds after 1970, and raise
+/// its term and joined change slightly.
 pub async fn all(backend: &dyn Backend, device: DeviceId) {
     registers::all(backend, device).await;
     listing::all(backend, device).await;
@@ -49,7 +49,7 @@ pub async fn all(backend: &dyn Backend, device: DeviceId) {
     terms::all(backend, device).await;
 }
 
-/// A stamp `ticks` after the present second.
+/// Returns a stamp with counter `ticks`, at the current time rounded down to 10 seconds.
 fn stamp(ticks: u64) -> Stamp {
     let second = SystemClock.now_ms() / 10_000 * 10_000;
     Stamp { time: (second << 16) + ticks, writer: WriterId(1) }
@@ -116,7 +116,7 @@ fn body(pieces: Vec<Result<Bytes, Error>>) -> ByteStream {
     futures::stream::iter(pieces).boxed()
 }
 
-/// Bytes that differ from place to place.
+/// Bytes of a non-repeating pattern.
 fn pattern(length: usize) -> Bytes {
     (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 256).unwrap_or(0)).collect()
 }

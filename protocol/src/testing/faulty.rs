@@ -1,7 +1,8 @@
-//! A backend that lets chosen calls fail or come late.
+//! A backend whose chosen calls fail or are delayed.
 //!
-//! Fault model: a call is refused before it has any effect, or takes effect and its reply is lost,
-//! or is late. Nothing here corrupts bytes or tears writes: that is the disk's business.
+//! Fault model: a call is refused before it has any effect; takes effect but loses its reply; is
+//! delayed; hangs; or its stream is cut. Corrupt bytes and torn writes belong to the tests of the
+//! disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,47 +65,47 @@ pub enum Op {
     SetJoined,
 }
 
-/// A call that is about to be made.
+/// A call before its execution.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Which.
+    /// The called method.
     pub op: Op,
-    /// For which device.
+    /// Device of the call.
     pub device: DeviceId,
-    /// The register, for calls that have one.
+    /// Register of the call, for calls with one.
     pub key: Option<&'a RegisterKey>,
-    /// What is to be written, for [`Op::Write`].
+    /// Write of the call, for [`Op::Write`] and [`Op::KeepHint`].
     pub write: Option<&'a EntryWrite>,
 }
 
-/// What happens to a call.
+/// Fault of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// It is refused without any effect.
+    /// Refused without any effect.
     Refuse(ErrorKind),
-    /// It takes effect, and its reply is lost.
+    /// Takes effect; the reply is lost.
     LoseReply(ErrorKind),
-    /// It is late.
+    /// Delayed, then executed.
     Delay(Duration),
-    /// It takes effect, and never comes back.
+    /// Takes effect; never returns.
     Hang,
-    /// The bytes of an extent, on their way in or out, break off after so many.
+    /// The stream of an extent, read or written, fails after this number of bytes.
     CutBody(u64),
 }
 
 type Choose = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
 
-/// A backend in which a test decides about every call.
+/// A backend that injects a chosen fault into each call.
 pub struct FaultyBackend {
     inner: Arc<dyn Backend>,
     choose: Box<Choose>,
 }
 
 impl FaultyBackend {
-    /// Wraps `inner`; `choose` is asked before each call.
+    /// Wraps `inner`; `choose` returns the fault of each call.
     pub fn new(
         inner: Arc<dyn Backend>,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
@@ -144,7 +145,7 @@ async fn through<T>(
     }
 }
 
-/// The stream, until an error after `after` bytes.
+/// Cuts the stream with an error after `after` bytes.
 fn cut(mut body: ByteStream, after: u64) -> ByteStream {
     let mut left = usize::try_from(after).unwrap_or(usize::MAX);
     let mut is_cut = false;

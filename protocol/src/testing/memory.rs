@@ -1,9 +1,9 @@
-//! Devices that are maps: the reference for what a backend does.
+//! The reference backend: devices as maps in memory.
 //!
-//! * [`device`]: what a device holds, and how it judges writes.
+//! * [`device`]: a device's state, and its decisions about writes.
 //! * [`listing`]: pages of names.
-//! * [`upkeep`]: what background workers ask.
-//! * [`backend`]: the calls of the seam.
+//! * [`upkeep`]: calls of background workers.
+//! * [`backend`]: the calls of the backend trait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,28 +31,28 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// A node with these devices, all empty.
+    /// Creates a node with these devices, all empty.
     pub fn new(clock: Arc<dyn Clock>, devices: impl IntoIterator<Item = DeviceId>) -> Self {
         let devices = devices.into_iter().map(|id| (id, Mutex::default())).collect();
         Self { clock, devices }
     }
 
-    /// Lets a device refuse new extents, or take them again.
+    /// Sets if a device refuses new extents as full.
     pub fn set_full(&self, device: DeviceId, full: bool) {
         self.known(device).lock().full = full;
     }
 
-    /// Takes a device away, or brings it back with all that it had.
+    /// Sets if a device is offline; its contents are kept.
     pub fn set_offline(&self, device: DeviceId, offline: bool) {
         self.known(device).lock().offline = offline;
     }
 
-    /// The ids of the extents on a device.
+    /// Returns the ids of the extents on a device.
     pub fn extents(&self, device: DeviceId) -> Vec<ExtentId> {
         self.known(device).lock().extents.keys().copied().collect()
     }
 
-    /// The ids of the extents on all devices that no garbage names.
+    /// Returns the ids of extents on all devices, except those in garbage.
     pub fn extents_in_use(&self) -> Vec<ExtentId> {
         let mut garbage = Vec::new();
         let mut ids = Vec::new();
@@ -75,7 +75,7 @@ impl MemoryBackend {
         }
     }
 
-    /// Registers of a device, tombstones included.
+    /// Returns the registers of a device with an entry, tombstones included.
     pub fn registers(&self, device: DeviceId) -> Vec<(RegisterKey, Entry)> {
         let device = self.known(device).lock();
         let held = device.registers.iter();

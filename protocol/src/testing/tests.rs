@@ -1,4 +1,4 @@
-//! The reference backend passes its own suite, and faults do what they say.
+//! Conformance of the reference backend, and tests of injected faults.
 
 use crate::term::Term;
 use std::sync::Arc;

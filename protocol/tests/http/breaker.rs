@@ -1,4 +1,5 @@
-//! A node that can't be reached costs nobody's time, and is found again when it is back.
+//! Tests of the circuit breaker: calls to an unreachable node fail at once, and recover with the
+//! node.
 
 use martlet_protocol::Term;
 use std::sync::Arc;

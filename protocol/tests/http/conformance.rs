@@ -1,4 +1,4 @@
-//! The seam behaves over the wire as it does in process.
+//! Conformance of the HTTP backend with the backend trait.
 
 use martlet_protocol::Term;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a hop costs, in CPU time of both sides together. Not a test: it prints.
+//! Measurement of the CPU time of a hop, both sides together. Not a test: prints its results.
 
 use martlet_protocol::Term;
 use std::sync::Arc;

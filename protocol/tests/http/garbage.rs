@@ -1,4 +1,4 @@
-//! Bytes that make no sense, on either side: nothing panics, hangs or is believed.
+//! Malformed bytes on either side: neither node nor client panics, hangs or accepts them.
 
 use martlet_protocol::Term;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn signed_nonsense_is_invalid() {
         "set-voting",
     ] {
         let path = format!("/v1/d/3/{call}");
-        // Counts of 2⁶⁴−1 items with nothing behind them, and then whatever comes.
+        // Counts of 2⁶⁴−1 items without items, and random bytes.
         let vast = [[0xff; 9].as_slice(), &[1]].concat();
         for body in [vec![], vast.repeat(30), noise(&mut chance, 2000), noise(&mut chance, 50_000)]
         {

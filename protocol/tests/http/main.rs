@@ -1,4 +1,4 @@
-//! The seam over HTTP, on loopback, against devices in memory.
+//! Tests of the HTTP backend on loopback, with devices in memory.
 
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 

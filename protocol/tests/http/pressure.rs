@@ -1,4 +1,5 @@
-//! How long clients wait is measured of requests for them, and told to background work alone.
+//! Tests of pressure: the duration of client requests is measured, and reported to background work
+//! only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use martlet_protocol::{Backend, Term};
 
 use crate::world::{DEVICE, Node, listener, listener_with, memory, register};
 
-/// A node whose reads take long, and whose sums take longer still.
+/// A node with slow reads and slower sums.
 async fn slow() -> Node {
     let choose = |call: &Call<'_>| match call.op {
         Op::Read => Fault::Delay(Duration::from_millis(60)),
@@ -37,7 +38,7 @@ async fn background_work_is_told_how_long_clients_wait_and_counts_for_nothing() 
     workers.hints(DEVICE, None, 1).await.unwrap();
     assert!(told() > Duration::from_millis(40), "{:?}", told());
     assert!(told_clients.lock().iter().all(|heard| heard.clients_wait.is_none()));
-    // What nobody waits for any more is soon forgotten.
+    // The average expires after one second without client requests.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     workers.hints(DEVICE, None, 1).await.unwrap();
     assert_eq!(told(), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Who isn't known, or asks for too much, is refused.
+//! Tests of refusals: unauthenticated requests, and requests beyond limits.
 
 use martlet_protocol::Term;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::world::{
     DEVICE, Node, client, head, impostor, memory, patience, raw, register, soon, write,
 };
 
-/// A signed request as it leaves a client: head and body.
+/// Records a signed request of a client: head and body.
 async fn recorded() -> (String, Vec<u8>) {
     let record = Arc::new(Mutex::new(None));
     let keep = record.clone();
@@ -132,7 +132,7 @@ async fn a_reply_that_claims_too_much_is_not_read() {
     assert_eq!(error.kind(), ErrorKind::Internal);
 }
 
-/// A node whose reads never end, with one place.
+/// A node with one permit whose reads never end.
 async fn full_house() -> Node {
     let faulty = FaultyBackend::new(memory(), |call| match call.op {
         Op::Read => Fault::Hang,

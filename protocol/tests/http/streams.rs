@@ -1,4 +1,4 @@
-//! Extents on their way: whole, in step with their reader, and never taken for whole when cut.
+//! Tests of extent streams: complete, with backpressure, and never complete when cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,13 +65,13 @@ async fn an_error_or_a_surplus_after_the_last_byte_still_counts() {
     assert!(memory.extents(DEVICE).is_empty());
 }
 
-/// Returns true when the node takes another stream: of an extent that it doesn't have.
+/// Returns true if the node has a free permit for streams, by reading a missing extent.
 async fn has_place(client: &dyn Backend) -> bool {
     let stream = client.read_extent(DEVICE, ExtentId::random(), 0..1).await;
     stream.err().expect("the extent isn't there").kind() == ErrorKind::NotFound
 }
 
-/// Writers whose clients are slow may be as many as there are places: registers are read all the same.
+/// Stalled writers that hold all permits of streams don't block reads of registers.
 #[tokio::test]
 async fn streams_that_stall_leave_index_calls_their_places() {
     let options = ServerOptions { in_flight_max: 4, ..ServerOptions::default() };
@@ -143,7 +143,7 @@ async fn bytes_that_break_off_at_the_node_are_an_error_at_the_reader() {
     }
 }
 
-/// Carries one exchange to a node, and its answer back with a bit of byte `at` flipped.
+/// Relays one exchange to a node, and flips a bit of byte `at` of the reply.
 async fn flipping(mut near: TcpStream, node: std::net::SocketAddr, at: usize) {
     let mut far = TcpStream::connect(node).await.unwrap();
     far.write_all(&head(&mut near).await).await.unwrap();
@@ -167,7 +167,7 @@ async fn no_byte_is_given_that_changed_on_its_way() {
     let id = new.id;
     let written: Vec<u8> = pieces(3).into_iter().flat_map(Result::unwrap).collect();
     memory.write_extent(DEVICE, new, stream(pieces(3))).await.unwrap();
-    // Behind the head of the answer, in its middle, and shortly before its last frame.
+    // After the reply's head, in its middle, and shortly before its last frame.
     for at in [2000, MIB + 77, 3 * MIB - 66 * 1024] {
         let far = node.address;
         let address = impostor(move |near| flipping(near, far, at)).await;

@@ -1,4 +1,4 @@
-//! Certificates on both sides: members get in, and nobody else.
+//! Tests of mutual TLS: only members of the cluster connect.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Certificate and key for a name, from an authority.
+/// Certificate and key for a name, issued by `authority`.
 fn papers(authority: &Authority, name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! A node on loopback, clients for it, and raw sockets on either side.
+//! Test helpers: a node on loopback, its clients, and raw sockets on either side.
 
 use martlet_protocol::Term;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) const DEVICE: DeviceId = DeviceId(3);
 
-/// A node that listens on loopback until it is dropped.
+/// A node that listens on loopback until dropped.
 pub(crate) struct Node {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -48,7 +48,7 @@ pub(crate) fn tag() -> RingTag {
     RingTag { name: "index".into(), epoch: 7, hash: [9; 8] }
 }
 
-/// The node's side in full, over `app`.
+/// Wraps `app` in the node's authentication and announcement.
 pub(crate) fn guard(app: Router) -> Router {
     guarded(app, key(), Arc::new(SystemClock), Arc::new(|| Announcement::new(&[tag()])))
 }
@@ -75,7 +75,7 @@ impl Node {
         client(self.address, ClientOptions::default())
     }
 
-    /// Stops in good order.
+    /// Stops the server and waits for it.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         (&mut self.task).await.unwrap();
@@ -92,12 +92,12 @@ pub(crate) fn client(address: SocketAddr, options: ClientOptions) -> HttpBackend
     HttpBackend::new(address.to_string(), key(), options, Arc::new(|_| ()))
 }
 
-/// Options with this much patience for everything but connecting.
+/// Options with this limit for all timeouts but connecting.
 pub(crate) fn patience(limit: Duration) -> ClientOptions {
     ClientOptions { call: limit, idle: limit, finish: limit, ..ClientOptions::default() }
 }
 
-/// A client that keeps what it hears.
+/// A client that records the states of its node.
 pub(crate) fn listener(node: &Node) -> (HttpBackend, Arc<Mutex<Vec<Heard>>>) {
     listener_with(node, ClientOptions::default())
 }
@@ -117,7 +117,7 @@ pub(crate) fn register() -> RegisterKey {
     RegisterKey::object(BucketId::random(), 4, "key")
 }
 
-/// A delete, which is the smallest write.
+/// A write of a tombstone, the smallest write.
 pub(crate) fn write(key: &RegisterKey) -> martlet_protocol::backend::EntryWrite {
     let order = Stamp { time: SystemClock.now_ms() << 16, writer: WriterId(1) };
     martlet_protocol::backend::EntryWrite {
@@ -156,7 +156,7 @@ pub(crate) async fn collect(mut stream: ByteStream) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits for something that is about to become true.
+/// Waits up to 5 s until a condition holds.
 pub(crate) async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..500 {
         if holds().await {
@@ -167,7 +167,7 @@ pub(crate) async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     panic!("{what}: not after five seconds");
 }
 
-/// A server that treats each connection as `act` does.
+/// A server that runs `act` on each connection.
 pub(crate) async fn impostor<F>(act: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
 where
     F: Future<Output = ()> + Send + 'static,
@@ -182,7 +182,7 @@ where
     address
 }
 
-/// Reads the head of a request, and whatever of its body came along.
+/// Reads the head of a request, and the bytes of its body that came with the head.
 pub(crate) async fn head(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -195,7 +195,7 @@ pub(crate) async fn head(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes to a node as they are, and returns the reply's status, if there is one in time.
+/// Sends raw bytes to a node and returns the reply's status, if a reply comes within 2 s.
 pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let _ = stream.write_all(bytes).await;

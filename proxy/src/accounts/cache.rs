@@ -1,18 +1,19 @@
-//! Access keys and roles that were used lately, and what whoever authenticates made of them.
+//! Cache of access keys and roles that were used lately, with the values that the authenticator
+//! derived from them.
 //!
 //! ```text
-//! age 0 ──────── half ──────── kept for ──────────────────────── outage
-//!     taken for granted,       asked again by whoever comes;     refused
-//!     asked again behind       while no quorum answers: granted
+//! age 0 ──────── half ──────── kept_for ──────────────────────── outage
+//!     served from the cache,   looked up by the next request;    refused
+//!     refreshed in background  without a quorum: served
 //! ```
 //!
 //! Invariants:
-//! * While a quorum answers, nothing is granted by what is older than `kept_for`: what was changed is in
-//!   force when that is over. A change that was read is never taken back by a read that began before it.
-//! * Without a quorum, keys that were known go on until they are as old as `outage`; others are refused as
-//!   unavailable, and nobody is told that a key does not exist.
-//! * Memory is bounded, and keys that don't exist take the place of none that do. So many of them are asked
-//!   for at a time, and no more, and those who know their keys do not wait behind them.
+//! * While a quorum replies, no entry older than `kept_for` is served: a change is in force after
+//!   that time. A change that was read is never undone by a read that began before it.
+//! * Without a quorum, known keys are served until they are `outage` old. Requests with other keys
+//!   fail as unavailable, and none is answered that its key does not exist.
+//! * Memory is bounded, and missing keys take no room from existing ones. Concurrent lookups of
+//!   missing keys are limited, and lookups of known keys don't wait behind them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,32 +31,32 @@ use crate::error::{Error, Result};
 use crate::latch::Latches;
 use crate::store::ObjectStore;
 
-/// Keys that are remembered at once, of each sort.
+/// Maximum number of cached names, for existing and for missing ones separately.
 const KEYS_MAX: usize = 10_000;
 
-/// What a name stands for, which is remembered for a while.
+/// A principal that the cache can look up by name.
 #[async_trait::async_trait]
 pub trait Known: Clone + PartialEq + Send + Sync + 'static {
-    /// Whether something could be a name: what can't is asked nobody about.
+    /// Returns true if `name` is well-formed. Other names are never looked up.
     fn is_name(name: &str) -> bool;
 
-    /// What a name stands for, by a quorum; nothing, if it opens nothing.
+    /// Reads the principal of `name` from a quorum; none if it doesn't exist or is disabled.
     ///
     /// # Errors
-    /// When no quorum answers.
+    /// Fails if no quorum replies.
     async fn find(store: &ObjectStore, name: &str) -> Result<Option<Self>>;
 
-    /// Its secret, empty where it has none.
+    /// Its secret, empty if it has none.
     ///
     /// # Errors
-    /// Why it can't be read.
+    /// The reason why the secret can't be read.
     fn secret(&self, vault: &Vault) -> Result<String, String>;
 }
 
-/// What whoever authenticates makes of a holder and its secret.
+/// Derives the cached value from a principal and its secret.
 type Make<T, H> = Box<dyn Fn(&H, &str) -> T + Send + Sync>;
 
-/// Access keys that were used lately, or other names. Cheap to clone.
+/// Access keys or roles that were used lately. Cheap to clone.
 pub struct KeyCache<T, H = Holder>(Arc<Shared<T, H>>);
 
 struct Shared<T, H> {
@@ -64,22 +65,23 @@ struct Shared<T, H> {
     kept_for: Duration,
     outage: Duration,
     known: RwLock<HashMap<String, Slot<T, H>>>,
-    /// Keys that did not exist, and when that was asked for.
+    /// Names that did not exist, and the time of their lookup.
     unknown: RwLock<HashMap<String, Instant>>,
-    /// Held while it is asked for a key that was known.
+    /// Held during the lookup of a known name.
     again: Latches,
-    /// Held while it is asked for any other.
+    /// Held during the lookup of any other name.
     first: Latches,
 }
 
 struct Slot<T, H> {
-    /// When it was begun to read this.
+    /// Start of the read that found this.
     since: Instant,
     holder: H,
     made: Arc<T>,
-    /// No quorum answered lately: it is granted until then, however old.
+    /// Set when no quorum replied lately: the entry is valid until then, unless it is older than
+    /// `outage`.
     excused_until: Option<Instant>,
-    /// Somebody asks behind.
+    /// True while a background lookup runs.
     is_asked: AtomicBool,
 }
 
@@ -96,7 +98,7 @@ impl<T, H> fmt::Debug for KeyCache<T, H> {
 }
 
 impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
-    /// A cache over `accounts`, of what `make` makes of a holder and its secret.
+    /// A cache over `accounts` that keeps `make` of each principal and its secret.
     pub fn new(accounts: Accounts, make: impl Fn(&H, &str) -> T + Send + Sync + 'static) -> Self {
         let options = accounts.store.inner().options;
         Self(Arc::new(Shared {
@@ -111,7 +113,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
         }))
     }
 
-    /// What was made of a key, if it can be taken for granted. Asks nobody, unless behind.
+    /// The value of a key if the cache may serve it. Looks the key up only in the background.
     pub fn get(&self, access_key: &str) -> Option<Arc<T>> {
         let known = self.0.known.read();
         let slot = known.get(access_key)?;
@@ -129,10 +131,10 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
         Some(made)
     }
 
-    /// What was made of a key; none if it opens nothing.
+    /// The value of a key; none if the key is invalid.
     ///
     /// # Errors
-    /// When no quorum answers, or its secret can't be read.
+    /// Fails if no quorum replies, or if the secret can't be read.
     pub async fn find(&self, access_key: &str) -> Result<Option<Arc<T>>> {
         if !H::is_name(access_key) {
             return Ok(None);
@@ -147,7 +149,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
         let was_known = shared.known.read().contains_key(access_key);
         let latches = if was_known { &shared.again } else { &shared.first };
         let _turn = latches.lock(access_key).await;
-        // Whoever came before may have found out.
+        // An earlier holder of the latch may have looked it up.
         match self.get(access_key) {
             Some(made) => Ok(Some(made)),
             None if shared.is_unknown(access_key) => Ok(None),
@@ -155,7 +157,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
         }
     }
 
-    /// Keys that are remembered: those that exist, and those that don't.
+    /// Numbers of cached names: existing ones, and missing ones.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.0.known.read().len(), self.0.unknown.read().len())
@@ -180,7 +182,7 @@ impl<T, H: Known> Shared<T, H> {
         }
     }
 
-    /// A key is there. What was made of it is made again only if it has changed.
+    /// Stores an existing key. Its value is derived again only if the principal has changed.
     fn learn(&self, access_key: &str, since: Instant, holder: H) -> Result<Option<Arc<T>>> {
         let same = self.known.read().get(access_key).and_then(|slot| {
             (slot.since > since || slot.holder == holder)
@@ -214,7 +216,7 @@ impl<T, H: Known> Shared<T, H> {
         Ok(Arc::new((self.make)(holder, &secret)))
     }
 
-    /// A key opens nothing, unless that was known before it did.
+    /// Stores that a key is invalid, unless a later read found it valid.
     fn unlearn(&self, access_key: &str, since: Instant) -> Option<Arc<T>> {
         let mut known = self.known.write();
         if let Some(newer) = known.get(access_key).filter(|slot| slot.since > since) {
@@ -229,7 +231,7 @@ impl<T, H: Known> Shared<T, H> {
         None
     }
 
-    /// No quorum answers: what is known is granted for the moment, if it is not too old.
+    /// Serves a known key for another `kept_for` without a quorum, unless it is `outage` old.
     fn excuse(&self, access_key: &str) -> Option<Arc<T>> {
         let mut known = self.known.write();
         let slot = known.get_mut(access_key)?;
@@ -242,7 +244,7 @@ impl<T, H: Known> Shared<T, H> {
         Some(slot.made.clone())
     }
 
-    /// Forgets what can't be granted any more; if that is nothing, some key.
+    /// Removes entries older than `outage`, or an arbitrary one if none is.
     fn make_room(&self, known: &mut HashMap<String, Slot<T, H>>) {
         known.retain(|_, slot| slot.since.elapsed() < self.outage);
         if known.len() >= KEYS_MAX

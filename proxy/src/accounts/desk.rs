@@ -1,7 +1,8 @@
-//! What operators ask for: tenants, users, roles and keys, made, shown, changed and deleted.
+//! Operations of operators on accounts: create, read, change and delete tenants, users, roles and
+//! keys.
 //!
-//! A tenant's id is registered before the tenant is, and forgotten after it: so whoever owns a bucket can
-//! always be named.
+//! A tenant's canonical id is registered before the tenant, and deleted after it. So the owner of
+//! every bucket has a name.
 
 mod keys;
 mod limits;
@@ -19,13 +20,13 @@ use super::vault::Vault;
 use crate::error::{Error, Result};
 use crate::store::ObjectStore;
 
-/// Networks of one tenant or key.
+/// Maximum number of networks of one tenant or key.
 const NETWORKS_MAX: usize = 64;
 
-/// A page of documents, and whether there are more.
+/// A page of documents, and true if more follow.
 pub type Listed<T> = (Vec<T>, bool);
 
-/// The tenants, users and keys of a store, and what opens their secrets. Cheap to clone.
+/// The tenants, users and keys of a store, and the keys that decrypt their secrets. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Accounts {
     pub(super) store: ObjectStore,
@@ -40,7 +41,7 @@ fn check_networks(networks: &[Network]) -> Result<()> {
 }
 
 impl Accounts {
-    /// Those of a store, with the master keys of this process.
+    /// Accounts of `store`, with the master keys of this process.
     pub fn new(store: ObjectStore, vault: Vault) -> Self {
         Self { store, vault }
     }

@@ -1,4 +1,5 @@
-//! Documents in registers of the root bucket: made once, changed by compare-and-set, read from a quorum.
+//! Account documents in registers of the root bucket: created once, changed by compare-and-set,
+//! read from a quorum.
 
 use bytes::Bytes;
 use martlet_protocol::backend::{ListStart, RegisterView, Want};
@@ -23,7 +24,7 @@ fn encode<T: Kept>(document: &T) -> Value {
 fn decode<T: Kept>(value: &Value) -> Result<Option<T>> {
     let Value::Account(document) = value else { return Ok(None) };
     serde_json::from_slice(document.bytes()).map(Some).map_err(|error| {
-        // Where it doesn't parse, and not what stands there.
+        // The position of the syntax error, without the document's text.
         let at = (error.line(), error.column());
         let message = format!("a document of a {} does not decode at {at:?}", T::KIND);
         martlet_protocol::Error::corrupt(message).into()
@@ -34,20 +35,20 @@ fn document_of<T: Kept>(view: &RegisterView) -> Result<Option<T>> {
     view.entry.as_ref().map_or(Ok(None), |entry| decode(&entry.value))
 }
 
-/// There is none of that name.
+/// The error for a document that doesn't exist.
 pub(super) fn missing<T: Kept>(path: &str) -> Error {
     Error::NoSuchAccount(format!("there is no {} {path}", T::KIND))
 }
 
 impl ObjectStore {
-    /// A document, if it is there, by a quorum.
+    /// Reads a document from a quorum; none if it doesn't exist.
     pub(super) async fn document<T: Kept>(&self, path: &str) -> Result<Option<T>> {
         let read = self.inner();
         let (view, _) = read.read_given(&register::<T>(path), Want::Entry, Level::Strict).await?;
         document_of(&view)
     }
 
-    /// Makes a document where there is none.
+    /// Creates a document; fails if it exists.
     pub(super) async fn create_document<T: Kept>(&self, document: &T) -> Result<()> {
         let path = document.path();
         let mut evaluate = |view: &RegisterView| match document_of::<T>(view)? {
@@ -59,8 +60,7 @@ impl ObjectStore {
         self.decide_document::<T>(&path, &mut evaluate).await.map(drop)
     }
 
-    /// Changes a document: `change` is asked about what the register holds, again whenever somebody else
-    /// was faster.
+    /// Changes a document by compare-and-set. `change` runs again after each concurrent write.
     pub(super) async fn change_document<T: Kept>(
         &self,
         path: &str,
@@ -79,13 +79,13 @@ impl ObjectStore {
         changed.ok_or_else(|| missing::<T>(path))
     }
 
-    /// Puts a document in place of whatever is there.
+    /// Writes a document unconditionally.
     pub(super) async fn put_document<T: Kept>(&self, document: &T) -> Result<()> {
         let mut evaluate = |_: &RegisterView| Ok(Step::Write(Proposal::of(encode(document))));
         self.decide_document::<T>(&document.path(), &mut evaluate).await.map(drop)
     }
 
-    /// Deletes a document that is there.
+    /// Deletes a document; fails if it doesn't exist.
     pub(super) async fn delete_document<T: Kept>(&self, path: &str) -> Result<()> {
         let mut evaluate = |view: &RegisterView| match document_of::<T>(view)? {
             Some(_) => Ok(Step::Write(Proposal::of(Value::Tombstone))),
@@ -104,8 +104,8 @@ impl ObjectStore {
         Ok(inner.decide(inner.root_intent(&key, WriteId::random()), evaluate).await?)
     }
 
-    /// The documents whose paths begin with `below` and that `keep` keeps, in order, above `after`; and
-    /// whether there are more.
+    /// Documents with path prefix `below` that `keep` accepts, in order, above `after`; and true if
+    /// more follow.
     pub(super) async fn list_documents<T: Kept>(
         &self,
         below: &str,

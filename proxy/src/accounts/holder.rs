@@ -1,4 +1,4 @@
-//! Whom an access key speaks for, and what the owner of a bucket is called.
+//! Principals of access keys, and display names of bucket owners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use super::vault::Vault;
 use crate::error::Result;
 use crate::store::ObjectStore;
 
-/// An account, as principals name it.
+/// An account as principals in policies name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountOf {
     /// Its name.
     pub name: String,
-    /// Drawn at its creation: no account has it again.
+    /// Drawn at its creation; never used again.
     pub canonical_id: String,
 }
 
-/// An access key that opens something, and whom it speaks for.
+/// A valid access key and its principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The key.
     pub key: Key,
-    /// Whose it is.
+    /// Tenant that owns the key.
     pub tenant: Tenant,
-    /// The user that it speaks for; without one, for the whole tenant.
+    /// User that the key acts as; none for the whole tenant.
     pub user: Option<User>,
 }
 
 impl Holder {
-    /// Whom a key speaks for, if it is enabled and so are the tenant and the user that it was made for: not
-    /// others who have their names by now.
+    /// The principal of a key, if the key, its tenant and its user are enabled. Their ids must
+    /// match: a later tenant or user of an equal name doesn't count.
     fn of(key: Key, tenant: Option<Tenant>, user: Option<User>) -> Option<Self> {
         let tenant = tenant.filter(|it| !it.disabled && it.canonical_id == key.tenant_id)?;
         let user = match &key.user {
@@ -70,8 +70,8 @@ impl Known for Holder {
 }
 
 impl ObjectStore {
-    /// Whom an access key speaks for, by a quorum; nobody, if it or what it depends on is not there or
-    /// disabled.
+    /// Reads the principal of an access key from a quorum; none if the key, its tenant or its user
+    /// is missing or disabled.
     pub(super) async fn holder(&self, access_key: &str) -> Result<Option<Holder>> {
         let key: Option<Key> = self.document(access_key).await?;
         let Some(key) = key.filter(|key| !key.disabled) else { return Ok(None) };
@@ -83,8 +83,8 @@ impl ObjectStore {
         Ok(Holder::of(key, tenant, user))
     }
 
-    /// What the owner of a bucket is called, by its canonical id: the id itself, where nobody knows. It
-    /// never changes while there is such an owner, so it may be a minute old.
+    /// Display name of the bucket owner with a canonical id; the id itself if the owner is unknown.
+    /// The name never changes during an owner's life, so it may be cached for one minute.
     pub async fn owner_name(&self, canonical_id: &str) -> Arc<str> {
         if canonical_id == ROOT {
             return ROOT.into();
@@ -104,10 +104,10 @@ impl ObjectStore {
 }
 
 impl ObjectStore {
-    /// Whether there is a tenant with a canonical id, by a quorum.
+    /// Returns true if a tenant has this canonical id, read from a quorum.
     ///
     /// # Errors
-    /// When no quorum answers.
+    /// Fails if no quorum replies.
     pub async fn has_owner(&self, canonical_id: &str) -> Result<bool> {
         if !is_name(canonical_id) {
             return Ok(false);
@@ -115,10 +115,10 @@ impl ObjectStore {
         Ok(self.document::<TenantOf>(canonical_id).await?.is_some())
     }
 
-    /// The account that goes by a name or by a canonical id, by a quorum.
+    /// The account with this name or canonical id, read from a quorum.
     ///
     /// # Errors
-    /// When no quorum answers.
+    /// Fails if no quorum replies.
     pub async fn account_called(&self, text: &str) -> Result<Option<AccountOf>> {
         if text == ROOT {
             return Ok(Some(AccountOf { name: ROOT.into(), canonical_id: ROOT.into() }));
@@ -133,11 +133,11 @@ impl ObjectStore {
         Ok(of.map(|of| AccountOf { name: of.tenant, canonical_id: of.canonical_id }))
     }
 
-    /// The id of an account's user, by a quorum: none where there is none of that name, or it was a former
-    /// tenant's.
+    /// The id of an account's user, read from a quorum; none if no user has this name, or if it
+    /// belongs to a former tenant.
     ///
     /// # Errors
-    /// When no quorum answers.
+    /// Fails if no quorum replies.
     pub async fn user_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
         if !is_name(name) {
             return Ok(None);
@@ -146,10 +146,11 @@ impl ObjectStore {
         Ok(user.filter(|user| user.tenant_id == of.canonical_id).map(|user| user.id))
     }
 
-    /// The id of an account's role, likewise.
+    /// The id of an account's role, read from a quorum; none if no role has this name, or if it
+    /// belongs to a former tenant.
     ///
     /// # Errors
-    /// When no quorum answers.
+    /// Fails if no quorum replies.
     pub async fn role_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
         if !is_name(name) {
             return Ok(None);
@@ -158,10 +159,10 @@ impl ObjectStore {
         Ok(role.filter(|role| role.tenant_id == of.canonical_id).map(|role| role.id))
     }
 
-    /// The canonical id of the tenant that is called by an e-mail address, by a quorum.
+    /// The canonical id of the tenant whose name is this e-mail address, read from a quorum.
     ///
     /// # Errors
-    /// When no quorum answers.
+    /// Fails if no quorum replies.
     pub async fn owner_called(&self, address: &str) -> Result<Option<String>> {
         if !is_name(address) || !address.contains('@') {
             return Ok(None);
@@ -171,17 +172,17 @@ impl ObjectStore {
     }
 }
 
-/// Whether something could be a name or an id: what can't is asked nobody about.
+/// Returns true if `text` could be a name or an id. Other texts are never looked up.
 fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
     (1..=128).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// Owners that are remembered at once.
+/// Maximum number of cached owners.
 const OWNERS_MAX: usize = 10_000;
 const OWNERS_KEPT_FOR: Duration = Duration::from_mins(1);
 
-/// What owners are called that were asked for lately.
+/// Cache of the display names of bucket owners.
 #[derive(Default)]
 pub(crate) struct Owners(RwLock<HashMap<String, (Instant, Arc<str>)>>);
 

@@ -1,4 +1,5 @@
-//! The documents: a tenant, a user, an access key. JSON, so that a later version may add to them.
+//! Account documents: tenants, users and access keys. Stored as JSON, so that a later version may
+//! add fields.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,103 +11,103 @@ use serde::{Deserialize, Serialize};
 use super::vault::Sealed;
 use crate::error::{Error, Result};
 
-/// The account that is there without a document: the one of the root key.
+/// The account of the root key, which has no document.
 pub const ROOT: &str = "root";
 
-/// A tenant: an account in S3's sense. Buckets are its own, by its canonical id.
+/// A tenant: an account in S3's sense. Its buckets refer to it by its canonical id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its name, as it stands in the names of principals.
+    /// Its name, as principals in policies use it.
     pub name: String,
-    /// Drawn at its creation; what it owns bears it.
+    /// Id drawn at its creation, stored with everything that the tenant owns.
     pub canonical_id: String,
-    /// What S3 calls it beside its id.
+    /// S3's `DisplayName`.
     pub display_name: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Whether its keys open nothing.
+    /// True if its keys are refused.
     #[serde(default)]
     pub disabled: bool,
-    /// Where its requests may come from; from anywhere, if none is named.
+    /// Networks that its requests may come from; all if empty.
     #[serde(default)]
     pub networks: Vec<Network>,
-    /// How much its buckets may hold together.
+    /// Quota of its buckets together.
     #[serde(default)]
     pub quota: Quota,
-    /// How fast its requests may come, at each proxy.
+    /// Rate limit of its requests, at each proxy.
     #[serde(default)]
     pub rate: Rate,
 }
 
-/// How fast requests may come, and what they carry.
+/// Limits on the rate of requests and of the bytes in their bodies. None is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
     /// Requests in a second.
     pub requests: Option<u64>,
-    /// Bytes of bodies in a second, both ways together.
+    /// Bytes of request and response bodies together, in a second.
     pub bytes: Option<u64>,
 }
 
 /// A user of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Whose user it is.
+    /// Name of its tenant.
     pub tenant: String,
     /// The tenant's canonical id.
     pub tenant_id: String,
     /// Its name within the tenant.
     pub name: String,
-    /// Drawn at its creation.
+    /// Id drawn at its creation.
     pub id: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// What it may do of what its tenant may.
+    /// Its role, which bounds its permissions.
     pub role: Role,
-    /// What it may do of that: a policy without principals. Without one, all of it.
+    /// Policy without principals that restricts it further. None grants all that the role does.
     #[serde(default)]
     pub policy: Option<String>,
-    /// Whether its keys open nothing.
+    /// True if its keys are refused.
     #[serde(default)]
     pub disabled: bool,
 }
 
-/// What a user may do, at most, of what its tenant may.
+/// Upper bound of a user's permissions, within those of its tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// All of it.
+    /// All of the tenant's permissions.
     #[default]
     Admin,
-    /// Reading, and writing and deleting objects; buckets stay as they are.
+    /// Reads objects, writes and deletes them; can't change buckets.
     ReadWrite,
-    /// Reading.
+    /// Reads only.
     ReadOnly,
 }
 
 /// An access key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// What requests name it by.
+    /// The access key id that requests carry.
     pub access_key: String,
-    /// Its secret, as it lies in the register.
+    /// Its secret, as stored in the register.
     pub secret: Sealed,
-    /// Whose it is.
+    /// Name of its tenant.
     pub tenant: String,
     /// The tenant's canonical id.
     pub tenant_id: String,
-    /// The user that it speaks for; without one, for the whole tenant.
+    /// User that the key acts as; none for the whole tenant.
     pub user: Option<UserOf>,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// When its secret was last changed, in milliseconds since 1970.
+    /// Time of the last change of the secret, in milliseconds since 1970.
     pub rotated_ms: u64,
-    /// Whether it opens nothing.
+    /// True if the key is refused.
     #[serde(default)]
     pub disabled: bool,
-    /// Where its requests may come from; from anywhere, if none is named.
+    /// Networks that its requests may come from; all if empty.
     #[serde(default)]
     pub networks: Vec<Network>,
-    /// How fast its requests may come, at each proxy.
+    /// Rate limit of its requests, at each proxy.
     #[serde(default)]
     pub rate: Rate,
 }
@@ -120,7 +121,7 @@ pub struct UserOf {
     pub id: String,
 }
 
-/// Which tenant has a canonical id.
+/// Maps a canonical id to its tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TenantOf {
     pub(super) canonical_id: String,
@@ -128,16 +129,16 @@ pub(super) struct TenantOf {
     pub(super) display_name: String,
 }
 
-/// What is kept as a document in a register.
+/// A document that is stored in a register.
 pub(super) trait Kept:
     Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync
 {
-    /// What it is, in a sentence.
+    /// Name of the kind, for messages.
     const KIND: &'static str;
-    /// What the names of its registers begin with.
+    /// Prefix of the names of its registers.
     const FOLDER: &'static str;
 
-    /// Its name below that.
+    /// Its name after that prefix.
     fn path(&self) -> String;
 }
 
@@ -178,7 +179,7 @@ impl Kept for TenantOf {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Admin, Self::ReadWrite, Self::ReadOnly];
 
     /// Its name.
@@ -208,13 +209,13 @@ impl FromStr for Role {
     }
 }
 
-/// Bytes of a tenant's or a user's name. They stand in the names of principals, where canonical ids may stand
-/// too: so no name is as long as one of those.
+/// Maximum length of a tenant's or user's name, in bytes. Principals name accounts by name or by
+/// canonical id, so every name is shorter than the 64 digits of an id.
 const NAME_BYTES_MAX: usize = 63;
 const ACCESS_KEY_BYTES: std::ops::RangeInclusive<usize> = 3..=128;
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 8..=256;
 
-/// Refuses what can't be the name of a tenant or of a user.
+/// Refuses malformed names of tenants, users and roles.
 pub(super) fn check_name(kind: &str, name: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
     let is_right = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
@@ -230,13 +231,13 @@ pub(super) fn check_name(kind: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether something could be an access key: what can't is asked nobody about.
+/// Returns true if `text` could be an access key. Other texts are never looked up.
 pub(super) fn is_access_key(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/,=".contains(&byte);
     ACCESS_KEY_BYTES.contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// Refuses what can't be an access key and its secret.
+/// Refuses a malformed access key or secret.
 pub(super) fn check_credentials(access_key: &str, secret: &str) -> Result<()> {
     if !is_access_key(access_key) {
         return Err(Error::InvalidArgument(

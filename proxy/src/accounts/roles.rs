@@ -1,6 +1,6 @@
-//! Roles: what somebody may be for a while, and who may be it.
+//! Session roles: permissions for a limited time, and the principals that may assume them.
 //!
-//! What their policies say is for whoever judges requests to read; here they are texts.
+//! Policies are stored as text. The layer that authorizes requests evaluates them.
 
 use futures::future::try_join;
 use serde::{Deserialize, Serialize};
@@ -11,35 +11,35 @@ use super::vault::Vault;
 use crate::error::{Error, Result};
 use crate::store::ObjectStore;
 
-/// How long a session may be, in seconds.
+/// Allowed session lengths, in seconds.
 pub const SESSION_S: std::ops::RangeInclusive<u32> = 900..=43_200;
-/// How long it may be where nobody says more.
+/// Session length of requests that name none, in seconds.
 pub const SESSION_S_DEFAULT: u32 = 3600;
 
-/// A role of a tenant that somebody may take on for a session.
+/// A role of a tenant that principals assume for a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRole {
-    /// Whose role it is.
+    /// Name of its tenant.
     pub tenant: String,
     /// The tenant's canonical id.
     pub tenant_id: String,
     /// Its name within the tenant.
     pub name: String,
-    /// Drawn at its creation.
+    /// Id drawn at its creation.
     pub id: String,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// What it may do: a policy without principals.
+    /// Policy without principals that defines its permissions.
     pub policy: String,
-    /// Who may take it on; without it, the tenant's own keys.
+    /// Trust policy: principals that may assume the role; none for the tenant's own keys only.
     #[serde(default)]
     pub trust: Option<String>,
-    /// The ids of those whom that names, as they were when it was put.
+    /// Ids of the principals that the trust policy names, as of the time when it was set.
     #[serde(default)]
     pub trust_ids: Option<String>,
-    /// How long a session of it may be, at most.
+    /// Maximum length of a session, in seconds.
     pub session_s_max: u32,
-    /// Whether it opens nothing, its sessions included.
+    /// True if the role and its open sessions are refused.
     #[serde(default)]
     pub disabled: bool,
 }
@@ -53,7 +53,7 @@ impl Kept for SessionRole {
     }
 }
 
-/// A role that can be taken on, and whose it is.
+/// An enabled role and its tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleOf {
     /// The role.
@@ -63,7 +63,7 @@ pub struct RoleOf {
 }
 
 impl RoleOf {
-    /// A role, if it is enabled and so is the tenant that it was made for.
+    /// Returns the role if it and the tenant that created it are enabled.
     fn of(role: SessionRole, tenant: Option<Tenant>) -> Option<Self> {
         let tenant = tenant.filter(|it| !it.disabled && it.canonical_id == role.tenant_id)?;
         (!role.disabled).then_some(Self { role, tenant })
@@ -89,7 +89,7 @@ impl Known for RoleOf {
     }
 }
 
-/// Refuses sessions that are too short or too long.
+/// Refuses maximum session lengths outside [`SESSION_S`].
 pub(super) fn check_session(session_s_max: u32) -> Result<()> {
     if SESSION_S.contains(&session_s_max) {
         return Ok(());

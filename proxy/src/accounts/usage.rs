@@ -1,8 +1,8 @@
-//! How much a bucket held when it was last counted: a document for each bucket that a quota speaks of,
-//! below the canonical id of its owner.
+//! Stored usage counts: one document for each bucket under a quota, keyed by the owner's canonical
+//! id.
 //!
 //! ```text
-//! usage/CANONICAL-ID/BUCKET-ID        one listing tells all that an owner holds
+//! usage/CANONICAL-ID/BUCKET-ID        one listing returns all counts of an owner
 //! ```
 
 use martlet_protocol::BucketId;
@@ -13,26 +13,26 @@ use super::records::{Kept, Tenant, TenantOf};
 use crate::error::{Error, Result};
 use crate::store::ObjectStore;
 
-/// Documents of one page.
+/// Documents on one page.
 const PAGE: usize = 1000;
 
-/// What a bucket held when it was last counted.
+/// Usage of a bucket at its last count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketUsage {
     /// Its owner's canonical id.
     pub owner: String,
     /// Its id.
     pub bucket_id: String,
-    /// What it held.
+    /// Its usage.
     pub usage: Usage,
-    /// When the count began, in milliseconds since 1970.
+    /// Start of the count, in milliseconds since 1970.
     pub began_ms: u64,
-    /// How long it took.
+    /// Duration of the count, in milliseconds.
     pub took_ms: u64,
 }
 
 impl BucketUsage {
-    /// What a count came to.
+    /// The document of a finished count.
     pub(crate) fn of(count: &Count, now_ms: u64) -> Self {
         Self {
             owner: count.bucket.owner.clone(),
@@ -54,14 +54,14 @@ impl Kept for BucketUsage {
 }
 
 impl ObjectStore {
-    /// The tenant whose canonical id this is, by a quorum.
+    /// Reads the tenant with this canonical id from a quorum.
     pub(crate) async fn tenant_of(&self, canonical_id: &str) -> Result<Option<Tenant>> {
         let Some(of) = self.document::<TenantOf>(canonical_id).await? else { return Ok(None) };
         let tenant: Option<Tenant> = self.document(&of.tenant).await?;
         Ok(tenant.filter(|tenant| tenant.canonical_id == canonical_id))
     }
 
-    /// The tenants that `keep` keeps.
+    /// All tenants that `keep` accepts.
     pub(crate) async fn tenants_that(
         &self,
         keep: impl Fn(&Tenant) -> bool + Copy + Send,
@@ -77,7 +77,7 @@ impl ObjectStore {
         }
     }
 
-    /// What was last counted in the buckets of an owner, or of everybody.
+    /// Last counts of the buckets of an owner, or of all owners.
     pub(crate) async fn usages(&self, owner: Option<&str>) -> Result<Vec<BucketUsage>> {
         let below = owner.map(|owner| format!("{owner}/")).unwrap_or_default();
         let mut usages: Vec<BucketUsage> = Vec::new();
@@ -92,7 +92,7 @@ impl ObjectStore {
         }
     }
 
-    /// What was last counted in a bucket.
+    /// Last count of a bucket.
     pub(crate) async fn usage(&self, owner: &str, bucket: BucketId) -> Result<Option<BucketUsage>> {
         self.document(&format!("{owner}/{bucket}")).await
     }
@@ -101,7 +101,7 @@ impl ObjectStore {
         self.put_document(usage).await
     }
 
-    /// Deletes a count; it may be gone already.
+    /// Deletes a count; succeeds if it doesn't exist.
     pub(crate) async fn delete_usage(&self, usage: &BucketUsage) -> Result<()> {
         match self.delete_document::<BucketUsage>(&usage.path()).await {
             Err(Error::NoSuchAccount(_)) => Ok(()),

@@ -1,16 +1,17 @@
-//! How secrets lie in the registers: sealed by a master key.
+//! Encryption of secrets in the registers by a master key.
 //!
 //! ```text
 //! key (32) ──BLAKE3──▶ AES-256-GCM, a random nonce of 12 bytes for each sealing
 //! ```
 //!
-//! What a secret belongs to (its access key, its tenant's id) is authenticated with it, so that a sealed
-//! secret that is copied into another register doesn't open. The first of several keys seals, all of them
-//! open: so a master key is replaced by putting a new one before it, and rotating what it sealed.
+//! The access key and its tenant's id are authenticated with the secret. So a sealed secret that is
+//! copied into another register doesn't open. Of several master keys the first seals and all open.
+//! To replace a master key, put the new one before it, and rotate the secrets that the old one
+//! sealed.
 //!
-//! Signatures are computed from secrets: so a secret has to be there in clear when it is used, and can't be
-//! kept as a hash. Nothing is written in clear any more; what an earlier version wrote so without a master
-//! key still opens, and is sealed by [`Accounts::seal_secrets`](super::Accounts::seal_secrets).
+//! Signatures are computed from secrets, so secrets can't be stored as hashes. New secrets are
+//! never written in clear. Secrets that an earlier version wrote in clear still open;
+//! [`Accounts::seal_secrets`](super::Accounts::seal_secrets) seals them.
 
 use std::fmt;
 
@@ -22,13 +23,13 @@ const SEALING: &str = "martlet 2026 secrets of access keys";
 const NAMING: &str = "martlet 2026 name of a master key";
 const WRAPPING: &str = "martlet 2026 data keys wrapped by a master key";
 
-/// A secret as it lies in a register.
+/// A secret as stored in a register.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sealed {
-    /// In clear.
+    /// The secret in clear.
     Clear(String),
-    /// Sealed by the master key of this name: nonce and ciphertext, in hexadecimal.
+    /// Sealed by a master key; nonce and ciphertext are in hexadecimal.
     Aes256Gcm {
         /// The master key's name.
         by: String,
@@ -49,7 +50,7 @@ impl fmt::Debug for Sealed {
 }
 
 impl Sealed {
-    /// The secret, if it lies in clear.
+    /// The secret, if it is in clear.
     pub(super) fn in_clear(&self) -> Option<&str> {
         match self {
             Self::Clear(secret) => Some(secret),
@@ -57,7 +58,7 @@ impl Sealed {
         }
     }
 
-    /// Whether it takes a master key to read it.
+    /// Returns true if a master key is needed to read it.
     pub fn is_sealed(&self) -> bool {
         matches!(self, Self::Aes256Gcm { .. })
     }
@@ -68,7 +69,7 @@ impl Sealed {
 pub struct MasterKey {
     name: String,
     key: LessSafeKey,
-    /// What wraps the data keys of objects.
+    /// Root key that wraps the data keys of objects.
     root: [u8; 32],
 }
 
@@ -79,10 +80,10 @@ impl fmt::Debug for MasterKey {
 }
 
 impl MasterKey {
-    /// The key of these bytes.
+    /// The master key with these bytes.
     ///
     /// # Panics
-    /// Never: every 32 bytes are a key.
+    /// Never: any 32 bytes form a key.
     pub fn new(bytes: &[u8; 32]) -> Self {
         let name = blake3::derive_key(NAMING, bytes);
         let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, bytes));
@@ -91,7 +92,7 @@ impl MasterKey {
         Self { name: hex::encode(&name[..4]), key, root }
     }
 
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text.trim(), &mut bytes).ok()?;
@@ -104,27 +105,28 @@ impl MasterKey {
 pub struct Vault(Vec<MasterKey>);
 
 impl Vault {
-    /// A vault of these keys, of which the first seals.
+    /// A vault of `keys`; the first one seals.
     pub fn new(keys: Vec<MasterKey>) -> Self {
         Self(keys)
     }
 
-    /// Whether there is a master key.
+    /// Returns true if a master key exists.
     pub fn seals(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// The name of the first key, and what wraps data keys by it.
+    /// Name and wrapping root of the first key.
     pub(crate) fn first_root(&self) -> Option<(&str, &[u8; 32])> {
         self.0.first().map(|key| (key.name.as_str(), &key.root))
     }
 
-    /// What wraps data keys by the key of a name.
+    /// Wrapping root of the key with this name.
     pub(crate) fn root(&self, name: &str) -> Option<&[u8; 32]> {
         self.0.iter().find(|key| key.name == name).map(|key| &key.root)
     }
 
-    /// A secret as it is kept; `belonging` must be the same when it is opened.
+    /// Seals a secret; returns it in clear without a master key. Opening needs an equal
+    /// `belonging`.
     pub(super) fn seal(&self, secret: &str, belonging: &str) -> Sealed {
         let Some(MasterKey { name, key, .. }) = self.0.first() else {
             return Sealed::Clear(secret.to_owned());
@@ -140,7 +142,7 @@ impl Vault {
         Sealed::Aes256Gcm { by: name.clone(), nonce: hex::encode(nonce), text: hex::encode(text) }
     }
 
-    /// The secret, or why it can't be had.
+    /// Opens a secret, or returns the reason why it can't be opened.
     pub(super) fn open(&self, sealed: &Sealed, belonging: &str) -> Result<String, String> {
         let (by, nonce, text) = match sealed {
             Sealed::Clear(secret) => return Ok(secret.clone()),

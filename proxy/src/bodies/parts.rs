@@ -1,4 +1,4 @@
-//! What the bytes of a range come from, one after another: extents, or fragments of them.
+//! Sources of a range's bytes in order: extents, or their fragments.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use crate::coded::read::{FragmentStream, check, geometry};
 use crate::extents::ExtentStream;
 use crate::store::Inner;
 
-/// Parts that are yet to be read.
+/// Parts still to be read.
 pub(super) struct Parts {
     inner: Arc<Inner>,
     policy: PolicyId,
     extents: VecDeque<(ExtentRef, Range<u64>)>,
-    /// Of the extent that was the first until now.
+    /// Remaining fragments of the extent that was taken last.
     fragments: VecDeque<Part>,
 }
 
-/// A run of bytes that one device holds when all is well.
+/// A run of bytes on one device in the absence of failures.
 pub(super) enum Part {
     Copy(ExtentRef, Range<u64>),
     Fragment(ExtentRef, Geometry, Piece),
@@ -38,7 +38,7 @@ pub(super) enum PartStream {
 }
 
 impl Parts {
-    /// What lies under ranges of extents.
+    /// Parts under ranges of extents.
     pub(super) fn new(
         inner: &Arc<Inner>,
         policy: PolicyId,
@@ -47,7 +47,7 @@ impl Parts {
         Self { inner: inner.clone(), policy, extents, fragments: VecDeque::new() }
     }
 
-    /// Whether all have been taken.
+    /// Returns true if all parts were taken.
     pub(super) fn is_empty(&self) -> bool {
         self.extents.is_empty() && self.fragments.is_empty()
     }
@@ -67,7 +67,7 @@ impl Parts {
         Ok(self.fragments.pop_front())
     }
 
-    /// Whether the rest of the extent that was begun can be had.
+    /// Fails unless the remaining fragments of the current extent can be read.
     pub(super) async fn check(&self) -> Result<()> {
         match self.fragments.front() {
             Some(Part::Fragment(extent, geometry, _)) => {
@@ -87,7 +87,7 @@ impl Part {
         }
     }
 
-    /// Opens it: its first bytes are there when this returns.
+    /// Opens the part; its first bytes have arrived when this returns.
     pub(super) async fn open(self, inner: Arc<Inner>, policy: PolicyId) -> Result<PartStream> {
         Ok(match self {
             Self::Copy(extent, range) => {
@@ -101,7 +101,7 @@ impl Part {
 }
 
 impl PartStream {
-    /// Bytes that are still owed.
+    /// Bytes that are not read yet.
     pub(super) fn left(&self) -> u64 {
         match self {
             Self::Copy(stream) => stream.left(),

@@ -1,4 +1,4 @@
-//! Buckets that were looked up lately.
+//! Cache of bucket metadata.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -11,12 +11,12 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Buckets that are remembered at once.
+/// Maximum number of cached buckets.
 const CACHED_MAX: usize = 10_000;
-/// Names share this many turns at looking one up.
+/// Number of locks that serialize lookups, shared by hash of the name.
 const TURNS: usize = 64;
 
-/// Buckets that were looked up lately, and what that rested on.
+/// Cached buckets, each with the consistency of its read.
 pub(crate) struct BucketCache {
     kept_for: Duration,
     known: RwLock<HashMap<String, Known>>,
@@ -24,7 +24,7 @@ pub(crate) struct BucketCache {
     hasher: RandomState,
 }
 
-/// When a bucket was looked up, what was found, and what that rested on.
+/// Start of the lookup, the bucket, and the consistency of the read.
 type Known = (Instant, Arc<Bucket>, Given);
 
 impl BucketCache {
@@ -37,7 +37,7 @@ impl BucketCache {
         }
     }
 
-    /// Waits for the turn to look a bucket up. A courtesy: nothing rests on it.
+    /// Locks lookups of a name, to avoid duplicates. Correctness doesn't depend on this lock.
     pub(super) async fn turn(&self, name: &str) -> MutexGuard<'_, ()> {
         let turn = usize::try_from(self.hasher.hash_one(name) % TURNS as u64);
         self.turns[turn.expect("a small number")].lock().await
@@ -52,20 +52,20 @@ impl BucketCache {
         (since.elapsed() < self.kept_for).then(|| (bucket.clone(), *given))
     }
 
-    /// A bucket that was looked up after `since`, however long ago that is.
+    /// A bucket whose lookup began after `since`, of any age.
     pub(super) fn get_after(&self, name: &str, since: Instant) -> Option<(Arc<Bucket>, Given)> {
         let known = self.known.read();
         let (at, bucket, given) = known.get(name)?;
         (*at > since).then(|| (bucket.clone(), *given))
     }
 
-    /// A bucket that was looked up once, however long ago.
+    /// A cached bucket of any age.
     pub(crate) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
         self.known.read().get(name).map(|(_, bucket, _)| bucket.clone())
     }
 
-    /// Remembers what was found by a look-up that began at `since`. A look-up that was overtaken by
-    /// a change of the same bucket, or by a look-up that found another bucket, takes nothing back.
+    /// Caches the result of a lookup that began at `since`. The result is dropped if the cache
+    /// holds a later generation of the bucket, or a newer lookup found another bucket.
     pub(super) fn put(&self, name: &str, since: Instant, bucket: Arc<Bucket>, given: Given) {
         let mut known = self.known.write();
         let is_overtaken = known.get(name).is_some_and(|(at, newer, _)| {

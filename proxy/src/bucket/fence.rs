@@ -1,4 +1,4 @@
-//! What all devices of the index have to be told, or asked, about a bucket (rule M2).
+//! Fences, hint checks and purges of a bucket on all devices of the index (rule M2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::index::{Place, call_in_time};
 use crate::store::Inner;
 use crate::walk::{Paths, Walk};
 
-/// What a device made of a fence.
+/// Reply of a device to a fence.
 struct Told {
     device: DeviceId,
-    /// It has it.
+    /// True if the device stored the fence.
     is_fenced: bool,
-    /// It was at no later term once it had it, and has a vote.
+    /// True if the device has a vote, and its term was not newer after it stored the fence.
     counts: bool,
-    /// It was at a later one.
+    /// The refusal of a device with a newer term.
     outdated: Option<Error>,
 }
 
 impl Inner {
-    /// Calls every device of the index at once.
+    /// Calls every device of the index concurrently.
     async fn call_all<T, F>(
         &self,
         call: impl Fn(DeviceId, Arc<dyn Backend>) -> F + Clone + Send + 'static,
@@ -47,8 +47,8 @@ impl Inner {
         join_all(calls).await
     }
 
-    /// Tells every device of the index which generation of a bucket it takes. Complete once a
-    /// quorum of each set of every shard holds it; whether all devices do.
+    /// Sends a bucket's generation to every device of the index. Completes once a quorum of each
+    /// set of every shard has stored it. Returns true if all devices have.
     pub(crate) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
         let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
         loop {
@@ -65,8 +65,8 @@ impl Inner {
         }
     }
 
-    /// A fence has no term of its own: that it was told in time for those who decide at `term`, a
-    /// read of anything behind it shows (rule P1).
+    /// A fence carries no term. A read after it shows that the device had the fence while `term`
+    /// was still current (rule P1).
     async fn tell_fence(&self, bucket: &Bucket, open: bool, term: Term) -> Vec<Told> {
         let fence = BucketFence { bucket: bucket.id, generation: bucket.generation, open };
         let key = Arc::new(RegisterKey::object(bucket.id, bucket.index_shards, "any"));
@@ -100,7 +100,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Refuses unless every device says that it keeps nothing of a bucket for others.
+    /// Refuses unless every device replies that it keeps no hints for the bucket.
     pub(super) async fn check_no_hints(&self, bucket: &Bucket) -> Result<()> {
         for kind in RegisterKind::ALL {
             self.check_nothing_kept(Paths::all(bucket, kind)).await?;
@@ -108,7 +108,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses unless every device says that it keeps none of these registers for others.
+    /// Refuses unless every device replies that it keeps no hints for these registers.
     pub(crate) async fn check_nothing_kept(&self, paths: Paths) -> Result<()> {
         let place = self.place_at(index_placement(paths.bucket, Shard(0)))?;
         let request = Arc::new(ListRequest {
@@ -134,7 +134,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a bucket holds no object, by a quorum of every shard.
+    /// Returns true if a quorum of every shard holds no object of the bucket.
     pub(super) async fn is_empty(&self, bucket: &Bucket) -> Result<bool> {
         let paths = Paths::all(bucket, RegisterKind::Object);
         let mut walk = Walk::new(self, &paths, ListStart::First, 100, Level::Strict)?;
@@ -146,9 +146,9 @@ impl Inner {
         Ok(true)
     }
 
-    /// Deletes all registers of a bucket that is gone; their extents become the nodes' garbage. Each
-    /// device stays closed to the bucket all the while: a write that began before may still be on its
-    /// way. Whoever is out keeps what it has, closed to everyone.
+    /// Deletes all registers of a deleted bucket; their extents become garbage of the nodes. Every
+    /// device stays fenced meanwhile, since an earlier write may still be under way. Unreachable
+    /// devices keep their registers, which are fenced too.
     pub(super) async fn purge(&self, bucket: &Bucket) {
         let id = bucket.id;
         let purged = self

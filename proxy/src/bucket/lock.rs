@@ -1,4 +1,4 @@
-//! That objects of a bucket can be locked: set for good, on a bucket that keeps versions for good.
+//! Object Lock of a bucket. Once set, Object Lock and versioning stay enabled.
 
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::lock::BucketLock;
@@ -7,8 +7,8 @@ use martlet_protocol::{Level, Setting, Settings, Versioning, VersioningSetting};
 use crate::error::{Error, Result};
 use crate::store::{Inner, ObjectStore};
 
-/// Makes the settings of a bucket to be made those of one whose objects can be locked: it keeps their
-/// versions from its beginning, so no plain write ever comes before them.
+/// Enables Object Lock and versioning in the settings of a new bucket. No unversioned write can
+/// come before.
 ///
 /// # Errors
 /// [`Error::EntityTooLarge`].
@@ -18,7 +18,7 @@ pub fn lock_from_the_beginning(settings: &mut Settings) -> Result<()> {
     Ok(settings.set(Setting::ObjectLock, BucketLock::default().document())?)
 }
 
-/// What a bucket says about locks.
+/// Object Lock settings of a bucket; none if Object Lock is disabled.
 pub(crate) fn lock_of(bucket: &Bucket) -> Result<Option<BucketLock>> {
     bucket.lock().map_err(|_| {
         let message = "what the bucket says about locks of its objects can't be read";
@@ -27,12 +27,12 @@ pub(crate) fn lock_of(bucket: &Bucket) -> Result<Option<BucketLock>> {
 }
 
 impl ObjectStore {
-    /// Lets objects of a bucket be locked from now on, and says how those are that don't say. In force
-    /// once this returns: proxies that have not heard of it are refused as soon as they write.
+    /// Enables Object Lock on a bucket and sets the default retention of new objects. In force once
+    /// this returns: writes of proxies that cache the old settings are refused.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] unless it keeps versions; too few nodes
-    /// that answer.
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] unless versioning is enabled; too few
+    /// nodes replied.
     pub async fn set_object_lock(&self, name: &str, lock: BucketLock) -> Result<()> {
         let set = |settings: &mut Settings| {
             let versioning = VersioningSetting::of(settings.get(Setting::Versioning));
@@ -52,8 +52,8 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// What a bucket says about locks of its objects, as its register has it now; none where they can
-    /// have none.
+    /// Object Lock settings from the bucket's register, not from the cache; none if Object Lock is
+    /// disabled.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`].
@@ -64,7 +64,7 @@ impl ObjectStore {
         lock_of(&bucket)
     }
 
-    /// Refuses unless objects of a bucket can be locked.
+    /// Refuses buckets without Object Lock.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`]; [`Error::InvalidRequest`].
@@ -74,8 +74,8 @@ impl ObjectStore {
 }
 
 impl Inner {
-    /// Refuses unless objects of a bucket can be locked. Where they can't, what is remembered of it may
-    /// be from before they could.
+    /// Refuses buckets without Object Lock. Reads the bucket again first, since the cache may be
+    /// older than the setting.
     pub(crate) async fn check_lockable(&self, name: &str) -> Result<()> {
         if lock_of(&*self.bucket(name).await?)?.is_some() {
             return Ok(());

@@ -1,8 +1,7 @@
-//! Another storage policy for a bucket.
+//! Changes of a bucket's storage policy.
 //!
-//! What is written from now on goes there: new objects, and the parts of uploads that begin from now
-//! on. What is there already stays where it is until the bucket is rewritten
-//! ([`rewrite`](crate::rewrite)).
+//! The new policy applies to new objects and to parts of new uploads. Existing objects stay under
+//! the old policy until the bucket is rewritten ([`rewrite`](crate::rewrite)).
 
 use martlet_protocol::WriteId;
 use martlet_protocol::backend::RegisterView;
@@ -14,12 +13,12 @@ use crate::index::{Proposal, Step};
 use crate::store::ObjectStore;
 
 impl ObjectStore {
-    /// Lets new objects and new uploads of a bucket go under the policy of this name. Other proxies
-    /// hear of it when they next look the bucket up.
+    /// Sets the storage policy of new objects and uploads by name. Other proxies use it after their
+    /// next lookup of the bucket.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidArgument`], naming those there are, for a policy that
-    /// there isn't; too few nodes that answer.
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidArgument`] for an unknown policy, which names the
+    /// known ones; too few nodes replied.
     pub async fn set_bucket_policy(&self, name: &str, policy: &str) -> Result<Bucket> {
         let inner = self.inner();
         let policy = inner.cluster.policy_asked(Some(policy))?;

@@ -1,9 +1,9 @@
-//! Buckets that others deleted and made again, behind what this proxy remembers of them.
+//! Detection of buckets that were deleted and created again while this proxy cached the old one.
 //!
-//! Nothing is in a bucket that was deleted: so only an answer that something is absent can rest on
-//! one, and a write is refused as fenced. Before such an answer leaves, the bucket is looked up
-//! again, unless that was done since the request began. Where another bucket has the name, the
-//! operation fails with [`Error::BucketReplaced`] and is carried out once more.
+//! A deleted bucket is empty, and writes to it are refused as fenced. So only replies that an
+//! object is absent can be wrong. Before such a reply, the bucket is looked up again, unless a
+//! lookup began after the request did. If another bucket has the name, the operation fails with
+//! [`Error::BucketReplaced`] and runs once more.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use super::busy;
 use crate::error::{Error, Result};
 use crate::store::Inner;
 
-/// Returns true when an error says that something is not there.
+/// Returns true for errors that report an absent object, version or upload.
 fn is_absence(error: &Error) -> bool {
     matches!(error, Error::NoSuchKey | Error::NoSuchVersion | Error::NoSuchUpload)
 }
 
-/// Carries out an operation; once more if the bucket that it went by was replaced.
+/// Runs an operation; runs it again if its bucket was replaced.
 pub(crate) async fn again_if_replaced<T, F: Future<Output = Result<T>>>(
     mut operation: impl FnMut() -> F,
 ) -> Result<T> {
@@ -31,15 +31,15 @@ pub(crate) async fn again_if_replaced<T, F: Future<Output = Result<T>>>(
 }
 
 impl Inner {
-    /// A bucket as its register had it after `since`, at a level. Those who ask at a time share a
-    /// look-up.
+    /// A bucket from a lookup that began after `since`, at a level. Concurrent callers share one
+    /// lookup.
     pub(super) async fn bucket_after(
         &self,
         name: &str,
         since: Instant,
         level: Level,
     ) -> Result<Arc<Bucket>> {
-        // Whoever waits for too long looks for itself: the one before may hang.
+        // A caller that waits too long looks the bucket up itself: the other lookup may hang.
         let _turn = timeout(self.patience(), self.buckets.turn(name)).await;
         let known = self.buckets.get_after(name, since);
         let known = known.filter(|(_, given)| level != Level::Strict || *given == Given::Quorum);
@@ -51,10 +51,10 @@ impl Inner {
         Ok(bucket)
     }
 
-    /// Refuses to say that something is absent from a bucket whose name another one has.
+    /// Refuses to report an absence if another bucket has the name now.
     ///
     /// # Errors
-    /// [`Error::BucketReplaced`], [`Error::NoSuchBucket`]; at level strict also a look-up that fails.
+    /// [`Error::BucketReplaced`], [`Error::NoSuchBucket`]; at level strict also any failed lookup.
     pub(crate) async fn check_not_replaced(
         &self,
         name: &str,
@@ -76,7 +76,8 @@ impl Inner {
         }
     }
 
-    /// The same of an operation that found something absent; every other error stays what it is.
+    /// Replaces an error that reports an absence by that of [`Inner::check_not_replaced`], if it
+    /// fails. Returns other errors unchanged.
     pub(crate) async fn check_absence(
         &self,
         error: Error,
@@ -90,8 +91,8 @@ impl Inner {
     }
 }
 
-/// Refuses another bucket than the one before. Who may do what there was asked of the one before: so
-/// only one of the same owner and the same settings is a reason to go on by itself.
+/// Refuses a bucket that replaced `before`. Permissions were checked against `before`. So an
+/// automatic retry needs an equal owner and equal settings.
 pub(super) fn check_same(before: &Bucket, now: &Bucket) -> Result<()> {
     if before.id == now.id {
         return Ok(());

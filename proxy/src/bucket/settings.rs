@@ -1,9 +1,9 @@
-//! What is set about a bucket: its sub-resources' documents, changed by compare-and-set on the
-//! bucket's register (rule M2).
+//! Settings of a bucket: documents of its sub-resources, changed by compare-and-set on the bucket's
+//! register (rule M2).
 //!
-//! Whoever applies a setting to a request takes it from [`ObjectStore::bucket`], which remembers for
-//! [`bucket_cache_ms`](crate::StoreOptions::bucket_cache_ms): so a change is in force everywhere
-//! when that is over. Whoever asks for a setting is answered from the register.
+//! Requests apply settings from [`ObjectStore::bucket`], which caches for
+//! [`bucket_cache_ms`](crate::StoreOptions::bucket_cache_ms). So a change is in force everywhere
+//! after that time. Requests that read a setting read the register.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl From<TooLong> for Error {
 }
 
 impl ObjectStore {
-    /// All that is set about a bucket, as its register has it now.
+    /// All settings of a bucket, read from its register.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`].
@@ -39,7 +39,7 @@ impl ObjectStore {
         Ok(bucket.settings.clone())
     }
 
-    /// A document that is set about a bucket, as its register has it now.
+    /// One setting of a bucket, read from its register.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`].
@@ -48,10 +48,10 @@ impl ObjectStore {
         Ok(settings.get(setting).map(<[u8]>::to_vec))
     }
 
-    /// Sets a document, in place of the one before.
+    /// Writes or replaces a setting.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::EntityTooLarge`]; too few nodes that answer.
+    /// [`Error::NoSuchBucket`]; [`Error::EntityTooLarge`]; too few nodes replied.
     pub async fn put_bucket_setting(
         &self,
         name: &str,
@@ -62,10 +62,10 @@ impl ObjectStore {
         self.change_bucket_settings(name, set).await
     }
 
-    /// Removes a document. It may be gone already.
+    /// Removes a setting; succeeds if it doesn't exist.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; too few nodes that answer.
+    /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn delete_bucket_setting(&self, name: &str, setting: Setting) -> Result<()> {
         let remove = |settings: &mut Settings| {
             settings.remove(setting);
@@ -74,12 +74,12 @@ impl ObjectStore {
         self.change_bucket_settings(name, remove).await
     }
 
-    /// Changes what is set about a bucket: `change` is asked about what the register holds, again
-    /// whenever somebody else was faster, so that nobody's change is lost.
+    /// Changes the settings of a bucket by compare-and-set. `change` runs again after each
+    /// concurrent write, so no change is lost.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; what `change` refuses with; [`Error::QuotaExceeded`], unless it is the
-    /// quota itself that changes; too few nodes that answer.
+    /// [`Error::NoSuchBucket`]; errors of `change`; [`Error::QuotaExceeded`], unless the quota
+    /// itself changes; too few nodes replied.
     pub async fn change_bucket_settings(
         &self,
         name: &str,
@@ -112,7 +112,7 @@ impl ObjectStore {
         };
         let landed = inner.decide(inner.root_intent(&key, WriteId::random()), &mut evaluate).await;
         match (landed, changed) {
-            // Known before the reply leaves, and not lost to a look-up that began before.
+            // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
             (Ok(Landed::At(_)), Some(bucket)) => {
                 inner.buckets.put(name, since, Arc::new(bucket), Given::Quorum);
                 charge.written(inner.stamps.now_ms());

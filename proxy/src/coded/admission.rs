@@ -1,27 +1,27 @@
-//! What writes may have standing in memory until their clients have sent more, and why nobody waits for
-//! ever.
+//! Memory budget of writes that wait for their clients, without deadlock.
 //!
-//! Bytes of bodies count against one budget over all writes, `Shared::buffer`. There are two kinds:
+//! Bytes of bodies count against one budget over all writes, `Shared::buffer`. They are of two
+//! kinds:
 //!
-//! * *Going*: data and finished parity in pipes. A device takes them, or is given up within minutes,
-//!   whatever their writer does: what is going comes back by itself.
-//! * *Standing*: parity that is being added up; bytes of a body whose length nobody knows, until they
-//!   are enough for a coded extent; and copies of at most a MiB, which devices gather until they are
-//!   whole. They go when their writer has got more bytes, for which it needs shares of the first kind.
+//! * *Going*: data and finished parity in pipes. A device takes them or is given up within minutes,
+//!   whatever the client does. So their share always returns.
+//! * *Standing*: unfinished parity; bytes of a body of unknown length, until they suffice for a
+//!   coded extent; and copies of at most 1 MiB, which devices gather until they are whole. Their
+//!   share returns only after the client has sent more bytes, which need shares of the first kind.
 //!
-//! Writers that all stand and wait for each other's shares would wait for ever. So:
+//! Writers with only standing bytes that wait for each other's shares would deadlock. So:
 //!
-//! * A writer takes all that an extent will have standing at once, before the extent's first byte, and
-//!   has no other extent standing. So nobody stands and waits for a reserve.
-//! * All that stands is at most half of the budget: who wants to stand waits for a turn first. Copies
-//!   behind their writes have a quarter at most, and no single piece of data takes more than another
-//!   quarter. So a piece that waits gets its share once others have gone, and the writer that pushes it
-//!   comes to the end of its extent, unless its client doesn't.
-//! * A client that keeps an extent standing for longer than its [`Pace`] allows is given up, as soon as
-//!   somebody waits for a turn: the one that is furthest behind first. So slow clients pass while there
-//!   is room for them, and stop nobody when there is none.
-//! * Turns come in the order in which they were asked for. Who has waited for one for long is told to
-//!   come back later.
+//! * A writer reserves all standing bytes of an extent before its first byte, and has no other
+//!   extent standing. So no writer holds standing bytes while it waits for a reserve.
+//! * Standing bytes take at most half of the budget; further writers wait for a turn. Copies in the
+//!   background take at most a quarter, and a single chunk at most another quarter. So a waiting
+//!   chunk gets its share once others have gone, and its writer finishes the extent unless its
+//!   client stalls.
+//! * A client whose extent stands longer than its [`Pace`] allows is given up once a writer waits
+//!   for a turn. The latest client is given up first. So slow clients are served while memory is
+//!   free, and block no other writer when it is not.
+//! * Turns are given in order of arrival. A writer that waits longer than [`TURN_TIME`] fails as
+//!   unavailable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,47 +34,47 @@ use tokio::time::{Instant, interval_at, timeout};
 
 use crate::pipe::Permit;
 
-/// How long a write waits for its turn.
+/// Longest wait of a write for its turn.
 const TURN_TIME: Duration = Duration::from_mins(1);
-/// How often a write that waits for its turn looks for a client that is too slow.
+/// Interval at which a waiting write checks for slow clients.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long an extent may wait for its client before the first byte counts …
+/// Time that an extent may wait for its client before its first byte counts.
 const PACE_GRACE: Duration = Duration::from_secs(5);
-/// … and how much longer until the last, in milliseconds: less than others wait for a turn.
+/// Additional time until its last byte, in milliseconds. It is shorter than [`TURN_TIME`].
 const PACE_MS: u64 = 30_000;
 
-/// Whose turn it is to have bytes standing.
+/// Turns for standing bytes.
 pub(crate) struct Admission {
     turns: Arc<Semaphore>,
     standing_bytes_max: usize,
     standing: Arc<Mutex<Standing>>,
 }
 
-/// The clients of all extents that stand.
+/// Paces of all extents that stand.
 #[derive(Default)]
 struct Standing {
     next: u64,
     paces: HashMap<u64, Arc<Pace>>,
 }
 
-/// What an extent may have standing. Shares of it go along with what goes to devices.
+/// Reserved standing bytes of an extent. Their shares move to the data that is sent to devices.
 pub(crate) struct Reserve {
     bytes: OwnedSemaphorePermit,
     _turn: OwnedSemaphorePermit,
     place: Place,
 }
 
-/// The place of an extent among those that stand, until it is dropped.
+/// Registration of an extent in [`Standing`], until it is dropped.
 struct Place {
     standing: Arc<Mutex<Standing>>,
     at: u64,
     pace: Arc<Pace>,
 }
 
-/// How a client keeps up with the extent that stands for it. Only the time counts in which the extent
-/// waits for the client, not that in which the client waits for devices.
+/// Progress of a client with its standing extent. Only time counts in which the extent waits for
+/// the client, not time in which devices are waited for.
 pub(crate) struct Pace {
-    /// Bytes that the extent will have, at most.
+    /// Maximum length of the extent, in bytes.
     length: u64,
     progress: Mutex<Progress>,
     given_up: watch::Sender<bool>,
@@ -88,7 +88,7 @@ struct Progress {
 }
 
 impl Admission {
-    /// For a store whose writes may hold `buffer_bytes_max` together.
+    /// Admission for a store whose writes may hold `buffer_bytes_max` bytes together.
     pub(crate) fn new(buffer_bytes_max: usize) -> Self {
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
         let standing_bytes_max = (buffer_bytes_max / 2).clamp(1, most);
@@ -96,11 +96,11 @@ impl Admission {
         Self { turns, standing_bytes_max, standing: Arc::default() }
     }
 
-    /// Waits until `bytes` may stand for an extent of at most `length` bytes. Who wants more than can
-    /// ever be gets all there is.
+    /// Waits until `bytes` may stand for an extent of at most `length` bytes. Larger requests are
+    /// cut to the limit.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) when that takes too long.
+    /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) after [`TURN_TIME`].
     pub(crate) async fn reserve(
         &self,
         buffer: &Arc<Semaphore>,
@@ -118,7 +118,7 @@ impl Admission {
         reserved.ok_or_else(|| Error::unavailable("too many bodies are on their way: try again"))
     }
 
-    /// Waits for a turn, and gives up clients that are too slow meanwhile: one at each look.
+    /// Waits for a turn; at each interval gives up at most one slow client.
     async fn turn(&self, share: u32) -> Option<OwnedSemaphorePermit> {
         let mut turn = Box::pin(self.turns.clone().acquire_many_owned(share));
         let mut looks = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
@@ -131,7 +131,7 @@ impl Admission {
         }
     }
 
-    /// Gives up the client that is furthest behind, if any is behind at all.
+    /// Gives up the client that is latest, if any is late.
     fn give_up_slowest(&self) {
         let standing = self.standing.lock();
         let late = standing.paces.values().filter_map(|pace| Some((pace.lateness()?, pace)));
@@ -161,19 +161,19 @@ impl Drop for Place {
 }
 
 impl Reserve {
-    /// The share of bytes that stand no longer.
+    /// The share of `bytes` that no longer stand.
     pub(crate) fn share(&mut self, bytes: usize) -> Permit {
         self.bytes.split(bytes.min(self.bytes.num_permits())).map(Arc::new)
     }
 
-    /// How the client keeps up.
+    /// Progress of the client.
     pub(crate) fn pace(&self) -> &Arc<Pace> {
         &self.place.pace
     }
 }
 
 impl Pace {
-    /// Counts bytes that came for the extent.
+    /// Counts bytes that arrived for the extent.
     pub(crate) fn arrived(&self, bytes: usize) {
         self.progress.lock().arrived += bytes as u64;
     }
@@ -181,7 +181,7 @@ impl Pace {
     /// Waits for a client's next bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) when the client is given
+    /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) if the client is given
     /// up.
     pub(crate) async fn wait_for<F: Future>(&self, client: F) -> Result<F::Output> {
         self.progress.lock().waits_since = Some(Instant::now());
@@ -199,12 +199,12 @@ impl Pace {
         output
     }
 
-    /// By how much the extent has waited for its client longer than the bytes that came allow; none
-    /// of a client that isn't awaited, or was given up before.
+    /// Time by which the client is late for the bytes that arrived. None if the extent isn't
+    /// waiting for the client, or if the client was already given up.
     fn lateness(&self) -> Option<Duration> {
         let progress = self.progress.lock();
         let waited = progress.waited + progress.waits_since?.elapsed();
-        // An extent has at most some ten million bytes.
+        // No overflow: an extent has at most 64 MiB.
         let earned = PACE_MS * progress.arrived.min(self.length) / self.length;
         let late = waited.checked_sub(PACE_GRACE + Duration::from_millis(earned))?;
         (!*self.given_up.borrow()).then_some(late)
@@ -256,7 +256,7 @@ mod tests {
         assert!(admission.standing.lock().paces.is_empty());
     }
 
-    /// A client that sends an extent of 100 bytes over so long a time: whether it came to its end.
+    /// Sends an extent of 100 bytes over `time`; returns true if it was sent to its end.
     async fn send_over(admission: &Admission, buffer: &Arc<Semaphore>, time: Duration) -> bool {
         let reserve = admission.reserve(buffer, (25, 100)).await.unwrap();
         for _ in 0..100 {

@@ -1,30 +1,29 @@
-//! Coded extents on their way out.
+//! Reads of erasure-coded extents.
 //!
-//! A healthy range is read from the fragments under it and nobody else: each is a plain read of one
-//! extent of one device. A fragment that can't be had at home is made of the same columns of others,
-//! in steps, as many bytes at a time as a read may hold.
+//! A healthy range is read only from the fragments under it; each is a plain read of one extent of
+//! one device. A fragment that its home can't deliver is reconstructed from the same columns of
+//! others, stepwise, within the memory bound of a read.
 //!
 //! ```text
-//! bodies ──▶ stream ──▶ obtain ──┬──▶ home of the fragment         obtain: who gives the bytes, from
-//!                                │                                 the cheapest to the last resort
-//!                                ├──▶ recovering ──▶ gather        recovering: step by step, the next
-//!                                │                     │           one ahead; gather: any d others
+//! bodies ──▶ stream ──▶ obtain ──┬──▶ home of the fragment         obtain: chooses the source,
+//!                                │                                 the cheapest first
+//!                                ├──▶ recovering ──▶ gather        recovering: step by step, the
+//!                                │                     │           next one ahead; gather: any k
 //!                                │                     └──▶ homes
-//!                                └──▶ census ──▶ everybody         census: who has anything of it
+//!                                └──▶ census ──▶ all devices       census: finds all fragments
 //!
-//!                stripe: where fragments may be, and what came of asking there
+//!                stripe: places of fragments, and their failures
 //! ```
 //!
-//! `check` finds out before the first byte leaves whether the rest of an extent can be had.
+//! `check` verifies before the first byte is sent that the rest of an extent can be read.
 //!
 //! Invariants:
-//! * What comes out is the columns that were asked for, each byte once and in order, or ends in an
-//!   error. Fragments are added up only if their devices found them to be what was written.
-//! * Fragments away from home are sought only when those at home are too few.
-//! * An extent of which too little is left is out of reach for now ([`ErrorKind::Unavailable`]) while
-//!   anybody is silent who might have more of it, and lost ([`ErrorKind::Internal`]) when all have
-//!   answered.
-//! * Whoever drops a stream ends all that it asked for.
+//! * A stream returns the requested columns, each byte once and in order, or ends in an error. Only
+//!   fragments that their devices verified are decoded.
+//! * Fragments away from home are looked for only if too few are at home.
+//! * An extent with too few fragments is unavailable ([`ErrorKind::Unavailable`]) while a device
+//!   that may hold more doesn't reply. It is lost ([`ErrorKind::Internal`]) once all have replied.
+//! * Dropping a stream ends all of its requests.
 //!
 //! [`ErrorKind::Unavailable`]: martlet_protocol::ErrorKind::Unavailable
 //! [`ErrorKind::Internal`]: martlet_protocol::ErrorKind::Internal
@@ -45,7 +44,7 @@ pub(crate) use stream::FragmentStream;
 
 use crate::cluster::Cluster;
 
-/// How an extent of `length` bytes lies in fragments; none where devices hold copies.
+/// Fragment geometry of an extent of `length` bytes; none if devices hold copies.
 pub(crate) fn geometry(
     cluster: &Cluster,
     policy: PolicyId,

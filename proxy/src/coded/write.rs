@@ -1,12 +1,12 @@
-//! Writing a coded extent: bytes in, fragments out.
+//! Encoding of an extent into fragments while its bytes arrive.
 //!
-//! Each piece of bytes goes on to the pipe of its data fragment as it is, and is added to parity, which
-//! goes out while the last data fragment does. A fragment whose bytes are all in its pipe is finished at
-//! once, so that its node can sync it while others are still coming. All of it is done where the bytes
-//! come in, a piece of at most a MiB at a time; the hashes take more of a core than the parity.
+//! Each chunk goes unchanged to the pipe of its data fragment, and is added to the parity. The
+//! parity is sent together with the last data fragment. A fragment that is complete in its pipe is
+//! finished at once, so its node can sync early. All of this runs inline, on chunks of at most 1
+//! MiB; hashing takes more CPU time than the parity.
 //!
-//! Every fragment is hashed here, besides the extent: there is no second copy whose hash a node's
-//! could be compared with, and bytes that changed on their way would be stored as if they were right.
+//! Each fragment is hashed here, besides the extent. A node's hash has no second copy to be
+//! compared with, so bytes that changed in transit would otherwise be stored as valid.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,41 +23,41 @@ use crate::pipe::Permit;
 use crate::store::Inner;
 use crate::unclaimed::Placed;
 
-/// A hash that is known when all bytes have gone by.
+/// A hash that is set once all bytes have passed.
 type Sum = Arc<OnceLock<[u8; 32]>>;
 
-/// A coded extent whose bytes are coming in.
+/// A coded extent that is being written.
 pub(crate) struct CodedWrite {
     encoder: Encoder,
     fanout: Fanout,
-    /// The fragments that have bytes, in the order of the fanout's pipes.
+    /// The fragments with bytes, in the order of the fanout's pipes.
     lanes: Vec<Lane>,
     whole: Hashing,
     reserve: Reserve,
 }
 
-/// A fragment on its way into its pipe.
+/// A fragment and its hash, on the way to its pipe.
 struct Lane {
     fragment: FragmentIndex,
     is_parity: bool,
     hashing: Hashing,
 }
 
-/// Bytes that are hashed as they go by.
+/// A running hash, finished after a known number of bytes.
 struct Hashing {
     hasher: blake3::Hasher,
     bytes_left: u64,
     sum: Sum,
 }
 
-/// What an extent of `length` bytes has standing until its parity can go.
+/// Standing bytes of an extent of `length` bytes: its parity.
 pub(crate) fn parity_bytes(code: Code, length: u64) -> Result<u64> {
     Ok(u64::from(code.m()) * Geometry::new(code, length)?.columns())
 }
 
 impl CodedWrite {
-    /// Begins an extent of `length` bytes: they are pushed, and the future says when enough devices
-    /// have their fragments.
+    /// Begins an extent of `length` bytes. The future completes once enough devices have stored
+    /// their fragments.
     pub(crate) fn begin(
         inner: &Arc<Inner>,
         code: Code,
@@ -87,17 +87,17 @@ impl CodedWrite {
         Ok((Self { encoder, fanout, lanes, whole: hashing, reserve }, Box::pin(done)))
     }
 
-    /// How the client keeps up with the extent.
+    /// Progress of the client with this extent.
     pub(crate) fn pace(&self) -> &Arc<Pace> {
         self.reserve.pace()
     }
 
-    /// Where to wait for room.
+    /// The fanout, whose room callers wait for.
     pub(crate) fn fanout(&mut self) -> &mut Fanout {
         &mut self.fanout
     }
 
-    /// Takes the next bytes, and their share of what all writes may hold.
+    /// Encodes the next bytes; `permit` is their share of the write budget.
     pub(crate) fn push(&mut self, bytes: &Bytes, permit: &Permit) -> Result<()> {
         self.whole.take(bytes);
         for block in self.encoder.push(bytes)? {
@@ -117,19 +117,19 @@ impl CodedWrite {
         Ok(())
     }
 
-    /// Takes bytes that stood in the reserve.
+    /// Encodes bytes that stood in the reserve.
     pub(crate) fn push_reserved(&mut self, bytes: &Bytes) -> Result<()> {
         let permit = self.reserve.share(bytes.len());
         self.push(bytes, &permit)
     }
 
-    /// Says that all bytes are in.
+    /// Marks the end of the bytes.
     pub(crate) fn finish(self) {
         self.fanout.finish();
     }
 }
 
-/// What all fragments of an extent are counted as.
+/// The extent that all its fragments belong to; its hash is unset.
 fn whole(new: &NewExtent, length: u64) -> Result<ExtentRef> {
     let length = u32::try_from(length).map_err(|_| Error::internal("an extent is too long"))?;
     Ok(ExtentRef { id: new.id.whole(), length, blake3: [0; 32] })
@@ -141,7 +141,7 @@ impl Lane {
         Self { fragment, is_parity, hashing: Hashing::new(geometry.stored_bytes(fragment)) }
     }
 
-    /// What its device is to hold.
+    /// Creation parameters of this fragment on its device.
     fn piece(&self, new: &NewExtent, code: Code, whole: ExtentRef) -> Piece {
         let FragmentIndex(number) = self.fragment;
         let mut new = new.clone();
@@ -158,7 +158,7 @@ impl Hashing {
         Self { hasher: blake3::Hasher::new(), bytes_left: bytes, sum: Sum::default() }
     }
 
-    /// Takes bytes; true if they were the last.
+    /// Hashes bytes; returns true if they were the last.
     fn take(&mut self, bytes: &[u8]) -> bool {
         self.hasher.update(bytes);
         self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);

@@ -1,5 +1,5 @@
-//! Chunks under the key of a segment: AES-256-GCM, whose nonce says which chunk it is and whether it is
-//! the last.
+//! Encryption of chunks under a segment's key: AES-256-GCM with the chunk's number and a last-chunk
+//! flag as nonce.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use super::layout::{CHUNK, Segment, TAG, TAG_BYTES};
 
-/// The key of one segment. Never used for another.
+/// The key of one segment, never used for another.
 pub(crate) struct SegmentKey(LessSafeKey);
 
-/// The key of these bytes.
+/// The AES key of these bytes.
 pub(super) fn aes(bytes: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).expect("it has 32 bytes"))
 }
@@ -29,8 +29,8 @@ impl SegmentKey {
         Self(aes(bytes))
     }
 
-    /// Seals bytes that begin with chunk `first`, behind what stands in `sealed`. All chunks but the last
-    /// of the segment are full.
+    /// Encrypts bytes that begin with chunk `first`, and appends them to `sealed`. All chunks are
+    /// full, except the last of the segment.
     pub(super) fn seal(
         &self,
         first: u64,
@@ -63,7 +63,10 @@ impl SegmentKey {
         sealed.freeze()
     }
 
-    /// Opens the chunks of a segment that these stored bytes are.
+    /// Decrypts `chunks` of a segment from their stored bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](martlet_protocol::ErrorKind::Corrupt) for a wrong tag or length.
     pub(super) fn open(
         &self,
         segment: Segment,
@@ -167,7 +170,7 @@ mod tests {
         assert!(opened(length, BytesMut::from(&exchanged[..])).is_err());
         let repeated: Vec<u8> = [chunk(0), chunk(0), chunk(2)].concat();
         assert!(opened(length, BytesMut::from(&repeated[..])).is_err());
-        // An entry that says less than there was: the chunk that would be the last is not.
+        // An entry with too small a size: its last chunk isn't marked as the last.
         let cut: Vec<u8> = [chunk(0), chunk(1)].concat();
         assert!(opened(2 * CHUNK, BytesMut::from(&cut[..])).is_err());
         assert!(opened(length, BytesMut::from(&cut[..])).is_err());

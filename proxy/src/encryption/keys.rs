@@ -1,16 +1,17 @@
-//! Data keys, what wraps them, and what an object keeps of its own: [`Mark::Encryption`].
+//! Data keys, their wrapping keys, and the document stored with an object: [`Mark::Encryption`].
 //!
 //! ```text
-//! version (1) | postcard of: wrapped by whom | salt (32) | wrapped key (48) | whether parts have salts
-//!                            of version 2 also: which numbers the parts have, unless they count up from 1
+//! version (1) | postcard of: wrapper | salt (32) | wrapped key (48) | true if parts have salts
+//!               in version 2 also: numbers of the parts, unless they count up from 1
 //! ```
 //!
-//! In version 2 the key of a part is made with its number, too. The parts of an object are in the order of
-//! their numbers, so none can stand for another, whatever a manifest says. Version 1 is read; it is written of
-//! what has no parts.
+//! In version 2, a part's number enters its key. Parts are stored in order of their numbers, so a
+//! wrong manifest can't exchange parts. Version 1 is read, and is written for objects without
+//! parts.
 //!
-//! The key that wraps is made of the master's or customer's and the salt, so it wraps this one data key
-//! only. Bucket and key of the object are authenticated with it: a document opens nothing elsewhere.
+//! The wrapping key is derived from the master or customer key and the salt, so it wraps only this
+//! data key. Bucket and key of the object are authenticated with it, so a document copied to
+//! another object doesn't open.
 
 use std::fmt;
 
@@ -25,16 +26,16 @@ use super::cipher::{SegmentKey, aes};
 use crate::accounts::Vault;
 
 const VERSION: u8 = 1;
-/// In which parts are bound to their numbers.
+/// Version that binds parts to their numbers.
 const VERSION_OF_PARTS: u8 = 2;
 const BY_CUSTOMERS: &str = "martlet 2026 data keys wrapped by a key of a customer";
 
-/// A key that a client brings and that nobody keeps. It is never printed.
+/// A key that a client sends, which is never stored or printed.
 #[derive(Clone)]
 pub struct CustomerKey([u8; 32]);
 
 impl CustomerKey {
-    /// The key of these bytes.
+    /// The key derived from these bytes.
     pub fn new(bytes: &[u8; 32]) -> Self {
         Self(blake3::derive_key(BY_CUSTOMERS, bytes))
     }
@@ -46,34 +47,34 @@ impl fmt::Debug for CustomerKey {
     }
 }
 
-/// The key of one object's bytes.
+/// The data key of one object.
 pub(crate) struct Secret {
     key: [u8; 32],
-    /// Whether its parts have keys of their own.
+    /// True if its parts have salted keys of their own.
     pub(crate) salted: bool,
     parts: Parts,
-    /// Of the part that it is for, where parts are bound to their numbers.
+    /// Number of the part that it is for, if parts are bound to their numbers.
     number: Option<u16>,
 }
 
-/// What the keys of parts are made with beside their salts.
+/// Binding of parts' keys to part numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Parts {
-    /// Nothing.
+    /// Keys don't depend on numbers.
     #[default]
     Unbound,
-    /// Their numbers, which count up from 1.
+    /// Bound; the numbers count up from 1.
     InARow,
-    /// Their numbers: those whose bits are set, from 1 for the lowest bit of the first byte.
+    /// Bound; a bit set of the numbers, with number 1 in the lowest bit of the first byte.
     Chosen(Vec<u8>),
 }
 
-/// Who can unwrap a data key.
+/// Key that wraps a data key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Wrapper {
-    /// Who brings the customer's key.
+    /// The customer's key.
     Customer,
-    /// Who has the master key of this name.
+    /// The master key of this name.
     Master(String),
 }
 
@@ -87,18 +88,19 @@ struct Document {
     parts: Parts,
 }
 
-/// What an encrypted object or upload keeps, and where it belongs.
+/// The encryption document of an object or upload, and its place.
 pub(crate) struct Locked {
     document: Document,
     place: Vec<u8>,
 }
 
-/// Where a document belongs.
+/// Associated data that binds a document to its bucket and key.
 fn place(bucket: BucketId, key: &str) -> Vec<u8> {
     [&bucket.0[..], key.as_bytes()].concat()
 }
 
-/// Whether the parts of an encrypted object begin with salts. What can't be read has none.
+/// Returns true if the parts of an encrypted object begin with salts; false for an unreadable
+/// document.
 pub(super) fn is_salted(document: &[u8]) -> bool {
     decode(document).is_ok_and(|document| document.salted)
 }
@@ -131,7 +133,7 @@ fn encode(document: &Document) -> Vec<u8> {
     encoded.expect("a document can be encoded")
 }
 
-/// Says in the marks of an object which parts of its upload it is made of: their numbers, in order.
+/// Stores in an object's marks which parts of its upload it consists of: their numbers, in order.
 pub(crate) fn choose_parts(marks: &mut Marks, numbers: &[u32]) -> Result<()> {
     let Some(document) = marks.get(Mark::Encryption) else { return Ok(()) };
     let mut document = decode(document)?;
@@ -156,7 +158,7 @@ impl Parts {
         Self::Chosen(bits)
     }
 
-    /// The number of the part at a place in the object, where parts are bound to their numbers.
+    /// Part number at a position in the object; none if parts are not bound to their numbers.
     fn number_at(&self, place: usize) -> Result<Option<u16>> {
         let number = match self {
             Self::Unbound => return Ok(None),
@@ -176,34 +178,34 @@ fn wrapping(root: &[u8; 32], salt: &[u8; 32]) -> ring::aead::LessSafeKey {
     aes(blake3::keyed_hash(root, salt).as_bytes())
 }
 
-/// The only nonce under a key that wraps once.
+/// The constant nonce of a key that wraps once.
 fn once() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
 impl Secret {
-    /// A new one for an object.
+    /// A new data key.
     pub(super) fn random(salted: bool) -> Self {
         let parts = if salted { Parts::InARow } else { Parts::Unbound };
         Self { key: random_bytes(), salted, parts, number: None }
     }
 
-    /// The same for the part of an upload that has this number.
+    /// The data key for the upload's part of this number.
     pub(crate) fn of_part(&self, number: u16) -> Self {
         let number = (self.parts != Parts::Unbound).then_some(number);
         Self { key: self.key, salted: self.salted, parts: self.parts.clone(), number }
     }
 
-    /// The same for the part at a place in an object.
+    /// The data key for the part at a position in an object.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](martlet_protocol::ErrorKind::Corrupt) where the object should have fewer.
+    /// [`ErrorKind::Corrupt`](martlet_protocol::ErrorKind::Corrupt) if the object has fewer parts.
     pub(crate) fn of_part_at(&self, place: usize) -> Result<Self> {
         let number = self.parts.number_at(place)?;
         Ok(Self { key: self.key, salted: self.salted, parts: self.parts.clone(), number })
     }
 
-    /// The key of a segment: of a part by its salt and its number, of the whole by neither.
+    /// Key of a segment: derived from salt and number for a part, from neither for a whole object.
     pub(crate) fn segment(&self, salt: &[u8]) -> SegmentKey {
         let mut made_of = salt.to_vec();
         if let Some(number) = self.number {
@@ -212,7 +214,7 @@ impl Secret {
         SegmentKey::new(blake3::keyed_hash(&self.key, &made_of).as_bytes())
     }
 
-    /// The document for an object, which whoever has `root` can unwrap.
+    /// The document for an object, wrapped by a key derived from `root`.
     pub(super) fn lock(
         &self,
         by: Wrapper,
@@ -229,18 +231,18 @@ impl Secret {
 }
 
 impl Locked {
-    /// What the marks of an object say, if it is encrypted.
+    /// Reads the document from an object's marks; none if it isn't encrypted.
     pub(crate) fn of(marks: &Marks, (bucket, key): (BucketId, &str)) -> Result<Option<Self>> {
         let Some(document) = marks.get(Mark::Encryption) else { return Ok(None) };
         Ok(Some(Self { document: decode(document)?, place: place(bucket, key) }))
     }
 
-    /// Who can unwrap it.
+    /// The key that wraps it.
     pub(super) fn by(&self) -> &Wrapper {
         &self.document.by
     }
 
-    /// The data key, if this is the root that wrapped it.
+    /// Unwraps the data key; none if `root` doesn't match.
     pub(super) fn open(&self, root: &[u8; 32]) -> Option<Secret> {
         let Document { salt, wrapped, salted, parts, .. } = &self.document;
         let mut wrapped = wrapped.clone();
@@ -258,12 +260,16 @@ impl CustomerKey {
 }
 
 impl Vault {
-    /// The name of the master key that wraps, and what wraps.
+    /// Name and root of the master key that wraps.
     pub(super) fn wrapping(&self) -> Option<(Wrapper, &[u8; 32])> {
         self.first_root().map(|(name, root)| (Wrapper::Master(name.to_owned()), root))
     }
 
-    /// What the master key of a name unwraps.
+    /// Unwraps a data key by the master key with this name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`](martlet_protocol::ErrorKind::Internal) without that key;
+    /// [`ErrorKind::Corrupt`](martlet_protocol::ErrorKind::Corrupt) if it doesn't match.
     pub(super) fn unwrap(&self, name: &str, locked: &Locked) -> Result<Secret> {
         let root = self.root(name).ok_or_else(|| {
             Error::internal(format!(
@@ -385,7 +391,7 @@ mod tests {
         let number_at = |marks: &Marks, place| {
             let locked = Locked::of(marks, (HOME, "k")).unwrap().unwrap();
             let secret = locked.open(customer.root()).unwrap();
-            // Who wraps it anew keeps what it says.
+            // Wrapping again keeps the part numbers.
             let again = self::locked(&lock(&secret), (HOME, "k"));
             assert_eq!(again.document.parts, locked.document.parts);
             secret.of_part_at(place).map(|secret| secret.number).ok()

@@ -1,11 +1,11 @@
-//! Where the chunks of encrypted bytes lie. Pure.
+//! Layout of encrypted bytes. Pure.
 //!
 //! ```text
-//! segment: salt (16), of a part only | chunk 0 | chunk 1 | … | last chunk
-//! chunk:   ciphertext (64 KiB, of the last one 1 byte up to that) | tag (16)
+//! segment: salt (16), for parts only | chunk 0 | chunk 1 | … | last chunk
+//! chunk:   ciphertext (64 KiB; the last one 1 byte up to 64 KiB) | tag (16)
 //! ```
 //!
-//! A segment of no bytes is stored as none at all. Segments stand one behind the other.
+//! An empty segment has no stored bytes. Segments are stored back to back.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,11 +14,11 @@ use martlet_protocol::entry::{Mark, Object};
 
 use super::keys::is_salted;
 
-/// Plain bytes of every chunk but the last.
+/// Plain bytes of each chunk but the last.
 pub(super) const CHUNK: usize = 64 * 1024;
-/// Bytes that a chunk has more when it is stored.
+/// Bytes that encryption adds to a chunk.
 pub(super) const TAG: usize = 16;
-/// Bytes that a part begins with.
+/// Bytes of the salt before a part.
 pub(super) const SALT: usize = 16;
 const CHUNK_BYTES: u64 = CHUNK as u64;
 pub(super) const TAG_BYTES: u64 = TAG as u64;
@@ -27,14 +27,14 @@ pub(super) const SALT_BYTES: u64 = SALT as u64;
 /// Bytes under one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// How many, as the client sent them.
+    /// Plain bytes.
     pub(crate) bytes: u64,
-    /// Whether its key is made with a salt, which stands before it.
+    /// True if its key is salted; the salt is stored before the first chunk.
     pub(crate) salted: bool,
 }
 
 impl Segment {
-    /// How many are stored.
+    /// Stored bytes.
     pub(crate) fn stored(self) -> u64 {
         match self.bytes {
             0 => 0,
@@ -42,7 +42,7 @@ impl Segment {
         }
     }
 
-    /// Its chunks.
+    /// Number of chunks.
     pub(crate) fn chunks(self) -> u64 {
         self.bytes.div_ceil(CHUNK_BYTES)
     }
@@ -56,40 +56,40 @@ impl Segment {
         if self.salted { SALT_BYTES } else { 0 }
     }
 
-    /// Where a chunk begins, or the segment ends.
+    /// Stored offset of a chunk, or of the segment's end.
     fn chunk_start(self, index: u64) -> u64 {
         (self.head() + index * (CHUNK_BYTES + TAG_BYTES)).min(self.stored())
     }
 }
 
-/// Chunks of one segment that are to be read.
+/// Chunks of one segment to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) segment: Segment,
-    /// Which of the segments it is, from 0.
+    /// Position of the segment in the object, from 0.
     pub(crate) at: usize,
     pub(crate) chunks: Range<u64>,
-    /// Whether its salt stands right before them.
+    /// True if the salt is stored right before the chunks of this run.
     pub(crate) has_salt: bool,
 }
 
-/// What has to be read for a range.
+/// Stored bytes to read for a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The chunks, in the order in which they are stored.
+    /// The chunks, in stored order.
     pub(crate) runs: VecDeque<Run>,
-    /// Where they are stored, in one piece.
+    /// Contiguous stored range of the chunks.
     pub(crate) stored: Range<u64>,
-    /// Where the salt of the first run stands, if that is apart.
+    /// Stored range of the first run's salt, if it is not part of `stored`.
     pub(crate) salt: Option<Range<u64>>,
-    /// Plain bytes before the range.
+    /// Plain bytes to skip before the range.
     pub(crate) skip: u64,
     /// Plain bytes of the range.
     pub(crate) length: u64,
 }
 
 impl Plan {
-    /// What is under a range, which is not empty, of these segments.
+    /// Plan for a non-empty range of the concatenated segments.
     pub(crate) fn new(segments: impl IntoIterator<Item = Segment>, range: &Range<u64>) -> Self {
         let length = range.end - range.start;
         let mut plan = Self { runs: VecDeque::new(), stored: 0..0, salt: None, skip: 0, length };
@@ -126,7 +126,7 @@ impl Plan {
     }
 }
 
-/// How many bytes are stored of each piece of an object that can be told apart: its parts, or all of it.
+/// Stored size of each part of an object, or of the whole if its parts are unknown.
 pub(crate) fn stored_pieces(object: &Object, parts: &[u64]) -> Vec<u64> {
     let is_whole = parts.iter().sum::<u64>() != object.size || parts.is_empty();
     let pieces = if is_whole { std::slice::from_ref(&object.size) } else { parts };

@@ -1,5 +1,5 @@
-//! Bodies on their way out: the chunks under a range are read in one piece and opened, several at a time
-//! on the threads that hash, the next ones while these leave.
+//! Decryption of response bodies. The chunks under a range are read contiguously and decrypted in
+//! batches on the hashing threads, ahead of the reader.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::error::Result;
 use crate::read::Found;
 use crate::store::Inner;
 
-/// Chunks that are opened at a time.
+/// Chunks in one batch.
 const BATCH_CHUNKS: u64 = 4;
-/// Batches that are being opened or wait to leave.
+/// Batches that are being decrypted or wait to be sent.
 const BATCHES: usize = 2;
 
-/// Chunks of one segment, as they are stored.
+/// Stored chunks of one segment.
 struct Batch {
     key: Arc<SegmentKey>,
     segment: Segment,
@@ -29,18 +29,18 @@ struct Batch {
     stored: BytesMut,
 }
 
-/// Stored bytes on their way to becoming batches.
+/// Stored bytes and the plan that cuts them into batches.
 struct Chunks {
     bytes: ByteStream,
     buffer: BytesMut,
     secret: Secret,
     plan: Plan,
-    /// Of the run that was begun.
+    /// Key of the current run.
     key: Option<Arc<SegmentKey>>,
 }
 
 impl Inner {
-    /// Plain bytes of an encrypted object. The first of them are there when this returns.
+    /// Plain bytes of an encrypted object. The first of them have arrived when this returns.
     pub(crate) async fn open_sealed(
         self: &Arc<Self>,
         found: &Found,
@@ -75,7 +75,7 @@ impl Inner {
     }
 }
 
-/// Batches, opened.
+/// Decrypts batches in order. Full batches run on the hashing threads.
 fn opened(chunks: Chunks, threads: Arc<Semaphore>) -> ByteStream {
     let batches = stream::try_unfold(chunks, |mut chunks| async move {
         Ok::<_, Error>(chunks.next().await?.map(|batch| (batch, chunks)))
@@ -102,7 +102,7 @@ async fn open(batch: Batch, threads: Arc<Semaphore>) -> Result<Vec<Bytes>, Error
         .map_err(|error| Error::internal("opening a body ended unexpectedly").with_source(error))?
 }
 
-/// `length` bytes behind the first `skip`.
+/// Returns `left` bytes after the first `skip`.
 fn trimmed(plain: ByteStream, mut skip: u64, mut left: u64) -> ByteStream {
     let trim = move |mut bytes: Bytes| {
         let before = usize::try_from(skip).unwrap_or(usize::MAX).min(bytes.len());
@@ -116,7 +116,7 @@ fn trimmed(plain: ByteStream, mut skip: u64, mut left: u64) -> ByteStream {
 }
 
 impl Chunks {
-    /// The next batch of stored bytes.
+    /// Reads the next batch of stored chunks.
     async fn next(&mut self) -> Result<Option<Batch>, Error> {
         let Some(run) = self.plan.runs.front() else { return Ok(None) };
         let Run { segment, at, chunks, has_salt } = run.clone();
@@ -146,7 +146,7 @@ impl Chunks {
     }
 }
 
-/// Reads until so many bytes are there.
+/// Reads until the buffer holds `length` bytes.
 async fn fill(bytes: &mut ByteStream, buffer: &mut BytesMut, length: u64) -> Result<(), Error> {
     while (buffer.len() as u64) < length {
         let piece = bytes.next().await.ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! What a request says of keys, and what becomes of it: how new objects are encrypted, and whether the
-//! key that was brought is that of the object.
+//! Encryption keys of a request: encryption of new objects, and checks of the customer's key
+//! against the object's.
 
 use std::sync::OnceLock;
 
@@ -11,36 +11,36 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::store::Inner;
 
-/// The keys of a request.
+/// Encryption keys of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// Whether what is written is to be encrypted by a master key.
+    /// True if written bytes are to be encrypted by a master key.
     pub managed: bool,
-    /// The key of the object or upload that the request names.
+    /// Customer key of the object or upload that the request names.
     pub customer: Option<CustomerKey>,
-    /// The key of the source of a copy.
+    /// Customer key of a copy's source.
     pub source: Option<CustomerKey>,
 }
 
-/// Whose key an object is encrypted by.
+/// Kind of key that an object is encrypted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encrypted {
-    /// A master key of ours.
+    /// A master key of the server.
     Managed,
-    /// A customer's.
+    /// A customer's key.
     Customer,
 }
 
-/// Which object of a request is meant.
+/// Object of a request that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// The one that it names.
+    /// The object that the request names.
     Own,
-    /// The one that it copies from.
+    /// The source of a copy.
     Source,
 }
 
-/// What a request said of keys, and what it is told of them.
+/// Keys of a request, and the encryption to report in its response.
 #[derive(Default)]
 pub(crate) struct Told {
     keys: OnceLock<Keys>,
@@ -48,18 +48,19 @@ pub(crate) struct Told {
 }
 
 impl Session {
-    /// Gives the operations of this session keys. The first ones stay.
+    /// Sets the keys of this session's operations. Later calls have no effect.
     pub fn set_keys(&self, keys: Keys) {
         let _ = self.0.inner().told.keys.set(keys);
     }
 
-    /// How the object was encrypted that was read or written, if it was.
+    /// Encryption of the object that was read or written; none if it isn't encrypted.
     pub fn encrypted(&self) -> Option<Encrypted> {
         self.0.inner().told.encrypted.get().copied()
     }
 }
 
-/// A document says that bytes of a bucket are encrypted by default: there is no other default yet.
+/// Returns true if the bucket encrypts by default. The document's presence is enough: only one
+/// default exists.
 fn is_default(bucket: &Bucket) -> bool {
     bucket.settings.get(Setting::Encryption).is_some()
 }
@@ -81,14 +82,17 @@ impl Inner {
         self.told.keys.get().is_some_and(|keys| keys.managed)
     }
 
-    /// Whether the request says how what it writes, or its source, is encrypted.
+    /// Returns true if the request carries any encryption parameters, also for a copy source.
     pub(crate) fn speaks_of_keys(&self) -> bool {
         let speaks = |keys: &Keys| keys.managed || keys.customer.is_some() || keys.source.is_some();
         self.told.keys.get().is_some_and(speaks)
     }
 
-    /// The key of a new object or upload, if it is to be encrypted, and the document in its attributes;
-    /// what a source's said is forgotten.
+    /// Creates the data key of a new object or upload and stores its document in the attributes.
+    /// Returns none, and removes a source's document, if the object is not to be encrypted.
+    ///
+    /// # Errors
+    /// [`Error::NoMasterKey`].
     pub(crate) fn encrypt_new(
         &self,
         bucket: &Bucket,
@@ -112,7 +116,11 @@ impl Inner {
         Ok(Some(secret))
     }
 
-    /// The key of an object, if it is encrypted.
+    /// Unwraps the data key of an object; none if it isn't encrypted.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] for a missing or inapplicable customer key,
+    /// [`Error::InvalidArgument`] for a wrong one.
     pub(crate) fn unlock(&self, locked: Option<&Locked>, whose: Whose) -> Result<Option<Secret>> {
         let customer = self.customer(whose);
         let Some(locked) = locked else { return not_applicable(customer).map(|()| None) };
@@ -140,7 +148,7 @@ impl Inner {
         Ok(Some(secret))
     }
 
-    /// The same for who wants no bytes: a master key isn't needed to say what there is.
+    /// Checks the request's key for a metadata request. A master key need not be present.
     pub(crate) fn check_key(&self, locked: Option<&Locked>) -> Result<()> {
         match locked.map(Locked::by) {
             Some(Wrapper::Master(_)) => {
@@ -152,7 +160,7 @@ impl Inner {
         }
     }
 
-    /// The key of an upload that a part comes to, if it is encrypted.
+    /// Unwraps the data key of a part's upload; none if it isn't encrypted.
     pub(crate) fn unlock_upload(
         &self,
         marks: &Marks,
@@ -182,7 +190,7 @@ impl Inner {
         Err(Error::InvalidRequest(refusal.into()))
     }
 
-    /// Whether the key that comes with the end of an upload is that of the upload.
+    /// Checks a customer key that comes with CompleteMultipartUpload.
     pub(crate) fn check_upload_key(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
         match self.customer(Whose::Own) {
             None => Ok(()),
@@ -190,7 +198,7 @@ impl Inner {
         }
     }
 
-    /// Refuses the end of an upload under a customer's key that comes without it.
+    /// Refuses CompleteMultipartUpload without the upload's customer key.
     pub(crate) fn want_upload_key(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
         let locked = Locked::of(marks, place)?;
         match (locked.as_ref().map(Locked::by), self.customer(Whose::Own)) {
@@ -203,7 +211,7 @@ impl Inner {
         }
     }
 
-    /// Notes how a completed object is encrypted. Nobody needs its key for that.
+    /// Records the encryption of a completed object for the response. Needs no key.
     pub(crate) fn tell_of(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
         match Locked::of(marks, place)?.as_ref().map(Locked::by) {
             None => {}
@@ -214,7 +222,7 @@ impl Inner {
     }
 }
 
-/// Refuses a key for what isn't encrypted by one.
+/// Refuses a customer key for objects that are not encrypted by one.
 fn not_applicable(customer: Option<&CustomerKey>) -> Result<()> {
     match customer {
         None => Ok(()),

@@ -1,9 +1,9 @@
-//! Data keys that another master key wraps are wrapped by the first one, a page of a bucket at a time.
+//! Rewrapping of data keys by the first master key, one page of a bucket at a time.
 //!
-//! Nothing is remembered between two pages, so whoever asks may begin anew at any time: what the first
-//! key wraps already is passed over. Bytes and data keys stay as they are. Of an entry the document
-//! changes, by a ballot like any other change of what is said of an object: a write that comes meanwhile
-//! is not undone, and it is wrapped by the first key itself.
+//! Nothing is stored between pages, so a caller may start over at any time: data keys that the
+//! first master key wraps are skipped. Bytes and data keys don't change. Only the document in the
+//! entry does, by a ballot like any change of metadata. A concurrent write is not undone; the first
+//! master key wraps its data key anyway.
 
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::{Entry, Mark, Marks, Object};
@@ -16,25 +16,25 @@ use crate::error::{Error, Result};
 use crate::session::Ask;
 use crate::store::{Inner, ObjectStore};
 
-/// Objects that are changed at a time.
+/// Concurrent changes of objects.
 const OBJECTS_AT_ONCE: usize = 4;
-/// Uploads that are listed at a time.
+/// Uploads on one page.
 const UPLOADS: usize = 1000;
-/// Nobody is answered from an older state than this.
+/// Strict reads, so that no stale version is missed.
 const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
-/// What became of a page.
+/// Result of one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrapped {
-    /// Versions looked at.
+    /// Number of versions read.
     pub seen: u64,
-    /// Those of which the key was wrapped anew.
+    /// Number of versions whose data key was rewrapped.
     pub changed: u64,
-    /// Those that could not be.
+    /// Number of versions that failed.
     pub failed: u64,
-    /// Why that was so for the last of them.
+    /// Key and error of the last failure.
     pub failure: Option<String>,
-    /// Where to go on, if there is more.
+    /// Start of the next page, if more follows.
     pub next: Option<(String, Option<VersionId>)>,
 }
 
@@ -50,7 +50,7 @@ impl Rewrapped {
     }
 }
 
-/// Whether it is a master key other than the first that wraps.
+/// Returns true if a master key other than the first wraps the data key.
 fn is_outdated(vault: &Vault, locked: Option<&Locked>) -> bool {
     let first = vault.first_root().map(|(name, _)| name);
     match locked.map(Locked::by) {
@@ -59,7 +59,7 @@ fn is_outdated(vault: &Vault, locked: Option<&Locked>) -> bool {
     }
 }
 
-/// The document by the first master key, where another one's is there.
+/// The document wrapped by the first master key; none if no rewrap is needed.
 fn rewrapped(vault: &Vault, marks: &Marks, place: (BucketId, &str)) -> Result<Option<Vec<u8>>> {
     let Some(locked) = Locked::of(marks, place)?.filter(|it| is_outdated(vault, Some(it))) else {
         return Ok(None);
@@ -71,10 +71,10 @@ fn rewrapped(vault: &Vault, marks: &Marks, place: (BucketId, &str)) -> Result<Op
 }
 
 impl ObjectStore {
-    /// Wraps the data keys of a page of a bucket's versions by the first master key.
+    /// Rewraps the data keys of a page of a bucket's versions.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::NoMasterKey`]; names that can't be listed.
+    /// [`Error::NoSuchBucket`]; [`Error::NoMasterKey`]; a failed listing.
     pub async fn rewrap(
         &self,
         bucket: &str,
@@ -116,11 +116,11 @@ impl ObjectStore {
         Ok(rewrapped)
     }
 
-    /// How many open uploads of a bucket are wrapped by a master key other than the first. What they
-    /// become will be, too.
+    /// Number of a bucket's open uploads whose data key a master key other than the first wraps.
+    /// Objects completed from them have that key too.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; uploads that can't be listed.
+    /// [`Error::NoSuchBucket`]; a failed listing.
     pub async fn outdated_uploads(&self, bucket: &str) -> Result<u64> {
         let session = self.session(STRICT);
         let inner = session.inner();
@@ -140,8 +140,8 @@ impl ObjectStore {
 }
 
 impl Inner {
-    /// Whether the key of one version was wrapped anew. One that has gone, or was written anew, needs it
-    /// no more.
+    /// Rewraps one version; returns true if it was changed. A deleted or overwritten version needs
+    /// no rewrap.
     async fn rewrap_one(
         &self,
         (bucket, home): (&str, BucketId),

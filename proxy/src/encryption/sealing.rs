@@ -1,8 +1,8 @@
-//! Bodies on their way in: plain bytes are gathered, hashed as they are, and sealed on the threads that
-//! hash, a batch at a time while the next one is gathered. Short bodies stay on their worker.
+//! Encryption of request bodies. Plain bytes are gathered, and encrypted in batches on the hashing
+//! threads while the next batch is gathered. Short bodies are encrypted inline.
 //!
-//! A batch is kept back until it is known whether more comes, for the last chunk is sealed as the last.
-//! What is held of a body is two batches and a chunk.
+//! A batch is held back until more bytes arrive or the body ends, since the last chunk is marked as
+//! the last. Memory per body is bounded by two batches and one chunk.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use super::layout::{CHUNK, SALT, Segment};
 use crate::error::Result;
 use crate::pieces::Pieces;
 
-/// What is worth a thread.
+/// Smallest batch that is sent to another thread.
 const BATCH_BYTES: usize = 4 * CHUNK;
 
-/// One body that is being sealed.
+/// One body under encryption.
 pub(crate) struct Sealing {
     key: Arc<SegmentKey>,
     salted: bool,
-    /// What stands before the first chunk.
+    /// Bytes before the first chunk: the salt.
     head: BytesMut,
     threads: Arc<Semaphore>,
     waiting: Pieces,
@@ -35,7 +35,7 @@ pub(crate) struct Sealing {
     ready: Option<Bytes>,
 }
 
-/// Bytes that are sealed at once.
+/// Bytes to encrypt at once.
 struct Batch {
     key: Arc<SegmentKey>,
     head: BytesMut,
@@ -51,7 +51,7 @@ impl Batch {
 }
 
 impl Sealing {
-    /// Seals one body under the key of an object, or under one of its own that is made of it.
+    /// Encrypts one body under the object's key, or under a salted key of its own.
     pub(crate) fn new(secret: &Secret, threads: Arc<Semaphore>) -> Self {
         let salt: [u8; SALT] = random_bytes();
         let head = if secret.salted { &salt[..] } else { &[] };
@@ -68,17 +68,17 @@ impl Sealing {
         }
     }
 
-    /// How many bytes are stored of a body of so many.
+    /// Stored size of a body of `bytes` bytes.
     pub(crate) fn stored(&self, bytes: u64) -> u64 {
         Segment { bytes, salted: self.salted }.stored()
     }
 
-    /// Whether it can take more before it gives any.
+    /// Returns true if it accepts more bytes before [`Self::next`] is called.
     pub(crate) fn wants_more(&self) -> bool {
         !self.ended && self.ready.is_none() && self.waiting.bytes() <= BATCH_BYTES
     }
 
-    /// Takes plain bytes, or hears that there are no more.
+    /// Adds plain bytes; none marks the end of the body.
     pub(crate) fn push(&mut self, plain: Option<Bytes>) {
         match plain {
             None => self.ended = true,
@@ -86,8 +86,7 @@ impl Sealing {
         }
     }
 
-    /// The next sealed bytes, or none if there are none yet; none at all once it wants no more and gives
-    /// none.
+    /// Next encrypted bytes. None if no batch is ready yet, or at the end ([`Self::is_done`]).
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
         if let Some(ready) = self.ready.take() {
             return Ok(Some(ready));
@@ -115,13 +114,13 @@ impl Sealing {
         Ok(before.or_else(|| self.ready.take()))
     }
 
-    /// Whether all that was taken has been given.
+    /// Returns true if all bytes were encrypted and returned.
     pub(crate) fn is_done(&self) -> bool {
         self.ended && self.waiting.bytes() == 0 && self.work.is_none() && self.ready.is_none()
     }
 
-    /// What can be sealed now: all that waits if that is the end, else full chunks, of which none may be
-    /// the last.
+    /// Bytes to encrypt now: all after the body's end, else full chunks, never including the last
+    /// one.
     fn batch(&mut self) -> Option<Batch> {
         let length = match self.waiting.bytes() {
             0 => return None,

@@ -1,4 +1,4 @@
-//! Writing an extent as copies: all of them at once, acknowledged by a majority (rule X5).
+//! Writes of an extent as copies: all concurrently, acknowledged by a majority (rule X5).
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::fanout::Fanout;
 use crate::store::Inner;
 use crate::unclaimed::Placed;
 
-/// Begins an extent with as many copies as the ring of its policy has replicas: bytes go into the
-/// fanout, and the future says when enough devices have them.
+/// Begins an extent with one copy for each replica of its policy's ring. Callers push bytes into
+/// the fanout; the future completes once enough devices have stored them.
 pub(crate) fn begin(
     inner: &Arc<Inner>,
     extent: &NewExtent,

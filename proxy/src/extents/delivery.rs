@@ -1,16 +1,15 @@
-//! Bringing the pieces of an extent to devices: each copy or fragment to one, the next where one doesn't
-//! take it.
+//! Delivery of an extent's copies or fragments to devices, with another device after a refusal.
 //!
 //! ```text
-//!            ┌── another device, if all bytes are still there ◀──┐
+//!            ┌── another device, if all bytes are still kept ◀────┐
 //!            ▼                                                    │ full, out, stalled, cut
 //! begin ── deliver ── write_extent ───────────────────────────────┤
 //!                                                                 ▼ stored: counted by `durable`
 //! ```
 //!
-//! A device is asked when the first byte of its piece is there, so a fragment that is far from its turn
-//! keeps nobody waiting. A write that is dropped drops its pieces, which breaks them off; what they left
-//! is deleted by [`Unclaimed`](crate::unclaimed::Unclaimed).
+//! A device is called once the first byte of its piece has arrived, so later fragments occupy no
+//! device early. Dropping a write drops its pieces, which aborts them;
+//! [`Unclaimed`](crate::unclaimed::Unclaimed) deletes what they stored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,49 +29,50 @@ use crate::pipe::{Gauge, Input, Keep, Tap, pipe};
 use crate::store::Inner;
 use crate::unclaimed::Placed;
 
-/// How long a device may take no bytes while others do.
+/// Time for which a dispensable device may accept no bytes.
 const STALL_MAX: Duration = Duration::from_secs(5);
-/// The same of a device that can't be done without, and for which another could be taken.
+/// Limit for a device that is needed, but that another device can replace.
 const STALL_REPLACEABLE_MAX: Duration = Duration::from_secs(10);
-/// The same where there is no other. A disk at its limit may take that long to sync.
+/// Limit for a device that is needed and can't be replaced. A disk at its limit may take this long
+/// to sync.
 const STALL_NEEDED_MAX: Duration = Duration::from_mins(2);
-/// How long other devices are tried for a piece, from the first that refused.
+/// Time for which further devices are tried for a piece, from the first refusal.
 const REPLACING_TIME: Duration = Duration::from_secs(15);
 
-/// What became of a piece: who has it, and what it is a copy or a fragment of.
+/// Result of a piece: its device, and the extent that it counts for.
 pub(super) type Written = Result<(DeviceId, ExtentRef)>;
-/// Pieces under way.
+/// Pieces in delivery.
 pub(super) type Pieces = FuturesUnordered<BoxFuture<'static, Written>>;
 
-/// What one device is to hold.
+/// One copy or fragment, for one device.
 pub(crate) struct Piece {
-    /// Which replica of the partition it is.
+    /// Its replica number in the partition.
     pub(crate) replica: u8,
     pub(crate) new: NewExtent,
-    /// None for a copy.
+    /// The fragment; none for a copy.
     pub(crate) fragment: Option<Fragment>,
 }
 
-/// What makes a piece a fragment.
+/// Additional data of a fragment.
 pub(crate) struct Fragment {
-    /// What its extent is counted as: the same for all fragments.
+    /// The extent that all its fragments count for.
     pub(crate) whole: ExtentRef,
-    /// Its BLAKE3, known when its last byte has gone into its pipe. Copies are compared with each
-    /// other; a fragment has none to be compared with.
+    /// BLAKE3 of the fragment, set once its last byte is in the pipe. Copies are compared with each
+    /// other; a fragment has no other copy.
     pub(crate) blake3: Arc<OnceLock<[u8; 32]>>,
 }
 
-/// An extent that is about to be written.
+/// Parameters of an extent write.
 pub(crate) struct Plan {
     pub(crate) policy: PolicyId,
     pub(crate) id: ExtentId,
     pub(crate) pieces: Vec<Piece>,
-    /// Pieces that have to be durable.
+    /// Number of pieces that must be durable.
     pub(crate) needed: usize,
     pub(crate) placed: Arc<Placed>,
 }
 
-/// One extent that is being written.
+/// State of an extent write.
 pub(super) struct ExtentWrite {
     pub(super) inner: Arc<Inner>,
     pub(super) policy: PolicyId,
@@ -82,12 +82,12 @@ pub(super) struct ExtentWrite {
     pub(super) gauges: Vec<Gauge>,
     pub(super) needed: usize,
     pub(super) ended_at: EndedAt,
-    /// There are enough pieces: no more devices are tried.
+    /// True once enough pieces are durable: no further devices are tried.
     pub(super) settled: AtomicBool,
 }
 
-/// Begins an extent: bytes go into the fanout, whose pipes are in the order of the pieces, and the
-/// future says when enough devices have them.
+/// Begins an extent. The fanout has one pipe for each piece, in order; the future completes once
+/// enough devices have stored theirs.
 pub(crate) fn begin(
     inner: &Arc<Inner>,
     plan: Plan,
@@ -100,7 +100,7 @@ pub(crate) fn begin(
     if devices.len() != pieces.len() {
         return Err(Error::internal("a ring has fewer replicas than an extent has pieces"));
     }
-    // Copies are the same bytes in all pipes.
+    // All pipes of copies share their bytes.
     let kept = |piece: &Piece| match piece.fragment {
         Some(_) => Keep { bytes: inner.extents.kept.clone(), pipes: 1 },
         None => Keep { bytes: inner.extents.kept_copies.clone(), pipes: pieces.len() },
@@ -127,7 +127,7 @@ pub(crate) fn begin(
 }
 
 impl Piece {
-    /// Whether a node has written what it was given.
+    /// Returns true if the node stored the bytes that it was sent.
     fn is(&self, written: &ExtentRef, bytes: u64) -> bool {
         let sum = self.fragment.as_ref().map(|fragment| fragment.blake3.get());
         let is_right = sum.is_none_or(|sum| sum == Some(&written.blake3));
@@ -136,7 +136,7 @@ impl Piece {
 }
 
 impl ExtentWrite {
-    /// Writes one piece, to the next device where one doesn't take it.
+    /// Writes one piece; tries further devices after refusals.
     async fn deliver(self: Arc<Self>, piece: Piece, tap: Tap, mut device: DeviceId) -> Written {
         tap.begun().await;
         let mut replace_until = None;
@@ -158,7 +158,7 @@ impl ExtentWrite {
         }
     }
 
-    /// Writes one piece to a device.
+    /// Writes one piece to one device.
     async fn attempt(&self, piece: &Piece, tap: &Tap, device: DeviceId) -> Result<ExtentRef> {
         let health = &self.inner.extents.health;
         let gauge = tap.gauge();
@@ -204,8 +204,8 @@ impl ExtentWrite {
         }
     }
 
-    /// Lets go of copies that are not what the others are. The extent is wanted: a mark of a delete
-    /// would keep the right bytes away from these devices, and stop repair (rule X4).
+    /// Deletes copies that differ from the majority. The extent stays wanted, so no delete mark is
+    /// written: it would keep valid copies off these devices and stop repair (rule X4).
     pub(super) fn discard(&self, devices: &[DeviceId]) {
         for device in devices {
             tracing::warn!(extent = %self.id, %device, "a copy differs from the others");
@@ -213,7 +213,8 @@ impl ExtentWrite {
         }
     }
 
-    /// The next device in place of one that failed, where there is one and all bytes are still there.
+    /// The next device after a failure; none if no device is left, time is up, or the bytes are no
+    /// longer kept.
     fn next(&self, tap: &Tap, failed: DeviceId, error: &Error, until: Instant) -> Option<DeviceId> {
         let mut placement = self.placement.lock();
         placement.release(failed);
@@ -225,18 +226,18 @@ impl ExtentWrite {
         placement.next(cluster.data(self.policy).ok()?, &self.inner.extents.health)
     }
 
-    /// Whether there is a device that could take a piece instead.
+    /// Returns true if another device could take a piece.
     fn has_next(&self) -> bool {
         let cluster = self.inner.cluster();
         cluster.data(self.policy).is_ok_and(|ring| self.placement.lock().has_next(ring))
     }
 
-    /// Comes back when a device has stood still for too long.
+    /// Returns once a device has accepted no bytes for too long.
     async fn stalled(&self, gauge: &Gauge) {
         loop {
             let standing = gauge.standing();
             let now = Instant::now();
-            // While the pipe is empty the client is the one to be waited for.
+            // With an empty pipe, the client is the slow side.
             let is_up_to_client = standing.waiting_cost == 0 && standing.input == Input::Open;
             let since = if is_up_to_client { now } else { standing.moved_at };
             let until = since + self.patience(gauge);
@@ -247,11 +248,11 @@ impl ExtentWrite {
         }
     }
 
-    /// How long a device may stand still.
+    /// Time for which a device may accept no bytes.
     fn patience(&self, gauge: &Gauge) -> Duration {
         let standing = gauge.standing();
         let others = self.gauges.iter().map(Gauge::standing).filter(|other| {
-            // Whose turn hasn't come has shown nothing yet.
+            // A device that has received nothing yet proves nothing.
             let keeps_up = other.waiting_cost == 0 && other.taken_bytes > 0;
             let moves = keeps_up || other.moved_at > standing.moved_at;
             other.stored || (!other.abandoned && moves)

@@ -1,15 +1,15 @@
-//! When an extent is durable: enough of its pieces are on devices of their own (rule X5).
+//! Durability of an extent: enough of its pieces are stored on distinct devices (rule X5).
 //!
 //! ```text
-//! undecided ── enough ── grace for the others ── laggards go on behind
+//! undecided ── enough ── grace for the others ── laggards go on in background
 //!     └── too few are left: the write fails
 //! ```
 //!
-//! Enough is a majority of copies that are alike, or of an extent that d fragments give back, d+1.
+//! Enough is a majority of equal copies, or k+1 fragments of a code with k data fragments.
 //!
-//! The grace is as long again as the others took, for devices that usually keep it. One that is later by
-//! habit is not waited for, so it doesn't set the latency; its piece goes on behind, and what that took
-//! is how it is known to be faster again.
+//! The grace is as long as the faster devices took after the last byte, for devices that usually
+//! meet it. A write doesn't wait for habitually late devices, so they don't set its latency. Their
+//! pieces go on in background; their measured lag shows when they are faster again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,11 +28,11 @@ use super::placement::{has_nodes, same_node};
 use super::seek::worse;
 use super::tally::{CopyTally, Verdict};
 
-/// The least that a write waits for a piece whose device is known to keep up.
+/// Minimum grace for a device that is known to keep up.
 const GRACE_KNOWN_MIN: Duration = Duration::from_millis(20);
 
 impl ExtentWrite {
-    /// Waits until enough pieces are durable, and a little longer for the rest.
+    /// Waits until enough pieces are durable, plus the grace for the rest.
     pub(super) async fn gather(self: Arc<Self>, mut pieces: Pieces) -> Result<ExtentRef> {
         let mut tally = CopyTally::new(pieces.len(), self.needed);
         let mut failure = None;
@@ -71,14 +71,15 @@ impl ExtentWrite {
         Ok(chosen)
     }
 
-    /// The devices whose pieces are still under way.
+    /// Devices whose pieces are not stored yet.
     fn late(&self, tally: &CopyTally) -> Vec<DeviceId> {
         let mut late = self.placement.lock().devices().to_vec();
         late.retain(|device| !tally.holds(*device));
         late
     }
 
-    /// How long those are waited for that are late, when the others took so long from the last byte on.
+    /// Longest grace of the late devices. `took` is the time from the last byte until enough pieces
+    /// were durable.
     fn grace(&self, tally: &CopyTally, took: Duration) -> Duration {
         let known = took.clamp(GRACE_KNOWN_MIN, GRACE_MAX);
         let grace = |device| match self.inner.extents.health.lag(device) {
@@ -89,7 +90,7 @@ impl ExtentWrite {
         self.late(tally).into_iter().map(grace).max().unwrap_or_default()
     }
 
-    /// Learns by how much a piece came after enough others, which were there at a time.
+    /// Records the lag of a piece behind the time when enough others were durable.
     pub(super) fn note_lag(&self, written: &Written, enough_at: Instant) {
         if let Ok((device, _)) = written {
             self.inner.extents.health.lagged(*device, enough_at.elapsed());
@@ -115,9 +116,9 @@ impl ExtentWrite {
         }
     }
 
-    /// A device that stands for all that fail together with this one: its node, where there are
-    /// enough nodes to demand a node of its own for each copy. Fragments count by devices: a code on
-    /// as many nodes as it has fragments could take no writes otherwise once some are out.
+    /// Representative of a device's failure domain: its node, if the ring has enough nodes to
+    /// require distinct nodes for copies. Fragments count by device: otherwise a code with as many
+    /// nodes as fragments could not be written while nodes are out.
     fn domain(&self, ring: &Ring, device: DeviceId) -> DeviceId {
         let is_coded = ring.identity().redundancy.fragments().is_some();
         if is_coded || !has_nodes(ring, self.needed) {
@@ -128,7 +129,7 @@ impl ExtentWrite {
     }
 }
 
-/// Why too few pieces were written.
+/// The error for a write with too few pieces.
 fn too_few(tally: &CopyTally, failure: Option<Error>) -> Error {
     match failure {
         Some(failure) => failure,

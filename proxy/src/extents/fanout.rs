@@ -1,11 +1,10 @@
-//! The writer's side of an extent: each piece of bytes goes to all copies, or to the one fragment that
-//! it belongs to, and a copy or fragment that falls behind is given up while enough others keep up.
+//! Writer's side of an extent: distributes chunks to all copies or to one fragment, and gives up
+//! slow devices while enough others keep up.
 //!
-//! What "behind" means: its pipe is full while enough devices ask for bytes and find none, or have all.
-//! It may cost the write as much time again as the extent took without it, at least a quarter of a
-//! second and at most two; then its device loses the bytes. If they are all still there, another
-//! device gets them from the beginning; if not, the extent has a copy less, and replication makes up
-//! for it.
+//! A device is behind if its pipe is full while enough other devices wait for bytes or have all.
+//! Waiting for it may take as long as the extent took without it, at least 250 ms and at most 2 s.
+//! Then its pipe is cut. If all bytes are still kept, another device gets them from the beginning.
+//! Otherwise the extent has one copy fewer, until replication restores it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,31 +18,31 @@ use tokio::time::{Instant, timeout};
 
 use crate::pipe::{Permit, Pipe, Standing};
 
-/// The least and the most that a write waits for a copy which it can do without.
+/// Bounds of the wait for a dispensable copy.
 pub(super) const GRACE_MIN: Duration = Duration::from_millis(250);
 pub(super) const GRACE_MAX: Duration = Duration::from_secs(2);
 
-/// When the body of an extent had come in whole.
+/// Time at which the body of an extent was complete.
 pub(super) type EndedAt = Arc<Mutex<Option<Instant>>>;
 
 /// The pipes of one extent.
 pub(crate) struct Fanout {
     pipes: Vec<Pipe>,
-    /// How many of them are enough.
+    /// Number of pipes that must succeed.
     needed: usize,
     begun: Instant,
-    /// Time spent in waiting for those behind.
+    /// Time spent waiting for slow devices.
     waited: Duration,
     ended_at: EndedAt,
 }
 
 impl Fanout {
-    /// Pipes of which `needed` have to come through.
+    /// A fanout of `pipes`, of which `needed` must succeed.
     pub(super) fn new(pipes: Vec<Pipe>, needed: usize, ended_at: EndedAt) -> Self {
         Self { pipes, needed, begun: Instant::now(), waited: Duration::ZERO, ended_at }
     }
 
-    /// Waits until all pipes have room, or those that don't have been given up.
+    /// Waits until all pipes have room or were given up.
     pub(crate) async fn room(&mut self) {
         while !self.have_room(true).await {
             let since = Instant::now();
@@ -57,43 +56,43 @@ impl Fanout {
         }
     }
 
-    /// Waits for a share of what all writes may hold, which a copy that stands still may be keeping.
+    /// Awaits a share of the write budget, and meanwhile cuts stalled devices that may hold it.
     pub(crate) async fn while_waiting<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
         loop {
             if let Ok(output) = timeout(GRACE_MIN, &mut future).await {
                 return output;
             }
-            // Whose turn hasn't come has shown nothing yet.
+            // A device that has received nothing yet proves nothing.
             self.cut(Standing::stands_still, |pipe| pipe.waiting_cost == 0 && pipe.taken_bytes > 0);
         }
     }
 
-    /// Hands a piece to all copies.
+    /// Pushes a chunk to all copies.
     pub(crate) fn push(&self, piece: &Bytes, permit: &Permit) {
         for pipe in &self.pipes {
             pipe.push(piece.clone(), permit.clone());
         }
     }
 
-    /// Hands a piece to one fragment.
+    /// Pushes a chunk to one fragment.
     pub(crate) fn give(&self, at: usize, piece: Bytes, permit: Permit) {
         self.pipes[at].push(piece, permit);
     }
 
-    /// Says that one fragment has all its bytes.
+    /// Marks the end of one fragment.
     pub(crate) fn end(&self, at: usize) {
         self.pipes[at].finish();
     }
 
-    /// Says that all bytes are in.
+    /// Marks the end of the extent.
     pub(crate) fn finish(self) {
         *self.ended_at.lock() = Some(Instant::now());
         self.pipes.iter().for_each(Pipe::finish);
     }
 
-    /// Waits until all pipes have room, or nobody reads them any more: then true. If `or_hungry`,
-    /// also until enough devices wait for those that don't: then false.
+    /// Waits until all pipes have room or no reader; returns true. With `or_hungry`, also returns
+    /// false once enough devices wait for bytes while others are full.
     async fn have_room(&self, or_hungry: bool) -> bool {
         poll_fn(|context| {
             let mut ready = 0;
@@ -112,7 +111,7 @@ impl Fanout {
         .await
     }
 
-    /// Takes the bytes away from those that are `behind`, if enough of the others are `well`.
+    /// Cuts the pipes that are `behind`, if enough others are `well`; returns false otherwise.
     fn cut(&self, behind: impl Fn(&Standing) -> bool, well: impl Fn(&Standing) -> bool) -> bool {
         let standings: Vec<_> = self.pipes.iter().map(Pipe::standing).collect();
         let is_well = |pipe: &&Standing| pipe.stored || (!pipe.abandoned && well(pipe));

@@ -1,7 +1,7 @@
-//! What one device gives of an extent: the range that was asked for, or an error.
+//! Stream of a range of an extent from one device.
 //!
-//! Invariants: no more bytes come out than were asked for; a device that gives nothing for too long
-//! is given up; the end of a stream is waited for, but not for long.
+//! Invariants: never returns more bytes than requested; a device that sends nothing for too long is
+//! given up; the end of the stream is awaited only briefly.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -15,12 +15,12 @@ use futures::StreamExt;
 use martlet_protocol::{Backend, ByteStream, DeviceId, Error, ErrorKind, ExtentId, Result};
 use tokio::time::{Sleep, sleep};
 
-/// How long a stream may give nothing before it is taken up elsewhere.
+/// Longest pause of a stream before its read resumes elsewhere.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(5);
-/// The same when all bytes have come, and only the end is missing.
+/// Longest wait for the end of the stream after all bytes.
 const END_MAX: Duration = Duration::from_millis(100);
 
-/// A stream whose first bytes have come.
+/// A stream whose first bytes have arrived.
 pub(crate) struct Flow {
     first: Option<Bytes>,
     rest: ByteStream,
@@ -28,8 +28,8 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Asks a device for `range` of an extent, which isn't empty: first bytes are there when this
-    /// returns.
+    /// Requests a non-empty `range` of an extent from a device. The first bytes have arrived when
+    /// this returns.
     pub(crate) async fn open(
         node: Arc<dyn Backend>,
         device: DeviceId,
@@ -41,12 +41,12 @@ impl Flow {
         Ok(Self { first: Some(first), rest, idle: None })
     }
 
-    /// Whether the device has been waited for since it gave bytes last.
+    /// Returns true if the stream has been waiting for the device since the last bytes.
     pub(crate) fn is_awaited(&self) -> bool {
         self.idle.is_some()
     }
 
-    /// The next bytes, of which `left` are owed and none are empty; none at the end.
+    /// Next non-empty bytes, of which `left` are still due; none at the end.
     pub(crate) fn poll_bytes(
         &mut self,
         left: u64,
@@ -90,7 +90,7 @@ impl Flow {
         Poll::Ready(Some(Err(Error::unavailable("a device gives no more bytes of an extent"))))
     }
 
-    /// All of it, `length` bytes.
+    /// Reads the whole range, `length` bytes.
     pub(crate) async fn collect(mut self, length: u64) -> Result<Bytes> {
         let (mut left, mut pieces) = (length, Vec::new());
         while let Some(piece) =

@@ -1,10 +1,9 @@
-//! What this proxy has seen of each device lately: nothing here is agreed with anyone, and all of
-//! it decides only whom to ask first.
+//! Observed health of devices, local to this proxy. It decides only the order of requests.
 //!
-//! A device that failed is *shunned* for a while: others are asked before it, and it is asked when
-//! they can't help. When the while is over one caller finds out whether it is back; the others go
-//! on shunning it until it has answered. A device that is overtaken again and again without ever
-//! answering is as good as failed: so a stopped node costs a few hedges, and not one for each read.
+//! A failed device is *shunned* for [`SHUNNED_FOR`]: it is queried only after the others.
+//! Afterwards one caller probes it, and the rest keep shunning it until it replies. A device that
+//! is repeatedly overtaken and never replies counts as failed. So a stopped node costs a few
+//! hedges, not one for each read.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,30 +12,30 @@ use martlet_protocol::DeviceId;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long a device is shunned before it is tried again.
+/// Time for which a device is shunned before it is probed.
 const SHUNNED_FOR: Duration = Duration::from_secs(10);
-/// A device that was overtaken so often, and hasn't answered since …
+/// Times that a device may be overtaken without a reply before it is shunned.
 const STRIKES_MAX: u32 = 3;
-/// … nor for so long, is shunned.
+/// Minimum time without a reply before an overtaken device is shunned.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// The least that a reader waits for its first byte before it asks another holder too.
+/// Minimum wait of a reader for its first byte before it hedges.
 pub(crate) const HEDGE_AFTER_MIN: Duration = Duration::from_millis(30);
-/// The most.
+/// Maximum wait of a reader for its first byte before it hedges.
 const HEDGE_AFTER_MAX: Duration = Duration::from_secs(1);
-/// What a hedged reader waits, in times of what its device usually takes.
+/// Wait before a hedge, as a multiple of the device's usual time.
 const HEDGE_AFTER_FACTOR: u32 = 4;
-/// The most that one piece adds to what is known of its device's lag: one that is late once is not slow by
-/// habit for long.
+/// Cap on one sample of a device's lag, so that a single late piece doesn't mark it as slow for
+/// long.
 const LAG_MAX: Duration = Duration::from_secs(1);
-/// One read of so many may be hedged: a cluster at its limit must not be asked twice for all.
+/// Reads per allowed hedge: limits the extra load on a cluster at its limit.
 const READS_PER_HEDGE: u32 = 20;
-/// Hedges that may be saved up.
+/// Maximum number of saved hedges.
 const HEDGES_SAVED_MAX: u32 = 16;
 
-/// What has been seen of the devices.
+/// Observed health of all devices.
 pub(crate) struct Health {
     devices: Mutex<HashMap<DeviceId, Record>>,
-    /// Hedges that may be made, in parts of [`READS_PER_HEDGE`].
+    /// Saved hedges, in units of 1/[`READS_PER_HEDGE`].
     saved: Mutex<u32>,
 }
 
@@ -46,9 +45,9 @@ struct Record {
     full_until: Option<Instant>,
     strikes: u32,
     answered_at: Option<Instant>,
-    /// How long the first byte of a read takes, smoothed.
+    /// Usual time to the first byte of a read, smoothed.
     usual: Duration,
-    /// How long after enough others its pieces are durable, smoothed; none before the first.
+    /// Usual lag of its pieces behind enough others, smoothed; none before the first.
     lag: Option<Duration>,
 }
 
@@ -63,12 +62,12 @@ impl Health {
         change(self.devices.lock().entry(device).or_default());
     }
 
-    /// A device did what it was asked, or said that it can't for a reason that isn't its own.
+    /// Records a successful reply, or a refusal that isn't the device's fault.
     pub(crate) fn answered(&self, device: DeviceId) {
         self.note(device, Record::answer);
     }
 
-    /// The first byte of a read came after `took`.
+    /// Records the first byte of a read after `took`.
     pub(crate) fn first_byte(&self, device: DeviceId, took: Duration) {
         self.note(device, |record| {
             record.answer();
@@ -76,12 +75,12 @@ impl Health {
         });
     }
 
-    /// A device failed, or could not be reached.
+    /// Records a failed or unreachable device.
     pub(crate) fn failed(&self, device: DeviceId) {
         self.note(device, |record| record.shunned_until = Some(Instant::now() + SHUNNED_FOR));
     }
 
-    /// A device takes no more bytes.
+    /// Records that a device accepts no more bytes.
     pub(crate) fn full(&self, device: DeviceId) {
         self.note(device, |record| {
             record.answer();
@@ -89,8 +88,8 @@ impl Health {
         });
     }
 
-    /// A device had not answered for `waited` when others had, or should have. Nothing is learned of
-    /// how long it takes: that it never came is no measure.
+    /// Records that a device had not replied after `waited` while others had, or should have. Its
+    /// usual time is unchanged: a missing reply is no measurement.
     pub(crate) fn overtaken(&self, device: DeviceId, waited: Duration) {
         self.note(device, |record| {
             let now = Instant::now();
@@ -102,13 +101,13 @@ impl Health {
         });
     }
 
-    /// Whether others should be asked first.
+    /// Returns true if other devices should be queried first.
     pub(crate) fn is_shunned(&self, device: DeviceId) -> bool {
         self.devices.lock().get(&device).is_some_and(|record| record.shunned_until.is_some())
     }
 
-    /// The same, of a device that is about to be asked if not: one caller at a time may find out
-    /// whether a device is back.
+    /// Returns true if other devices should be queried first; for callers that query the device
+    /// otherwise. After the shunned time, returns false to one caller, which probes the device.
     pub(crate) fn shuns(&self, device: DeviceId) -> bool {
         let mut devices = self.devices.lock();
         let Some(record) = devices.get_mut(&device) else { return false };
@@ -120,20 +119,20 @@ impl Health {
         until > now
     }
 
-    /// Whether a device said lately that it takes no more bytes.
+    /// Returns true if a device was full within [`SHUNNED_FOR`].
     pub(crate) fn is_full(&self, device: DeviceId) -> bool {
         let devices = self.devices.lock();
         let until = devices.get(&device).and_then(|record| record.full_until);
         until.is_some_and(|until| until > Instant::now())
     }
 
-    /// How long to wait for the first byte from a device before asking another too.
+    /// Wait for the first byte of a device before a hedge.
     pub(crate) fn patience(&self, device: DeviceId) -> Duration {
         let usual = self.devices.lock().get(&device).map_or(Duration::ZERO, |r| r.usual);
         (usual * HEDGE_AFTER_FACTOR).clamp(HEDGE_AFTER_MIN, HEDGE_AFTER_MAX)
     }
 
-    /// A piece was durable so long after enough others were, or among them.
+    /// Records a piece's lag behind enough others; zero if it was among them.
     pub(crate) fn lagged(&self, device: DeviceId, by: Duration) {
         self.note(device, |record| {
             let by = by.min(LAG_MAX);
@@ -141,24 +140,24 @@ impl Health {
         });
     }
 
-    /// How long after enough others a device's pieces usually are durable, if that was ever seen.
+    /// Usual lag of a device's pieces behind enough others; none if never observed.
     pub(crate) fn lag(&self, device: DeviceId) -> Option<Duration> {
         self.devices.lock().get(&device).and_then(|record| record.lag)
     }
 
-    /// Counts a read: so many of them make a hedge.
+    /// Counts a read towards the hedging budget.
     pub(crate) fn count_read(&self) {
         let mut saved = self.saved.lock();
         *saved = (*saved + 1).min(HEDGES_SAVED_MAX * READS_PER_HEDGE);
     }
 
-    /// Whether a hedge may be made now; if so, it counts as made.
+    /// Takes one hedge from the budget; returns false if none is left.
     pub(crate) fn may_hedge(&self) -> bool {
         self.may_hedge_by(1)
     }
 
-    /// The same of one that takes so many reads. A large one counts as half of what can be saved up:
-    /// else it could never be made.
+    /// Takes a hedge that costs `reads` reads from the budget; returns false if it has too few. A
+    /// hedge costs at most half of the maximum budget, or it could never be made.
     pub(crate) fn may_hedge_by(&self, reads: u32) -> bool {
         let mut saved = self.saved.lock();
         let left = saved.checked_sub(reads.min(HEDGES_SAVED_MAX / 2) * READS_PER_HEDGE);

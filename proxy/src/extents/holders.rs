@@ -1,4 +1,4 @@
-//! Who may hold an extent, the likeliest first.
+//! Candidate devices of an extent, the likeliest first.
 
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{DeviceId, Error, ExtentId};
@@ -6,7 +6,7 @@ use martlet_ring::Ring;
 
 use super::health::Health;
 
-/// Where a fragment belongs: while its replica moves, with the previous holder in front.
+/// Homes of a fragment. While its replica moves, the previous home comes first.
 pub(crate) fn homes(ring: &Ring, id: ExtentId) -> Vec<DeviceId> {
     let partition = ring.partition(id.placement());
     let replica = usize::from(id.fragment_number());
@@ -14,9 +14,8 @@ pub(crate) fn homes(ring: &Ring, id: ExtentId) -> Vec<DeviceId> {
     ring.previous(partition, replica).into_iter().chain(home).collect()
 }
 
-/// The devices that most likely hold an extent: its primaries, and the previous holders of replicas
-/// that are moving, each of them once. Those that failed lately come last. A fragment is likely at
-/// home only.
+/// Likely devices of an extent: its primaries, and the previous holders of moving replicas, without
+/// duplicates. Recently failed ones come last. For a fragment, only its homes.
 pub(super) fn likely(ring: &Ring, health: &Health, id: ExtentId) -> Vec<DeviceId> {
     if ring.identity().redundancy.fragments().is_some() {
         return homes(ring, id);
@@ -26,7 +25,7 @@ pub(super) fn likely(ring: &Ring, health: &Health, id: ExtentId) -> Vec<DeviceId
     let mut moving = Vec::new();
     for (replica, device) in ring.primaries(partition).enumerate() {
         match ring.previous(partition, replica) {
-            // The new holder has what was written since, the previous one all the rest.
+            // The new holder has recent extents, the previous one all others.
             Some(previous) => {
                 likely.push(previous);
                 moving.push(device);
@@ -34,8 +33,8 @@ pub(super) fn likely(ring: &Ring, health: &Health, id: ExtentId) -> Vec<DeviceId
             None => likely.push(device),
         }
     }
-    // Another replica is the first for each extent, so that all serve their share. The last byte is no
-    // use: the bits of the fragment's number are zero in it.
+    // The order is rotated by extent id to spread the load. The last byte is unusable: the bits of
+    // the fragment number are zero in it.
     let count = likely.len().max(1);
     likely.rotate_left(usize::from(id.0[14]) % count);
     for device in moving {
@@ -47,24 +46,24 @@ pub(super) fn likely(ring: &Ring, health: &Health, id: ExtentId) -> Vec<DeviceId
     likely
 }
 
-/// Puts those that failed lately behind the others.
+/// Moves recently failed devices behind the others.
 fn prefer_healthy(likely: &mut [DeviceId], health: &Health) {
-    // The first that isn't shunned is about to be asked; of the others it is enough to know.
+    // Only the first one is queried now, so only it may use up the probe of `shuns`.
     if let Some(first) = likely.iter().position(|device| !health.shuns(*device)) {
         likely[..=first].rotate_right(1);
         likely[1..].sort_by_key(|device| health.is_shunned(*device));
     }
 }
 
-/// Everybody else who may hold it, in the order in which they would have stood in; of a fragment, the
-/// homes of its siblings come last.
+/// All other devices, in handoff order; for a fragment, the homes of its siblings come last.
 pub(super) fn others(ring: &Ring, id: ExtentId, known: &[DeviceId]) -> Vec<DeviceId> {
     let partition = ring.partition(id.placement());
     let everybody = ring.handoffs(partition).chain(ring.primaries(partition));
     everybody.filter(|device| !known.contains(device)).collect()
 }
 
-/// What is said of an extent that nobody has. An entry names it, so "not found" is no answer.
+/// The error for an extent that no device has. An entry names the extent, so "not found" would be
+/// wrong.
 pub(super) fn lost(extent: &ExtentRef) -> Error {
     Error::internal(format!("extent {} is on none of its devices", extent.id))
 }

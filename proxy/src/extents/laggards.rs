@@ -1,9 +1,9 @@
-//! Copies that are still under way when their write is done.
+//! Copies that are still being written when their write is done.
 //!
-//! They go on for a while, so that a device which is merely busy holds its copy too. What they may
-//! hold of bodies is bounded over all writes; one that finds no share is given up, which leaves the
-//! extent with a copy less and replication to make up for it. When the extent is unwanted after all,
-//! they are broken off first and deleted then.
+//! They go on for at most [`TIME_MAX`], so that a busy device gets its copy too. The body bytes
+//! that they hold are bounded over all writes. A copy without a share of that bound is given up,
+//! and replication restores it later. If the extent becomes unwanted, its laggards are aborted
+//! first, then deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use tokio::time::{Instant, timeout};
 use super::delivery::{ExtentWrite, Pieces};
 use crate::pipe::Gauge;
 
-/// How long a copy may go on behind a write that is done.
+/// Longest time that a copy may go on after its write.
 const TIME_MAX: Duration = Duration::from_mins(1);
-/// How long a copy that has all its bytes may take to be done when nobody wants it any more.
+/// Longest wait for an aborted copy to end.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 
-/// Lets copies go on by themselves, of an extent that had enough of them at a time.
+/// Lets the remaining copies go on in background. `enough_at` is the time at which enough were
+/// durable.
 pub(super) fn leave(
     write: Arc<ExtentWrite>,
     mut copies: Pieces,
@@ -50,7 +51,7 @@ pub(super) fn leave(
     });
 }
 
-/// Waits for all copies, and deletes those that are not what was acknowledged.
+/// Waits for all copies, and deletes those that differ from the acknowledged ones.
 async fn finish(
     write: &ExtentWrite,
     copies: &mut Pieces,

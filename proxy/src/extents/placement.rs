@@ -1,24 +1,24 @@
-//! Which devices the copies or fragments of one extent go to.
+//! Choice of devices for the copies or fragments of one extent.
 //!
-//! Invariants: no device is asked twice for the same extent, and none holds two pieces of it. Pieces
-//! go to the nodes that have the fewest of them.
+//! Invariants: no device is queried twice for an extent, and none holds two pieces of it. Pieces go
+//! to the nodes with the fewest of them.
 
 use martlet_protocol::{DeviceId, ExtentId};
 use martlet_ring::Ring;
 
 use super::health::Health;
 
-/// Where the pieces of one extent go, and where they may go yet.
+/// Devices of an extent's pieces, and candidates for replacement.
 #[derive(Debug)]
 pub(super) struct Placement {
     id: ExtentId,
-    /// Devices that hold a piece or are being asked to; at first in the order of the pieces.
+    /// Devices that hold or receive a piece; initially in the order of the pieces.
     taken: Vec<DeviceId>,
-    /// Devices that may still be asked, best first; none until one is needed.
+    /// Candidates, best first; computed at the first need.
     rest: Option<Vec<DeviceId>>,
 }
 
-/// Whether two devices are in one machine.
+/// Returns true if two devices belong to one node.
 pub(super) fn same_node(ring: &Ring, a: DeviceId, b: DeviceId) -> bool {
     match (ring.device(a), ring.device(b)) {
         (Some(a), Some(b)) => a.node_path() == b.node_path(),
@@ -26,7 +26,7 @@ pub(super) fn same_node(ring: &Ring, a: DeviceId, b: DeviceId) -> bool {
     }
 }
 
-/// Whether a ring has at least so many machines that take data.
+/// Returns true if a ring has at least `needed` nodes with devices of positive weight.
 pub(super) fn has_nodes(ring: &Ring, needed: usize) -> bool {
     let mut seen: Vec<DeviceId> = Vec::with_capacity(needed);
     for device in ring.devices().iter().filter(|device| device.weight > 0.0) {
@@ -40,18 +40,18 @@ pub(super) fn has_nodes(ring: &Ring, needed: usize) -> bool {
     seen.len() >= needed
 }
 
-/// How good a device is for a piece, the least being the best.
+/// Suitability of a device for a piece; the least is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// Pieces of the extent that its node has already.
+    /// Pieces of the extent on its node.
     crowd: usize,
-    /// Whether it is known to be out or full.
+    /// True if it is known to be out or full.
     is_out: bool,
 }
 
 impl Placement {
-    /// The primaries of an extent, as far as `replicas` names them. One that was out or full just now
-    /// is passed over for a device that wasn't, where there is one on a node that is no more crowded.
+    /// The primaries of an extent for the `replicas`. A primary that is out or full is replaced, if
+    /// a healthy device exists on a node with no more pieces.
     pub(super) fn new(
         ring: &Ring,
         health: &Health,
@@ -81,18 +81,17 @@ impl Placement {
         placement
     }
 
-    /// The devices that hold a piece or are being asked to; before any has failed, in the order of
-    /// the pieces.
+    /// Devices that hold or receive a piece; in the order of the pieces until one fails.
     pub(super) fn devices(&self) -> &[DeviceId] {
         &self.taken
     }
 
-    /// A device has failed, and holds no piece.
+    /// Removes a device that failed and holds no piece.
     pub(super) fn release(&mut self, failed: DeviceId) {
         self.taken.retain(|taken| *taken != failed);
     }
 
-    /// The next device for a piece that needs one.
+    /// Takes the next device for a piece.
     pub(super) fn next(&mut self, ring: &Ring, health: &Health) -> Option<DeviceId> {
         let (at, _) = self.best(ring, health, None)?;
         let next = self.rest(ring).remove(at);
@@ -100,12 +99,12 @@ impl Placement {
         Some(next)
     }
 
-    /// Whether there is one.
+    /// Returns true if a candidate is left.
     pub(super) fn has_next(&mut self, ring: &Ring) -> bool {
         !self.rest(ring).is_empty()
     }
 
-    /// The best of the rest, and where it stands there, if `leaving` holds no piece any more.
+    /// Position and rank of the best candidate, as if `leaving` held no piece.
     fn best(
         &mut self,
         ring: &Ring,
@@ -121,7 +120,7 @@ impl Placement {
         ranked.min_by_key(|(at, rank)| (*rank, *at))
     }
 
-    /// How many pieces lie on the node of a device, without that of `leaving`.
+    /// Pieces on the node of a device, not counting that of `leaving`.
     fn crowd(&self, ring: &Ring, device: DeviceId, leaving: Option<DeviceId>) -> usize {
         let others = self.taken.iter().filter(|taken| Some(**taken) != leaving);
         others.filter(|taken| same_node(ring, **taken, device)).count()
@@ -142,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Devices 1, 2, … on nodes of so many devices each.
+    /// Devices 1, 2, … with `on_each_node` devices on each node.
     fn ring(devices: u32, on_each_node: u32) -> Ring {
         let device = |id: u32| Device {
             id: DeviceId(id),

@@ -1,13 +1,14 @@
-//! Seeking an extent: one likely holder is asked, then another if the first is late or fails, and
-//! everybody before it is called lost.
+//! Search for an extent: likely devices with hedging, then all handoffs before the extent counts as
+//! lost.
 //!
-//! * A device that answers "not here", fails or can't be reached is followed by the next at once.
-//! * One that is late is followed by a *hedge*: the next is asked too, and who is first wins. Hedges
-//!   are a small share of all reads, but for those that follow a failure.
-//! * When the likely holders have failed, or some have and the rest has been silent for a second,
-//!   all handoffs are asked, a few at a time; one that is late gives up its turn, but may still win.
+//! * After a device replies "not found", fails or is unreachable, the next one is queried at once.
+//! * A late device is followed by a *hedge*: the next one is queried too, and the first reply wins.
+//!   Hedges are a small share of all reads, except after a failure.
+//! * All handoffs are queried, a few at a time, once the likely devices have failed. One failure
+//!   suffices if the rest is silent for one second. A late handoff loses its turn, but its reply
+//!   still counts.
 //!
-//! The calls that lose are dropped, which cancels them.
+//! Requests that lose are dropped, which cancels them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,50 +25,50 @@ use super::holders;
 use crate::cluster::Cluster;
 use crate::store::Inner;
 
-/// How long a likely holder may take to answer.
+/// Timeout of a likely device.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// The same where it is the only one: a disk at its limit may take that long.
+/// Timeout of a device that is the only one: a disk at its limit may take this long.
 const ANSWER_TIME_ALONE: Duration = Duration::from_mins(1);
-/// The same of a handoff.
+/// Timeout of a handoff.
 const ANSWER_TIME_HANDOFF: Duration = Duration::from_secs(5);
-/// How long likely holders that are silent keep handoffs from being asked.
+/// Longest silence of the likely devices before handoffs are queried.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// Handoffs that are asked at a time.
+/// Concurrent requests to handoffs.
 const HANDOFFS_AT_ONCE: usize = 4;
-/// How long a handoff keeps its turn.
+/// Time for which a handoff keeps its turn.
 const TURN: Duration = Duration::from_millis(250);
 
-/// An extent that is sought.
+/// Parameters of a search.
 pub(crate) struct Sought<'a> {
     pub(crate) policy: PolicyId,
     pub(crate) extent: ExtentRef,
-    /// Devices that are not asked: they had their chance.
+    /// Devices that are not queried because they failed earlier.
     pub(crate) barred: &'a [DeviceId],
-    /// What went wrong before, to be told if nobody has the extent.
+    /// An earlier error, returned if no device has the extent.
     pub(crate) failure: Option<Error>,
 }
 
-/// One answer, and what it took.
+/// Device, result and duration of one request.
 type Answer<T> = (DeviceId, Result<T>, Duration);
 
 struct Search<'a, T, Ask> {
     health: &'a Health,
     cluster: &'a Cluster,
     ask: Ask,
-    /// Devices yet to be asked, the last of them first.
+    /// Devices to query, the next one last.
     queue: Vec<DeviceId>,
-    /// Whether these are the handoffs.
+    /// True if these are the handoffs.
     everybody: bool,
     answer_time: Duration,
     pending: Vec<(DeviceId, Instant)>,
     answers: FuturesUnordered<BoxFuture<'static, Answer<T>>>,
-    /// Devices that failed, or don't have it.
+    /// Number of devices that failed or don't have the extent.
     failed: usize,
     failure: Option<Error>,
 }
 
 impl Inner {
-    /// What `ask` has to say of an extent on the first device that answers well.
+    /// Calls `ask` on candidate devices of an extent; returns the first success.
     pub(crate) async fn seek<T: Send + 'static>(
         &self,
         sought: Sought<'_>,
@@ -116,7 +117,7 @@ where
     T: Send + 'static,
     Ask: Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
 {
-    /// Asks who is in the queue. None when nobody of them is left, or none that would answer soon.
+    /// Queries the queued devices. None if all failed, or the rest is silent for too long.
     async fn run(&mut self) -> Option<(DeviceId, T)> {
         let mut asked_at = Instant::now();
         loop {
@@ -151,7 +152,7 @@ where
         }
     }
 
-    /// Whether somebody may be asked without being a hedge.
+    /// Returns true if the next request is not a hedge.
     fn may_ask(&self) -> bool {
         if !self.everybody {
             return self.pending.is_empty();
@@ -160,12 +161,12 @@ where
         in_turn.count() < HANDOFFS_AT_ONCE
     }
 
-    /// Whether the device that is waited for has failed others since it was asked.
+    /// Returns true if the awaited device was shunned since it was queried.
     fn is_known_to_fail(&self) -> bool {
         self.pending.last().is_some_and(|(device, _)| self.health.is_shunned(*device))
     }
 
-    /// How long to wait before somebody else is asked too.
+    /// Wait before another device is queried too.
     fn patience(&self) -> Duration {
         match self.pending.last() {
             Some((device, _)) if !self.everybody => self.health.patience(*device),
@@ -173,7 +174,7 @@ where
         }
     }
 
-    /// Asks the next of the queue, if there is one.
+    /// Queries the next queued device; returns false if the queue is empty.
     fn ask_next(&mut self) -> bool {
         let Some(device) = self.queue.pop() else { return false };
         let node = match self.cluster.node(device) {
@@ -209,15 +210,15 @@ where
         }
     }
 
-    /// Notes that the device which was asked last is late: so it is found out when it has stopped,
-    /// even while no hedges may be made.
+    /// Records that the device queried last is late. So a stopped device is detected even without
+    /// hedges.
     fn note_silence(&self) {
         if let Some((device, since)) = self.pending.last() {
             self.health.overtaken(*device, since.elapsed());
         }
     }
 
-    /// Notes who was asked before the one that answered, and is late.
+    /// Records late devices that were queried before the one that replied.
     fn note_late(&self) {
         for (device, since) in &self.pending {
             let waited = since.elapsed();
@@ -228,7 +229,7 @@ where
     }
 }
 
-/// The failure that says more: that a copy can't be reached now is a reason to try again later.
+/// Of two errors, the more informative one: an unavailable copy is a reason to retry.
 pub(super) fn worse(before: Option<Error>, error: Error) -> Error {
     match before {
         Some(before) if before.kind() == ErrorKind::Unavailable => before,

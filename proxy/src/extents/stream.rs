@@ -1,10 +1,10 @@
-//! The bytes of one extent, from whoever has them.
+//! Stream of one extent's bytes, from any device that has them.
 //!
 //! Invariants:
-//! * What comes out is the range that was asked for, each byte once and in order, or ends in an error.
-//! * A device whose stream broke, stalled or was found corrupt is not asked again for this read,
-//!   unless bytes have come from another since and it had merely been out of reach.
-//! * Nothing is asked of a node after the stream is dropped.
+//! * A stream returns the requested range, each byte once and in order, or ends in an error.
+//! * A device whose stream broke, stalled or was corrupt is not queried again in this read.
+//!   Exception: it was merely unreachable, and another device has sent bytes since.
+//! * Dropping a stream ends all of its requests.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -23,9 +23,9 @@ use super::flow::{Flow, IDLE_MAX};
 use super::seek::Sought;
 use crate::store::Inner;
 
-/// How long a stream may give nothing where nobody else could.
+/// Longest pause of a stream if no other device has the extent.
 const IDLE_ALONE_MAX: Duration = Duration::from_mins(1);
-/// A reader that came back after so long may find its stream closed through no fault of the node's.
+/// Pause of a reader after which a broken stream isn't blamed on the node.
 pub(crate) const READER_IDLE_MAX: Duration = Duration::from_secs(3);
 
 type Opening = BoxFuture<'static, Result<(DeviceId, Flow)>>;
@@ -36,25 +36,25 @@ enum Source {
     Ended,
 }
 
-/// Bytes of one extent.
+/// Stream of one extent's bytes.
 pub(crate) struct ExtentStream {
     inner: Arc<Inner>,
     policy: PolicyId,
     extent: ExtentRef,
-    /// What is still owed.
+    /// Range not returned yet.
     range: Range<u64>,
     source: Source,
-    /// Devices that failed this read, and whether for good.
+    /// Devices that failed this read; true if permanently.
     barred: Vec<(DeviceId, bool)>,
-    /// Whether bytes came from the present device.
+    /// True if the current device has sent bytes.
     progressed: bool,
-    /// Whether extents have one copy only.
+    /// True if the policy keeps a single copy.
     alone: bool,
     given_at: Instant,
 }
 
 impl ExtentStream {
-    /// Opens `range` of an extent, which isn't empty: its first bytes are there when this returns.
+    /// Opens a non-empty `range` of an extent. Its first bytes have arrived when this returns.
     pub(crate) async fn open(
         inner: &Arc<Inner>,
         policy: PolicyId,
@@ -76,12 +76,12 @@ impl ExtentStream {
         })
     }
 
-    /// Bytes that are still owed.
+    /// Bytes not returned yet.
     pub(crate) fn left(&self) -> u64 {
         self.range.end - self.range.start
     }
 
-    /// Goes on elsewhere, where the bytes end that have come.
+    /// Reopens the rest of the range on another device.
     fn resume(&mut self, device: DeviceId, was_awaited: bool, error: Error) {
         let is_corrupt = error.kind() == ErrorKind::Corrupt;
         let reader_was_away = self.given_at.elapsed() > READER_IDLE_MAX && !was_awaited;
@@ -105,7 +105,7 @@ impl ExtentStream {
     }
 }
 
-/// Opens an extent on the first device that gives bytes of it.
+/// Opens an extent on the first device that sends bytes.
 async fn open(inner: &Inner, sought: Sought<'_>, range: Range<u64>) -> Result<(DeviceId, Flow)> {
     let id = sought.extent.id;
     let ask = move |device, node| Flow::open(node, device, id, range.clone()).boxed();

@@ -1,25 +1,25 @@
-//! When enough copies of an extent are on disk (rule X5). Pure.
+//! Count of an extent's durable copies (rule X5). Pure.
 
 use martlet_protocol::DeviceId;
 use martlet_protocol::extent::ExtentRef;
 
-/// How the copies of an extent stand.
+/// State of an extent's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Neither are there enough, nor can it be told that there never will be.
+    /// Not enough copies yet, but still possible.
     Undecided,
-    /// There are enough, and this is what they hold.
+    /// Enough copies, with these contents.
     Enough(ExtentRef),
-    /// There can't be enough any more.
+    /// Enough copies are impossible.
     TooFew,
 }
 
 /// Counts the copies of one extent.
 ///
 /// Invariants:
-/// * Copies count together only if they are alike, down to the hash: an extent is immutable, so one
-///   that differs is damaged.
-/// * Copies in one domain (a node; a device where there are too few nodes) count as one.
+/// * Copies count together only if they are equal, including their hashes. An extent is immutable,
+///   so a copy that differs is damaged.
+/// * Copies in one failure domain count as one: a node, or a device if the nodes are too few.
 #[derive(Debug)]
 pub(super) struct CopyTally {
     needed: usize,
@@ -35,12 +35,12 @@ struct Copy {
 }
 
 impl CopyTally {
-    /// A count of `outstanding` copies, of which `needed` have to lie in domains of their own.
+    /// A count of `outstanding` copies, of which `needed` must be in distinct domains.
     pub(super) fn new(outstanding: usize, needed: usize) -> Self {
         Self { needed, outstanding, copies: Vec::new() }
     }
 
-    /// Counts a copy that `device` wrote; `domain` is any device that stands for its domain.
+    /// Counts a copy on `device`; `domain` is the representative of its failure domain.
     pub(super) fn written(
         &mut self,
         device: DeviceId,
@@ -52,13 +52,13 @@ impl CopyTally {
         self.verdict()
     }
 
-    /// Counts a copy that nobody wrote.
+    /// Counts a failed copy.
     pub(super) fn failed(&mut self) -> Verdict {
         self.outstanding = self.outstanding.saturating_sub(1);
         self.verdict()
     }
 
-    /// How the copies stand.
+    /// Current state of the copies.
     pub(super) fn verdict(&self) -> Verdict {
         let best = self.copies.iter().map(|copy| (self.domains(&copy.extent), copy.extent));
         match best.max_by_key(|(domains, _)| *domains) {
@@ -75,12 +75,12 @@ impl CopyTally {
         differing.map(|copy| copy.device)
     }
 
-    /// Whether a device has written its copy.
+    /// Returns true if a device has stored its copy.
     pub(super) fn holds(&self, device: DeviceId) -> bool {
         self.copies.iter().any(|copy| copy.device == device)
     }
 
-    /// Whether any two copies differ.
+    /// Returns true if any two copies differ.
     pub(super) fn differ(&self) -> bool {
         self.copies.windows(2).any(|pair| pair[0].extent != pair[1].extent)
     }

@@ -1,4 +1,4 @@
-//! Reads that are answered from no older state than their token (rule A3).
+//! Reads that return no state older than their token (rule A3).
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::read::{Seen, newest, order};
 use crate::session::ReadAfter;
 use crate::store::Inner;
 
-/// Waits before a read is tried again: what it waits for is on its way.
+/// Waits before each attempt, in milliseconds: the awaited write is under way.
 const WAITS_MS: [u64; 4] = [0, 30, 150, 600];
 
 impl Inner {
-    /// What a register holds, as new as `token` or newer.
+    /// Reads a register at least as new as `token`.
     pub(crate) async fn read_after(
         &self,
         key: &RegisterKey,
@@ -47,12 +47,12 @@ impl Inner {
         Err(failure.unwrap_or_else(older))
     }
 
-    /// What is there by the word of all primaries and of everyone who might keep a hint; none where
-    /// one of them is silent, or where that doesn't meet the token.
+    /// Reads all primaries and all devices that may keep a hint. None if a device doesn't reply, or
+    /// if the result doesn't satisfy the token.
     ///
-    /// A hint goes only when all primaries have it or something newer, so if there is none, a write
-    /// that was acknowledged short of a quorum is where they all know it. What a quorum had is no
-    /// longer known anywhere only when it was a tombstone whose time was up.
+    /// A hint is deleted only once all primaries hold it or a newer write. So without hints, all
+    /// primaries know of every write that was acknowledged without a quorum. A write of a quorum is
+    /// unknown everywhere only if it was an expired tombstone.
     async fn read_everyone(
         &self,
         key: &RegisterKey,
@@ -73,7 +73,7 @@ impl Inner {
         let seen = self.all(&mut calls, Instant::now() + self.patience()).await?;
         let best = newest(&seen)?;
         if order(&best.view) >= token.stamp {
-            // Short of a quorum, a strict reader may not have it.
+            // The view may lack a quorum, which a strict read needs.
             return (level != Level::Strict).then(|| (best.view.clone(), Given::Degraded));
         }
         let hinted = |seen: &Seen| seen.role == Role::Handoff && seen.view.entry.is_some();
@@ -83,7 +83,7 @@ impl Inner {
         self.read_given(key, want, Level::Strict).await.ok()
     }
 
-    /// The replies of all, or none.
+    /// Replies of all devices; none if any fails.
     async fn all(&self, calls: &mut Calls<RegisterView>, deadline: Instant) -> Option<Vec<Seen>> {
         let mut seen = Vec::with_capacity(calls.waiting().len());
         loop {

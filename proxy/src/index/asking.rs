@@ -1,4 +1,4 @@
-//! Whom a read asks, and in which order.
+//! Order of the requests of a read.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use martlet_protocol::{DeviceId, RegisterKey};
 use super::place::{Calls, Place, Role};
 use crate::store::Inner;
 
-/// Those who decide about a register, being asked a few at a time.
+/// Requests of one read to a register's members, a few at a time.
 pub(super) struct Asking<'a> {
     inner: &'a Inner,
     place: &'a Place,
@@ -24,8 +24,8 @@ impl<'a> Asking<'a> {
         Self { inner, place, key, left, asked: Vec::new(), calls: Calls::new() }
     }
 
-    /// Asks until those who were asked, without some, are a quorum of each set: the first of them
-    /// for one thing, the others for another. Whether anyone was asked.
+    /// Sends requests until the queried devices except `without` form a quorum of each set. The
+    /// first request uses the first `Want`, the rest the second. Returns true if any was sent.
     pub(super) fn ask(&mut self, without: &[DeviceId], wants: [Want; 2]) -> bool {
         let [mut want, others] = wants;
         let mut any = false;
@@ -38,7 +38,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Asks all who were not asked yet.
+    /// Sends requests to all remaining members.
     pub(super) fn ask_all(&mut self, want: Want) {
         while self.ask_next(want) {}
     }
@@ -52,8 +52,8 @@ impl<'a> Asking<'a> {
 }
 
 impl Inner {
-    /// Those who decide in the order in which this read asks them: first those who count in all
-    /// sets, each of them the first in its turn; last those who failed lately.
+    /// Members in the order of this read: those that count in all sets come first, each group
+    /// rotated to spread the load. Recently failed devices come last.
     pub(super) fn in_turn(&self, place: &Place) -> Vec<DeviceId> {
         let mut members: Vec<_> = place.members().collect();
         if members.len() > 1 {

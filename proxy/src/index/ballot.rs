@@ -1,5 +1,5 @@
-//! Ballots: what a register holds is read under a promise, and replaced only if nothing came between
-//! (rule R7). Exact among all racers, through whatever proxies.
+//! Ballots: read a register under a promise, and replace its entry only if nothing came between
+//! (rule R7). Exact under concurrent writes, across all proxies.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::latch::Turn;
 use crate::quorum::{Progress, QuorumTally};
 use crate::store::Inner;
 
-/// What came of asking for promises.
+/// Result of a round of promise requests.
 enum Promised {
-    /// A quorum gave theirs; the view that wins, and whether all agree on it.
+    /// A quorum has promised; the winning view, and true if all agree on it.
     By(RegisterView, bool),
-    /// A higher ballot or write is about.
+    /// A replica has seen a higher ballot or write.
     Behind(Stamp),
 }
 
 impl Inner {
-    /// A ballot (rule R7): what is held is read under a promise, `evaluate` decides about it, and
-    /// what it proposes is accepted only if nothing came between. Exact among all racers.
+    /// Runs a ballot (rule R7): reads the register under a promise, calls `evaluate`, and writes
+    /// its proposal only if nothing came between. Exact under concurrent writes.
     pub(crate) async fn decide(
         &self,
         intent: Intent<'_>,
@@ -40,7 +40,7 @@ impl Inner {
         self.decide_by(intent, Stamp::ZERO, &mut ByView(evaluate)).await
     }
 
-    /// The same, above a floor, by a judge who may write beside the register.
+    /// Runs a ballot above `floor`, with a judge that may write beside the register.
     pub(crate) async fn decide_by(
         &self,
         intent: Intent<'_>,
@@ -63,7 +63,7 @@ impl Inner {
                     floor = above;
                     continue;
                 }
-                // Promises of one term say nothing at another.
+                // Promises of different terms don't combine.
                 Err(error) if self.has_moved_on_after(&place, Some(&error)).await => continue,
                 Err(error) => return Err(clean(error)),
             };
@@ -104,21 +104,21 @@ impl Inner {
         Err(Failed::contended())
     }
 
-    /// What a register holds, if a quorum agrees that nothing is there: neither an entry nor, on the
-    /// replicas that a quorum read asks, one that is on its way. None where something is, or nobody can
-    /// tell.
+    /// The view of a register if a quorum agrees that it is absent: neither an entry nor a pending
+    /// one on the replicas queried. None if it exists, or if no quorum agrees.
     ///
-    /// What absence decides (a write over any object, a delete, tags) is answered by this look, and needs
-    /// no ballot: that would leave a row on every replica that holds nothing but a promise. The answer is
-    /// that of the moment of the look (rule R5). What was acknowledged before it is on a quorum, and one
-    /// of those asked has it. What is accepted by fewer has not been acknowledged, and comes after it.
+    /// Operations that absence decides (a write that needs an object, a delete, tags) are answered
+    /// by this read and need no ballot. A ballot would leave a row with only a promise on every
+    /// replica. The reply is valid at the time of the read (rule R5). A write acknowledged before
+    /// is on a quorum, and one of the devices queried holds it. A write accepted by fewer is not
+    /// acknowledged yet, and comes after this read.
     pub(crate) async fn absence(&self, key: &RegisterKey) -> Option<RegisterView> {
         let view = self.read(key, Want::Entry, Level::Strict).await.ok()?;
         is_absent(&view).then_some(view)
     }
 
-    /// The turn at a register. Those beside a head have none: their ballots, which only settle what
-    /// replicas differ on, may be in the middle of the head's.
+    /// The turn at a register. Registers beside a head have none: their ballots only settle
+    /// differences, and may run within the head's ballot.
     async fn turn(&self, key: &RegisterKey) -> Option<Turn<'_>> {
         match key.kind {
             RegisterKind::Version => None,
@@ -126,8 +126,8 @@ impl Inner {
         }
     }
 
-    /// What a round that no replica took comes to: another one, above what was met; or the end. What an
-    /// earlier round stored stays written, whatever all say by now.
+    /// Decides after a round that no replica accepted: another round above the ballots met, or the
+    /// end. A write that an earlier round stored stays written.
     async fn go_on(
         &self,
         place: &Place,
@@ -187,8 +187,8 @@ impl Inner {
         Ok(Promised::By(view, agree))
     }
 
-    /// Gives what was found the ballot, under its own write id. Whether that worked, the next round
-    /// finds out.
+    /// Accepts the found entry at the ballot, under its own write id. The next round reads the
+    /// result.
     async fn finish(&self, place: &Place, intent: Intent<'_>, ballot: Stamp, found: RegisterView) {
         let Some(Entry { write_id, value, .. }) = found.entry else { return };
         let proposal = Proposal::again(value, found.inline);
@@ -202,17 +202,17 @@ impl Inner {
     }
 }
 
-/// How a round goes on after its promise.
+/// Next step of a round after its promise.
 enum Next {
     Propose(Proposal),
-    /// What was found is given the ballot first.
+    /// Accept the found entry at the ballot first.
     Finish,
-    /// Another round, above this.
+    /// Another round, above this ballot.
     Again(Stamp),
-    /// Nothing is written.
+    /// Nothing to write.
     Keep,
     End(Result<Landed, Failed>),
-    /// Nobody can tell what became of an earlier round.
+    /// The result of an earlier round is unknowable.
     GiveUp,
 }
 
@@ -225,7 +225,7 @@ async fn weigh(
     let Round { view, intent, .. } = round;
     let own = view.entry.as_ref().filter(|entry| entry.write_id == intent.write_id);
     if let Some(own) = own {
-        // A write of these rounds or of those before: from now on nobody can say that it isn't there.
+        // Written by an earlier round: the caller may no longer report it as absent.
         *maybe_written = true;
         judge.found(own);
         if agree {
@@ -240,7 +240,7 @@ async fn weigh(
         return Next::GiveUp;
     }
     match judge.judge(round).await {
-        // What is found needs no round of its own if it is overwritten.
+        // An overwritten entry needs no round of its own.
         Ok(Step::Write(proposal)) => Next::Propose(proposal),
         Ok(Step::Above(above)) => Next::Again(above),
         Ok(Step::Fenced) => Next::End(Ok(Landed::Fenced)),
@@ -250,8 +250,8 @@ async fn weigh(
     }
 }
 
-/// Waits a random while that grows with the rounds lost: up to a second in the end. Whether there is
-/// time left after it.
+/// Sleeps a random time that grows with the rounds lost, at most about 1 s. Returns true if time is
+/// left.
 async fn back_off(round: u32, deadline: Instant) -> bool {
     let most_us = 250u64 << round.min(12);
     let chance = u64::from(u16::from_be_bytes(random_bytes()));

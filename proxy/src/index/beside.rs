@@ -1,8 +1,7 @@
-//! Writes beside a register whose ballot is under way: to the same devices, at the order of the
-//! ballot (rule R8).
+//! Writes beside a register during its ballot: to the ballot's devices, at its order (rule R8).
 //!
-//! A later ballot on the register has a higher order, and what it writes beside it as well. So what a
-//! slower one writes after that is refused, and what it was about to accept is refused too.
+//! A later ballot on the register has a higher order, and so have its writes beside. So later
+//! writes of a slower ballot are refused, both beside the register and in it.
 
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{RegisterKey, Stamp, WriteId};
@@ -13,7 +12,8 @@ use crate::error::Result;
 use crate::store::Inner;
 
 impl Inner {
-    /// Writes beside the register of a round. None once a quorum has it; else how the ballot goes on.
+    /// Writes beside the register of a round. None once a quorum has the write; otherwise the next
+    /// step of the ballot.
     pub(crate) async fn write_beside(
         &self,
         round: Round<'_>,
@@ -41,7 +41,8 @@ impl Inner {
         Err(verdicts.into_error().into())
     }
 
-    /// The same after the ballot: one write at its order, which anything later outbids.
+    /// Writes beside the register after its ballot: a single attempt at the ballot's order, below
+    /// anything later.
     pub(crate) async fn write_once(
         &self,
         intent: Intent<'_>,

@@ -1,4 +1,4 @@
-//! Keys where writers met lately. A guess for the sake of speed: nothing depends on it being right.
+//! Keys with recent write conflicts. A heuristic for speed; correctness doesn't depend on it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use martlet_protocol::RegisterKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Keys share this many marks.
+/// Number of marks, shared by hash of the key.
 const MARKS: usize = 1024;
-/// How long a mark lasts.
+/// Lifetime of a mark.
 const MARKED_FOR: Duration = Duration::from_secs(10);
 
-/// Marks on keys.
+/// Marks of contended keys.
 pub(crate) struct Contended {
     until: Mutex<Vec<Option<Instant>>>,
 }
@@ -22,12 +22,12 @@ impl Contended {
         Self { until: Mutex::new(vec![None; MARKS]) }
     }
 
-    /// Marks a key for a while.
+    /// Marks a key for [`MARKED_FOR`].
     pub(super) fn mark(&self, key: &RegisterKey) {
         self.until.lock()[at(key)] = Some(Instant::now() + MARKED_FOR);
     }
 
-    /// Whether a key was marked lately, or another that shares its mark.
+    /// Returns true if a key, or another with its hash, is marked.
     pub(super) fn is_marked(&self, key: &RegisterKey) -> bool {
         let mut marks = self.until.lock();
         let mark = &mut marks[at(key)];

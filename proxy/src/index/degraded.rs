@@ -1,5 +1,5 @@
-//! Registers whose primaries are out: whoever answers is asked, and whoever takes it keeps a write
-//! for them (rules A1, A2).
+//! Reads and writes of registers while primaries are out: any device may reply, and handoffs keep
+//! the writes (rules A1, A2).
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::read::{Seen, is_absent, lacks_bytes, newest};
 use crate::store::Inner;
 
 impl Inner {
-    /// The newest that primaries, previous holders and handoffs know, after too few primaries have
-    /// answered. That a key is absent takes the word of as many nodes as a write has to be on, and
-    /// of none that knows it. A handoff that keeps nothing knows nothing.
+    /// The newest view of primaries, previous holders and handoffs, after too few primaries have
+    /// replied. Absence needs replies from as many nodes as a write, none of which holds the entry.
+    /// A handoff without a hint doesn't count.
     pub(super) async fn read_degraded(
         &self,
         place: &Place,
@@ -55,8 +55,8 @@ impl Inner {
         }
     }
 
-    /// Keeps a write for members that are out, on handoffs, until as many nodes hold it as make up a
-    /// quorum of each set. `holders` have it already.
+    /// Stores a write on handoffs until as many nodes hold it as form a quorum of each set.
+    /// `holders` have it already.
     pub(super) async fn hand_off(
         &self,
         place: &Place,
@@ -98,7 +98,7 @@ impl Inner {
                     let none = || Error::unavailable("there are too few nodes to keep the write");
                     return Err(failure.unwrap_or_else(none));
                 }
-                // Whoever is slow may still answer; others are asked meanwhile.
+                // Slow devices may still reply; more are queried meanwhile.
                 Err(_) if asked.is_empty() => {
                     return Err(Error::unavailable("no node keeps the write"));
                 }

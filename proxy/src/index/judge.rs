@@ -1,4 +1,4 @@
-//! Who says, in the middle of a ballot, what to do about what was found.
+//! Decisions about the view that a ballot found.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -10,30 +10,30 @@ use super::place::Place;
 use super::{Intent, Step};
 use crate::error::Result;
 
-/// A ballot after its promise: from now on nobody who promised takes anything below it.
+/// A ballot after its promise: no device that promised accepts anything below it.
 #[derive(Clone, Copy)]
 pub(crate) struct Round<'a> {
     pub(crate) intent: Intent<'a>,
     pub(crate) place: &'a Place,
     pub(crate) ballot: Stamp,
-    /// What the register holds.
+    /// View of the register.
     pub(crate) view: &'a RegisterView,
 }
 
-/// Says what to do about what a ballot found. Asked again in each round.
+/// Decides what to do about the view of a ballot; called again in each round.
 pub(crate) trait Judge: Send {
-    /// What to do. An error ends the ballot; nothing was written to the register.
+    /// The decision. An error ends the ballot before any write to the register.
     fn judge<'a>(&'a mut self, round: Round<'a>) -> BoxFuture<'a, Result<Step>>;
 
-    /// Whether it judges only what a quorum agrees on: what it finds is to be kept elsewhere, and may
-    /// not turn out never to have been there.
+    /// Returns true if it needs a view that a quorum agrees on. A judge that copies the view
+    /// elsewhere does, since a minority's view may vanish.
     fn needs_agreement(&self) -> bool;
 
-    /// What it proposed in a round before is there.
+    /// Called if an earlier round's proposal was found.
     fn found(&mut self, own: &Entry);
 }
 
-/// One who needs no more than the view.
+/// A judge that needs only the view.
 pub(super) struct ByView<'f>(pub(super) &'f mut (dyn FnMut(&RegisterView) -> Result<Step> + Send));
 
 impl Judge for ByView<'_> {

@@ -1,4 +1,4 @@
-//! Where a register lives, and calls to the devices that it lives on.
+//! Devices of a register, and calls to them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use crate::cluster::Cluster;
 use crate::quorum::QuorumTally;
 use crate::store::Inner;
 
-/// Handoffs that are written to and asked, in the order of the ring, for each replica there is.
+/// Handoffs for each replica that are written to and queried, in ring order.
 const HANDOFFS_PER_REPLICA: usize = 3;
-/// Hedging times that devices are given which have not answered lately.
+/// Multiple of the hedging time that recently silent devices are given.
 const SHUNNED_HEDGES: u32 = 3;
-/// How often it is looked whether the next ring has come.
+/// Interval at which the arrival of the next ring is checked.
 const RING_WAIT: Duration = Duration::from_millis(20);
 
-/// Where a register lives, by the rings and the term of one moment.
+/// Devices of a register by the rings and term of one moment.
 pub(crate) struct Place {
     cluster: Arc<Cluster>,
     partition: Partition,
-    /// Who decides about it (rule P2).
+    /// The sets of devices that decide about it (rule P2).
     pub(crate) sets: Sets,
-    /// The term that its requests name (rule P1).
+    /// Term of its requests (rule P1).
     pub(crate) term: Term,
 }
 
 impl Place {
-    /// Where a placement is, for one who knows of a term.
+    /// Place of a placement hash at a known term.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] while the ring has to wait for the change before its own.
+    /// [`ErrorKind::Unavailable`] while the ring waits for the change before its own.
     pub(crate) fn of(cluster: Arc<Cluster>, known: Term, placement: u64) -> Result<Self> {
         let ring = cluster.index();
         let Some(term) = ring.term_at(known) else {
@@ -49,44 +49,44 @@ impl Place {
         Ok(Self { cluster, partition, sets, term })
     }
 
-    /// Those who decide, each once; first those who count in all sets.
+    /// Its members without duplicates; those that count in all sets come first.
     pub(crate) fn members(&self) -> impl ExactSizeIterator<Item = DeviceId> + Clone + '_ {
         self.sets.members()
     }
 
-    /// Whether there is but one replica, and nobody to agree with.
+    /// Returns true for a single replica, which needs no agreement.
     pub(crate) fn is_alone(&self) -> bool {
         self.members().len() == 1
     }
 
-    /// Whether these devices are a quorum of each set.
+    /// Returns true if these devices form a quorum of each set.
     pub(crate) fn has_quorum(&self, devices: impl IntoIterator<Item = DeviceId>) -> bool {
         QuorumTally::of(&self.sets, devices).is_met()
     }
 
-    /// Those who held replicas that have moved, and have no say any more.
+    /// Former holders of moved replicas that are no longer members.
     pub(crate) fn previous(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let ring = self.cluster.index();
         let previous = (0..ring.replicas()).filter_map(|at| ring.previous(self.partition, at));
         previous.filter(|device| !self.sets.contains(*device))
     }
 
-    /// Those who may keep hints for the members.
+    /// Devices that may keep hints for the members.
     pub(crate) fn handoffs(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let handoffs = self.cluster.index().handoffs(self.partition);
         let handoffs = handoffs.filter(|device| !self.sets.contains(*device));
         handoffs.take(HANDOFFS_PER_REPLICA * self.cluster.index().replicas())
     }
 
-    /// Whether these devices are on as many nodes as a write has to be on, for each set: its own
-    /// members count for it, and those who are of none count for all. Where the ring has fewer
-    /// nodes than that, each device counts (rule A2).
+    /// Returns true if these devices are on as many nodes as a write needs, for each set. Members
+    /// count for their sets, and non-members for all. If the ring has fewer nodes than that, each
+    /// device counts (rule A2).
     pub(crate) fn has_nodes(&self, devices: &(impl IntoIterator<Item = DeviceId> + Clone)) -> bool {
         let lacking = self.lacking_nodes(devices);
         lacking.into_iter().all(|lacking| lacking == 0)
     }
 
-    /// How many nodes these devices lack of that, set by set.
+    /// Number of nodes that these devices lack, for each set.
     pub(crate) fn lacking_nodes(
         &self,
         devices: &(impl IntoIterator<Item = DeviceId> + Clone),
@@ -106,7 +106,7 @@ impl Place {
         (0..self.sets.count()).map(lacking).collect()
     }
 
-    /// A call to a device that ends in time.
+    /// A call to a device with a timeout.
     pub(crate) fn call<T, F>(
         &self,
         device: DeviceId,
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-/// A call to a device that ends in time.
+/// A call to a device with a timeout.
 pub(crate) fn call_in_time<T, F>(
     cluster: &Cluster,
     device: DeviceId,
@@ -142,24 +142,25 @@ where
 }
 
 impl Inner {
-    /// Where a register lives now.
+    /// The current place of a register.
     pub(crate) fn place_of(&self, key: &RegisterKey) -> Result<Place> {
         self.place_at(key.placement())
     }
 
-    /// Where a placement is now.
+    /// The current place of a placement hash.
     pub(crate) fn place_at(&self, placement: u64) -> Result<Place> {
         Place::of(self.cluster(), self.term(), placement)
     }
 
-    /// Whether a newer term or ring has come that a place of before does not go by: what was refused
-    /// there may be asked again where the register lives now (rule P1).
+    /// Returns true if a newer term or ring applies than that of `place`. Refused requests may be
+    /// repeated at the new place (rule P1).
     pub(crate) fn has_moved_on(&self, place: &Place) -> bool {
         self.cluster().index().term_at(self.term()) != Some(place.term)
     }
 
-    /// The same after a failure. Where a device is further than this proxy's ring goes, the next ring
-    /// is on its way, and is waited for as long as a silent device would be.
+    /// Returns true if a newer term or ring applies after a failure. If a device is at a later term
+    /// than this proxy's ring, first waits for the next ring. The wait is at most that for a silent
+    /// device.
     pub(crate) async fn has_moved_on_after(&self, place: &Place, error: Option<&Error>) -> bool {
         let until = Instant::now() + self.patience();
         let is_behind = error.is_some_and(|error| error.newer_term().is_some());
@@ -169,15 +170,15 @@ impl Inner {
         self.has_moved_on(place)
     }
 
-    /// Takes in what an error says of the term.
+    /// Stores the term that an error reports.
     pub(crate) fn learn(&self, error: &Error) {
         if let Some(newer) = error.newer_term() {
             self.raise_term(newer);
         }
     }
 
-    /// The next reply to a call, noted for who answers and who does not. One who refuses a caller
-    /// that is behind has answered.
+    /// The next reply, recorded in the device's health. A refusal because of an outdated term
+    /// counts as a reply.
     pub(crate) async fn reply<T: Send + 'static>(
         &self,
         calls: &mut Calls<T>,
@@ -198,8 +199,8 @@ impl Inner {
         reply
     }
 
-    /// Until when calls that began at a time are waited for: not for long where all that are left
-    /// are to devices that have not answered lately.
+    /// Deadline of calls that began at `began`; shorter if all remaining devices were silent
+    /// lately.
     pub(crate) fn give_up_at<T: Send + 'static>(
         &self,
         calls: &Calls<T>,
@@ -212,7 +213,7 @@ impl Inner {
         began + self.patience()
     }
 
-    /// Notes who was waited for in vain.
+    /// Records the devices that have not replied.
     pub(crate) fn note_silence<T: Send + 'static>(&self, calls: &Calls<T>, began: Instant) {
         for device in calls.waiting() {
             self.silent.overtaken(*device, began.elapsed());
@@ -220,19 +221,19 @@ impl Inner {
     }
 }
 
-/// In what part a device was asked.
+/// Role in which a device was queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// One who decides.
+    /// Decides about the register.
     Member,
-    /// One who decided before.
+    /// Decided about it before.
     Previous,
-    /// One who may keep hints.
+    /// May keep hints.
     Handoff,
 }
 
-/// Calls that are under way. Those that nobody waits for any more go on behind: a write reaches its
-/// slow third replica, and a connection is not broken off in mid-reply.
+/// Concurrent calls. After a drop, the remaining ones go on in the background: a write reaches its
+/// slow replica, and no connection breaks in the middle of a reply.
 pub(crate) struct Calls<T: Send + 'static> {
     under_way: FuturesUnordered<BoxFuture<'static, (DeviceId, Role, Result<T>)>>,
     waiting: Vec<DeviceId>,
@@ -253,12 +254,15 @@ impl<T: Send + 'static> Calls<T> {
         self.under_way.push(Box::pin(async move { (device, role, call.await) }));
     }
 
-    /// Who has not answered, as often as it was asked.
+    /// Devices that have not replied, once for each call.
     pub(crate) fn waiting(&self) -> &[DeviceId] {
         &self.waiting
     }
 
-    /// The next reply; none when there is nothing to wait for, an error at the deadline.
+    /// The next reply; none without pending calls.
+    ///
+    /// # Errors
+    /// [`Elapsed`] at the deadline.
     pub(crate) async fn next(
         &mut self,
         deadline: Instant,

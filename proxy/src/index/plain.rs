@@ -1,14 +1,14 @@
-//! Plain writes: the last one wins (rules R3, R4).
+//! Plain writes: the last write wins (rules R3, R4).
 //!
-//! All primaries are told at once. The write is acknowledged as soon as a quorum has it; the others
-//! get it all the same. Where no quorum of them answers, handoffs keep it for them, if the level
-//! allows that.
+//! A write is sent to all primaries at once, and acknowledged once a quorum has it. The rest
+//! receive it in the background. Without a quorum of primaries, handoffs keep it, if the level
+//! allows.
 //!
-//! A write is stamped by the clock alone, in the hope that nothing newer is there. At a key where
-//! that hope failed lately it is made by a ballot, which is exact.
+//! The stamp comes from the clock alone, on the assumption that no newer entry exists. Keys where
+//! that failed lately are written by a ballot, which is exact.
 //!
-//! A write that met a newer term is sent once more, the same stamp and write id, to those who decide
-//! at that one.
+//! A write that met a newer term is sent once more with its stamp and write id, to the members at
+//! that term.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::{Failed, Intent, Landed, Proposal, ROUNDS, Step, entry_write, unknown
 use crate::store::Inner;
 
 impl Inner {
-    /// A plain write (rules R3, R4): the last one wins.
+    /// A plain write (rules R3, R4): the last write wins.
     pub(crate) async fn write(
         &self,
         intent: Intent<'_>,
@@ -37,7 +37,7 @@ impl Inner {
         let proposal = || Proposal { value: value.clone(), inline: inline.cloned(), keep_body };
         if !place.is_alone() && self.contended.is_marked(intent.key) {
             let landed = self.decide(intent, &mut |_| Ok(Step::Write(proposal()))).await;
-            // Short of a quorum, handoffs may yet take it.
+            // Without a quorum, handoffs may still take it.
             match landed {
                 Err(Failed { maybe_written: false, .. }) => {}
                 landed => return landed,
@@ -89,12 +89,12 @@ impl Inner {
         Err(Failed { maybe_written: sent.is_some(), ..Failed::contended() })
     }
 
-    /// A plain write that no quorum of primaries has said anything about.
+    /// Hands off a plain write that no quorum of primaries has answered.
     ///
-    /// One that a device of a later term refused is not for others to keep: those who decide now are
-    /// there, and this proxy's ring does not know them. One that was refused as too low is not
-    /// stamped again: those who are silent may have taken it, and it would come back over what they
-    /// take next (rule R4).
+    /// A write that a device at a later term refused is not handed off: the members of that term
+    /// are reachable, but missing from this proxy's ring. A write refused as too low is not stamped
+    /// again: silent replicas may have taken it, and it would overwrite their next entries (rule
+    /// R4).
     async fn write_degraded(
         &self,
         place: &Place,
@@ -103,7 +103,7 @@ impl Inner {
         verdicts: Verdicts<'_>,
     ) -> Result<Landed, Failed> {
         if let Some(above) = verdicts.behind {
-            // The next write of this proxy shall not meet the same.
+            // The next write of this proxy is stamped above it.
             self.stamps.issue_above(above);
         }
         let is_refused =
@@ -124,12 +124,11 @@ impl Inner {
         }
     }
 
-    /// A plain write that some replicas may hold and a quorum does not: only a ballot can tell
-    /// whether something came between (rule R4).
+    /// Settles a plain write that some replicas may hold and no quorum does, by a ballot (rule R4).
     ///
-    /// What is found at or below `order` is written over: nothing came between. Of anything above,
-    /// nobody can tell whether it came before the write (its order may have been raised since),
-    /// after someone had seen the write, or on a condition that the write would have broken.
+    /// An entry at or below `order` is overwritten: nothing came between. An entry above is
+    /// undecidable. It may have preceded the write, since its order may have been raised later. It
+    /// may have followed a read of the write, or depended on a condition that the write breaks.
     async fn settle_plain(
         &self,
         intent: Intent<'_>,
@@ -152,7 +151,8 @@ impl Inner {
     }
 }
 
-/// A write that is not tried again; some replica may have it if it was sent at an earlier term.
+/// The failure of a write that is not retried; a replica may have it if it was sent at an earlier
+/// term.
 fn given_up(sent: Option<Stamp>, error: Error) -> Failed {
     Failed { maybe_written: sent.is_some(), ..Failed::clean(error) }
 }

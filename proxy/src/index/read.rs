@@ -1,9 +1,9 @@
 //! Reads of registers at a level (rule R5).
 //!
-//! As many members are asked as make a quorum of each set, one of them for the bytes; more after a
-//! while that most replies don't take, or at once where a reply fails or differs. The answer is what
-//! a quorum holds: where the newest entry isn't on one yet, it is brought there first. Where a
-//! newer term is met on the way, all is asked again at that one.
+//! A quorum of each set is queried, one member for the inline bytes. More are queried after the
+//! hedging time, or at once after a failure or a difference. The result is what a quorum holds: a
+//! newest entry that no quorum holds is first written to a quorum. After a newer term, the read
+//! starts over at that term.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use super::place::{Calls, Place, Role};
 use super::settle::Differing;
 use crate::store::Inner;
 
-/// What one device said.
+/// Reply of one device.
 pub(super) struct Seen {
     pub(super) device: DeviceId,
     pub(super) role: Role,
     pub(super) view: RegisterView,
 }
 
-/// What came of asking the primaries.
+/// Result of querying the members.
 pub(super) enum Sight {
     /// A quorum holds this.
     Quorum(RegisterView),
-    /// A quorum answered, and the newest that they know is on too few.
+    /// A quorum replied, but too few hold the newest entry.
     Differ(Vec<Seen>),
-    /// Too few answered so far.
+    /// Too few have replied yet.
     Short(Vec<Seen>, Calls<RegisterView>, Error),
 }
 
@@ -38,7 +38,7 @@ pub(super) fn order(view: &RegisterView) -> Stamp {
     view.entry.as_ref().map_or(Stamp::ZERO, |entry| entry.order)
 }
 
-/// Whether nothing is there that a client could see.
+/// Returns true if no client-visible entry exists.
 pub(super) fn is_absent(view: &RegisterView) -> bool {
     view.entry.as_ref().is_none_or(|entry| entry.value.is_tombstone())
 }
@@ -47,31 +47,31 @@ pub(super) fn identity(view: &RegisterView) -> Option<(Stamp, WriteId)> {
     view.entry.as_ref().map(|entry| (entry.order, entry.write_id))
 }
 
-/// The newest of what was seen, with its bytes where anyone sent them.
+/// The newest view, preferably with inline bytes.
 pub(super) fn newest(seen: &[Seen]) -> Option<&Seen> {
     seen.iter().max_by_key(|seen| (identity(&seen.view), seen.view.inline.is_some()))
 }
 
-/// Whether a quorum of each set has spoken.
+/// Returns true if a quorum of each set has replied.
 fn enough(place: &Place, seen: &[Seen]) -> bool {
     place.has_quorum(seen.iter().map(|seen| seen.device))
 }
 
-/// Whether a quorum of each set agrees on the newest of all, or on that there is nothing. A tombstone
-/// that only some hold is settled like any other entry: what it removed would be read again through
-/// those who lack it.
+/// Returns true if a quorum of each set agrees on the newest view, or on absence. A tombstone on a
+/// minority is settled like any entry: otherwise replicas without it would return the deleted
+/// entry.
 fn agreed(place: &Place, seen: &[Seen]) -> bool {
     let Some(Seen { view: newest, .. }) = newest(seen) else { return false };
     let holders = seen.iter().filter(|seen| identity(&seen.view) == identity(newest));
     place.has_quorum(holders.map(|seen| seen.device))
 }
 
-/// Of two failures the one that says more: that a device is at a later term.
+/// Of two errors, the more informative one: a device at a later term.
 pub(crate) fn weightier(held: Option<Error>, error: Error) -> Error {
     held.filter(|held| held.newer_term().is_some()).unwrap_or(error)
 }
 
-/// Whether bytes that were asked for are missing from a view.
+/// Returns true if requested inline bytes are missing from a view.
 pub(super) fn lacks_bytes(view: &RegisterView, want: Want) -> bool {
     let body = view.entry.as_ref().and_then(|entry| entry.value.body());
     want == Want::EntryAndInline
@@ -80,7 +80,7 @@ pub(super) fn lacks_bytes(view: &RegisterView, want: Want) -> bool {
 }
 
 impl Inner {
-    /// What a register holds, at a level; what that rests on is noted.
+    /// Reads a register at a level, and records the consistency of the result.
     pub(crate) async fn read(
         &self,
         key: &RegisterKey,
@@ -93,14 +93,14 @@ impl Inner {
         Ok(view)
     }
 
-    /// Writes that come after a read are stamped above what it saw, also by a clock that is late.
+    /// Stamps later writes above the entry seen, even if this clock is late.
     fn follow(&self, seen: Stamp) {
         if seen.time_ms() >= self.stamps.now_ms() {
             self.stamps.issue_above(seen);
         }
     }
 
-    /// The same, with what it rests on.
+    /// Reads a register; returns the consistency of the result too.
     pub(crate) async fn read_given(
         &self,
         key: &RegisterKey,
@@ -122,7 +122,7 @@ impl Inner {
         }
     }
 
-    /// The same at one term; an error where a newer one came in the middle.
+    /// Reads at one term; fails if a newer one is met.
     async fn read_at(
         &self,
         place: &Place,
@@ -148,7 +148,7 @@ impl Inner {
             }
             Sight::Short(seen, calls, error) => (seen, calls, error),
         };
-        // Whoever decides at a later term is there: others may not answer in their place.
+        // Members of a later term are reachable: other devices may not reply in their place.
         if level == Level::Strict || error.newer_term().is_some() || self.has_moved_on(place) {
             return Err(error);
         }
@@ -173,7 +173,7 @@ impl Inner {
         calls.push(device, role, call);
     }
 
-    /// Asks those who decide until a quorum of each set agrees, differs, or can't be had soon.
+    /// Queries members until a quorum of each set agrees, differs, or is out of reach.
     pub(super) async fn read_members(&self, place: &Place, key: &RegisterKey, want: Want) -> Sight {
         let began = Instant::now();
         let mut asking = Asking::new(self, place, key);
@@ -189,7 +189,7 @@ impl Inner {
                         return self.with_bytes(place, key, want, seen).await;
                     }
                     if enough(place, &seen) {
-                        // They differ: the others may tell without a round of writes.
+                        // Replies differ: the others may decide without a round of writes.
                         asking.ask_all(want);
                         wake = Instant::now() + self.hedge_time();
                     }
@@ -226,7 +226,7 @@ impl Inner {
         Sight::Short(seen, asking.calls, failure.unwrap_or_else(none))
     }
 
-    /// What was agreed on, with bytes from whoever has them if those who agreed were not asked.
+    /// The agreed view, with inline bytes fetched from any holder if missing.
     async fn with_bytes(
         &self,
         place: &Place,
@@ -246,7 +246,7 @@ impl Inner {
         }
     }
 
-    /// The newest that was seen, with its bytes.
+    /// The newest view, with inline bytes.
     pub(super) async fn fetch_bytes(
         &self,
         place: &Place,
@@ -268,7 +268,8 @@ impl Inner {
         None
     }
 
-    /// The first good replica that has it; none where one says that it isn't there, or all fail.
+    /// The first view from any member that has the entry; none if one reports absence, or if all
+    /// fail.
     async fn read_any(&self, place: &Place, key: &RegisterKey, want: Want) -> Option<RegisterView> {
         let mut left = self.in_turn(place).into_iter();
         let mut calls = Calls::new();

@@ -1,4 +1,4 @@
-//! Replies that differ, settled before anyone is told of them (rules R5, R6).
+//! Settlement of differing replies before the caller receives a result (rules R5, R6).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{Failed, Intent, Landed, Step};
 use crate::quorum::QuorumTally;
 use crate::store::Inner;
 
-/// Replies to a read that differ.
+/// Differing replies to a read.
 pub(super) struct Differing<'a> {
     pub(super) key: &'a RegisterKey,
     pub(super) want: Want,
@@ -33,8 +33,8 @@ impl Differing<'_> {
 }
 
 impl Inner {
-    /// Brings the newest of replies that differ to a quorum: to those who lack it, as it is, and
-    /// where one of them has promised otherwise, by a ballot (rules R5, R6, T2).
+    /// Brings the newest reply to a quorum: copies it to the devices that lack it, or runs a ballot
+    /// if a promise prevents that (rules R5, R6, T2).
     pub(super) async fn settle(
         &self,
         place: &Place,
@@ -60,8 +60,8 @@ impl Inner {
         Ok(view)
     }
 
-    /// Sends an entry to all devices that were seen without the entry. Returns true once a quorum holds
-    /// the entry.
+    /// Sends an entry to all devices whose views lack it. Returns true once a quorum holds the
+    /// entry.
     async fn repair(
         &self,
         place: &Place,
@@ -83,7 +83,7 @@ impl Inner {
                 mode: WriteMode::Repair,
                 generation: u64::MAX,
                 commit_by_ms: differing.commit_by_ms(),
-                // Who took it first-hand knows what it left behind.
+                // The device that took it first tracks its garbage.
                 keep_body: true,
                 term: place.term,
             };

@@ -1,4 +1,4 @@
-//! What replicas made of one write, counted. Pure.
+//! Count of the replicas' replies to one write. Pure.
 
 use martlet_protocol::backend::WriteReply;
 use martlet_protocol::{DeviceId, Error, ErrorKind, Result, Stamp};
@@ -6,20 +6,20 @@ use martlet_ring::Sets;
 
 use crate::quorum::QuorumTally;
 
-/// The replies of those who decide to one write.
+/// Replies of the members to one write.
 pub(super) struct Verdicts<'a> {
-    /// Who has it.
+    /// Devices that hold the write.
     stored: QuorumTally<'a>,
-    /// Who has it, or counts as having had it.
+    /// Devices that hold it, or a later entry that superseded it.
     taken: QuorumTally<'a>,
-    /// Who said what they made of it.
+    /// Devices that replied with a result.
     answered: QuorumTally<'a>,
     pub(super) behind: Option<Stamp>,
     pub(super) fenced: bool,
     pub(super) out_of_time: bool,
     pub(super) unknown: Option<Error>,
     pub(super) refused: Option<Error>,
-    /// A replica was not reached.
+    /// A replica was unreachable.
     pub(super) unreached: Option<Error>,
     /// A replica is at a later term.
     pub(super) outdated: Option<Error>,
@@ -60,57 +60,57 @@ impl<'a> Verdicts<'a> {
             }
             Ok(WriteReply::Fenced) => self.fenced = true,
             Ok(WriteReply::OutOfTime) => self.out_of_time = true,
-            // It counts for nothing, and is there (rule G1).
+            // Stored, but without a vote it doesn't count (rule G1).
             Ok(WriteReply::Unvoted) => {
                 self.unknown = Some(Error::unavailable("a replica that has it has no vote"));
             }
             Err(error) if error.newer_term().is_some() => self.outdated = Some(error),
             Err(error) if error.kind() == ErrorKind::Invalid => self.refused = Some(error),
             Err(error) if error.had_no_effect() => put(&mut self.unreached, error),
-            // Also of a full device: its log may have run out of space in mid-record.
+            // Includes a full device: its log may have run out of space in the middle of a record.
             Err(error) => put(&mut self.unknown, error),
         }
     }
 
-    /// Some have not answered, and are not waited for.
+    /// Marks the missing replies as unknown results.
     pub(super) fn leave_silent(&mut self) {
         let error = || Error::unavailable("a replica does not answer");
         self.unknown.get_or_insert_with(error);
     }
 
-    /// Whether a quorum of each set has it.
+    /// Returns true if a quorum of each set holds the write.
     pub(super) fn is_stored(&self) -> bool {
         self.stored.is_met()
     }
 
-    /// Whether a quorum of each set has it, or counts as having had it.
+    /// Returns true if a quorum of each set holds the write or a later entry that superseded it.
     pub(super) fn is_taken(&self) -> bool {
         self.taken.is_met()
     }
 
-    /// Whether a quorum of each set said what they made of it.
+    /// Returns true if a quorum of each set replied with a result.
     pub(super) fn is_answered(&self) -> bool {
         self.answered.is_met()
     }
 
-    /// Who has it, or counts as having had it.
+    /// Devices that hold the write, or a later entry that superseded it.
     pub(super) fn holders(&self) -> Vec<DeviceId> {
         self.taken.yes().to_vec()
     }
 
-    /// It was sent before, at an earlier term, and some replica may have it from there.
+    /// Marks the write as sent before at an earlier term: some replica may have it.
     pub(super) fn were_sent_before(&mut self) {
         let error = || Error::unavailable("a replica may have it from before");
         self.unknown.get_or_insert_with(error);
     }
 
-    /// Whether no replica can hold the write.
+    /// Returns true if no replica can hold the write.
     pub(super) fn untouched(&self) -> bool {
         self.taken.yes().is_empty() && self.unknown.is_none()
     }
 
-    /// Why it failed. That a replica is full is the reason only where no other one answers: it says
-    /// that nothing happened.
+    /// The error of a failed write. "Full" is returned only if no other replica has replied, since
+    /// it reports that nothing happened.
     pub(super) fn into_error(mut self) -> Error {
         if !self.answered.yes().is_empty() {
             for slot in [&mut self.unknown, &mut self.unreached] {
@@ -131,7 +131,7 @@ impl<'a> Verdicts<'a> {
     }
 }
 
-/// Keeps an error: that a replica is full says less than any other.
+/// Stores an error; a "full" error doesn't replace another.
 pub(super) fn put(slot: &mut Option<Error>, error: Error) {
     if slot.is_none() || error.kind() != ErrorKind::Full {
         *slot = Some(error);
@@ -165,7 +165,7 @@ mod tests {
         let gone = || Err(Error::unavailable("gone"));
         assert_eq!(after(vec![full(), gone()]), (false, ErrorKind::Unavailable));
         assert_eq!(after(vec![gone(), full()]), (false, ErrorKind::Unavailable));
-        // One that refused for lack of room before it did anything is as good as not reached.
+        // A refusal for lack of space without an effect counts as unreachable.
         let refused = || Err(Error::full("no room").without_effect("it looked first"));
         assert_eq!(after(vec![refused(), refused(), refused()]), (true, ErrorKind::Full));
         assert_eq!(after(vec![refused(), behind(), behind()]), (true, ErrorKind::Unavailable));

@@ -1,12 +1,12 @@
-//! The devices' end of a body: extents one after the other, as copies or as coded fragments.
+//! The devices' side of a body: consecutive extents, as copies or as coded fragments.
 //!
-//! Up to two extents are in flight: the sync of one overlaps the arrival of the next. What waits in
-//! pipes is bounded for each extent and over the whole store; what an extent has standing besides is
-//! reserved before its first byte ([`admission`](crate::coded::admission)): parity of a coded one, and
-//! the bytes of a short copy, which devices gather until it is whole.
+//! Up to two extents are in flight: the sync of one overlaps the arrival of the next. Bytes in
+//! pipes are bounded for each extent and for the whole store. Standing bytes are reserved before
+//! the extent's first byte ([`admission`](crate::coded::admission)): parity of a coded extent, and
+//! bytes of a short copy, which devices gather until it is whole.
 //!
-//! A coded extent has to know its length before it begins. If nobody knows how long the body is, bytes
-//! are gathered first, and an extent is made of what has come.
+//! A coded extent needs its length before it begins. Without a declared length, bytes are gathered
+//! first and then form an extent.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use crate::pipe::{Permit, cost};
 use crate::store::Inner;
 use crate::unclaimed::Unclaimed;
 
-/// Extents that may be in flight for one body.
+/// Concurrent extents of one body.
 const EXTENTS_IN_FLIGHT: usize = 2;
-/// What is gathered of a body of unknown length before it becomes a coded extent.
+/// Bytes of undeclared length that are gathered for one coded extent.
 const GATHERED_COST_MAX: u64 = 4 * 1024 * 1024;
 
 type Written = Result<ExtentRef, Error>;
 type Writing = FuturesOrdered<BoxFuture<'static, Written>>;
 
-/// The devices' end.
+/// The devices' side of a body.
 pub(super) struct Outflow<'a> {
     inner: &'a Arc<Inner>,
     to: Destination<'a>,
@@ -46,28 +46,29 @@ pub(super) struct Outflow<'a> {
     writing: Writing,
     written: Vec<ExtentRef>,
     current: Option<Current>,
-    /// Bytes that the current extent still takes.
+    /// Bytes that the current extent still accepts.
     room: u64,
     sent: u64,
 }
 
-/// The extent that bytes go to.
+/// The current extent.
 enum Current {
     Copies(Copies),
     Coded(Box<CodedWrite>),
     Gathering(Gathering),
 }
 
-/// An extent of which devices get whole copies.
+/// An extent stored as whole copies.
 struct Copies {
     fanout: Fanout,
     bytes: u64,
-    /// For what devices gather; none once they write it as it comes.
+    /// Reserve for bytes that devices gather; none once the extent is too long for that.
     reserve: Option<Reserve>,
 }
 
 impl Copies {
-    /// Counts bytes that came. What is too long for a volume is gathered no more.
+    /// Counts arrived bytes. An extent above the packed limit is not gathered, so its reserve is
+    /// released.
     fn arrived(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if self.bytes > PACKED_BYTES_MAX {
@@ -79,7 +80,7 @@ impl Copies {
     }
 }
 
-/// An extent whose length nobody knows yet.
+/// A coded extent of unknown length.
 struct Gathering {
     new: NewExtent,
     code: Code,
@@ -107,7 +108,7 @@ impl<'a> Outflow<'a> {
         }
     }
 
-    /// Sends what has arrived and what still will.
+    /// Sends the bytes in `head` and the rest of the source.
     pub(super) async fn run(
         mut self,
         source: &mut Source,
@@ -141,7 +142,7 @@ impl<'a> Outflow<'a> {
         Ok(self.written)
     }
 
-    /// The next bytes of the body. What stands meanwhile does so for as long as its pace allows.
+    /// Next bytes of the body. A client that is too slow for standing bytes is given up.
     async fn next(&mut self, source: &mut Source) -> Result<Option<Bytes>> {
         let Self { writing, written, current, .. } = self;
         let pace = match current {
@@ -176,7 +177,7 @@ impl<'a> Outflow<'a> {
         Ok(())
     }
 
-    /// Hands a piece to the current extent, once there is room for it.
+    /// Pushes a chunk to the current extent, once its pipes have room.
     async fn push(&mut self, piece: Bytes) -> Result<()> {
         let Self { inner, writing, written, current, .. } = self;
         match current {
@@ -214,7 +215,7 @@ impl<'a> Outflow<'a> {
                 let mut coded = self.begin_coded(code, (&new, length), reserve)?;
                 for piece in pieces {
                     coded.push_reserved(&piece)?;
-                    // Others have their turn in between, and so have the devices.
+                    // Yields to other tasks and to the devices.
                     let others = tokio::task::yield_now();
                     alongside(&mut self.writing, &mut self.written, others).await?;
                 }
@@ -224,7 +225,7 @@ impl<'a> Outflow<'a> {
         Ok(())
     }
 
-    /// Begins the next extent, under the policy's kind of redundancy; `left` is what is still to come.
+    /// Begins the next extent with the policy's redundancy; `left` is the number of bytes to come.
     async fn begin_extent(&mut self, left: Option<u64>) -> Result<()> {
         let cluster = self.inner.cluster();
         let code = Code::of(cluster.data(self.to.policy)?.identity().redundancy)?;
@@ -269,8 +270,8 @@ impl<'a> Outflow<'a> {
         Ok(coded)
     }
 
-    /// Waits until devices may gather a copy of this length, if they do: a longer one they write as it
-    /// comes.
+    /// Reserves the bytes of a copy that devices gather; none for a longer one, which they write
+    /// directly.
     async fn reserve_gathered(&mut self, length: Option<u64>) -> Result<Option<Reserve>> {
         match length.unwrap_or(PACKED_BYTES_MAX) {
             length @ ..=PACKED_BYTES_MAX => self.reserve(length, length).await.map(Some),
@@ -278,14 +279,14 @@ impl<'a> Outflow<'a> {
         }
     }
 
-    /// Waits until so many bytes may stand for an extent of at most `length` bytes.
+    /// Waits until `bytes` may stand for an extent of at most `length` bytes.
     async fn reserve(&mut self, bytes: u64, length: u64) -> Result<Reserve> {
         let admission = &self.inner.extents.admission;
         let reserve = admission.reserve(&self.inner.buffer, (bytes, length));
         Ok(alongside(&mut self.writing, &mut self.written, reserve).await??)
     }
 
-    /// The extent that begins with the next byte.
+    /// Parameters of the extent that begins with the next byte.
     fn new_extent(&self) -> NewExtent {
         let owner = Owner {
             bucket: self.to.bucket,
@@ -295,15 +296,15 @@ impl<'a> Outflow<'a> {
             role: self.to.role,
             offset: self.to.offset + self.sent,
         };
-        // The last bits number fragments, if there will be any.
+        // The last bits are reserved for fragment numbers.
         let id = ExtentId::random().whole();
         let layout = Layout { policy: self.to.policy, stripe: None };
         NewExtent { id, owner, length: None, birth_ms: None, layout }
     }
 }
 
-/// Waits for a share of what all writes may hold, and for room in the pipes. No piece takes more than
-/// a quarter of it all, which is always to be had in the end.
+/// Waits for a share of the write budget and for room in the pipes. A chunk takes at most a quarter
+/// of the budget, which becomes free eventually.
 async fn admitted(inner: &Inner, fanout: &mut Fanout, bytes: usize) -> Permit {
     let bytes = bytes.min((inner.options.buffer_bytes_max / 4).max(1));
     let share = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -313,7 +314,7 @@ async fn admitted(inner: &Inner, fanout: &mut Fanout, bytes: usize) -> Permit {
     permit
 }
 
-/// Waits for `future` while extents are being written; one that fails ends the wait.
+/// Awaits `future` while extents are being written; fails if an extent fails.
 async fn alongside<F: Future>(
     writing: &mut Writing,
     written: &mut Vec<ExtentRef>,

@@ -1,4 +1,4 @@
-//! One version goes: by a ballot on its key that judges what it finds.
+//! Expiration of one version, by a ballot that judges the entry again.
 
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
@@ -14,16 +14,16 @@ use crate::put::Site;
 use crate::store::Inner;
 use crate::versions::{New, Provided};
 
-/// By what a version is judged.
+/// Rules and time of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) rules: &'a Lifecycle,
     pub(crate) day: Day,
-    /// The moment, for the page and for all that comes of it.
+    /// Time of the page and of all its ballots, in milliseconds since 1970.
     pub(crate) now_ms: u64,
 }
 
-/// A version that is due, by what a page shows of it.
+/// A due version, as read from a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Doomed {
     pub(crate) key: String,
@@ -33,24 +33,24 @@ pub(crate) struct Doomed {
     pub(crate) fate: Fate,
 }
 
-/// What became of a version.
+/// Result of an expiration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It went, or has a delete marker in front of it.
+    /// The version was removed, or a delete marker was created.
     Done(Trace),
-    /// It had gone, or it is not due any more.
+    /// The version doesn't exist, or is no longer due.
     Moot,
-    /// It stays for now.
+    /// The version stays for now.
     Kept,
 }
 
-/// What a deed left behind.
+/// Effect of an expiration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// Its place in the order of writes.
+    /// Stamp of the write.
     pub(crate) stamp: Stamp,
-    /// The delete marker that it put in front, or the version that it removed; none where versions are
-    /// not kept.
+    /// The delete marker that was created, or the version that was removed; none without
+    /// versioning.
     pub(crate) version: Option<VersionId>,
     pub(crate) is_new_marker: bool,
 }
@@ -60,7 +60,7 @@ impl Terms<'_> {
         due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.fate)
     }
 
-    /// Whether a version is due, as a page shows it.
+    /// Returns the version as due, if the page shows it as due and removable.
     pub(crate) fn doom(&self, version: &ListedVersion, standing: Standing) -> Option<Doomed> {
         let found = version.object.as_deref();
         let object = found.map(|object| (object.size, object.attributes.tags.as_slice()));
@@ -75,7 +75,7 @@ impl Terms<'_> {
         })
     }
 
-    /// Whether an entry is what was doomed, and is due still.
+    /// Returns true if an entry is the selected version and is still due.
     fn fits(&self, doomed: &Doomed, entry: &Entry) -> bool {
         let (modified_ms, object) = match &entry.value {
             Value::Object(object) => {
@@ -89,7 +89,7 @@ impl Terms<'_> {
     }
 }
 
-/// Whether a version may go for good by a rule: none does that is locked.
+/// Returns true if a rule may remove the version: it isn't locked.
 fn may_remove(object: Option<&Object>, now_ms: u64) -> bool {
     let is_free =
         |object: &Object| check_removal(&object.attributes.marks, now_ms, Bypass::Nothing).is_ok();
@@ -104,7 +104,7 @@ fn object_in(entry: &Entry) -> Option<&Object> {
 }
 
 impl Inner {
-    /// Does what is due about a version.
+    /// Expires a due version.
     pub(crate) async fn carry(&self, bucket: &str, doomed: &Doomed, terms: &Terms<'_>) -> Outcome {
         match Box::pin(self.try_to_carry(bucket, doomed, terms)).await {
             Ok((Landed::At(stamp), version)) => {
@@ -113,7 +113,7 @@ impl Inner {
             }
             Ok((Landed::Kept(_), _)) | Err(Error::NoSuchBucket) => Outcome::Moot,
             Ok((Landed::Fenced, _)) => {
-                // The rules may be others by now.
+                // The rules may have changed.
                 self.buckets.forget(bucket);
                 Outcome::Kept
             }
@@ -143,8 +143,7 @@ impl Inner {
         Ok(landed?)
     }
 
-    /// A delete marker in front of the current version where versions are kept, and which one; else its
-    /// end.
+    /// Creates a delete marker and returns its version; without versioning, deletes the object.
     async fn expire_current(
         &self,
         site: &Site<'_>,
@@ -157,7 +156,7 @@ impl Inner {
         let goes = |view: &RegisterView| {
             let entry = view.entry.as_ref();
             let entry = entry.filter(|entry| matches!(entry.value, Value::Object(_)));
-            // Behind a marker with an id it stays; one without replaces it for good.
+            // A marker with an id preserves the object; one without replaces it.
             let fits = |entry: &Entry| {
                 terms.fits(doomed, entry)
                     && (versioning == Versioning::Enabled || may_remove(object_in(entry), now_ms))
@@ -179,7 +178,7 @@ impl Inner {
         Ok((landed, version.map(Version::name)))
     }
 
-    /// A version that is not the current one, or a delete marker that is alone, for good.
+    /// Removes a noncurrent version, or a lone delete marker.
     async fn remove_doomed(
         &self,
         site: &Site<'_>,

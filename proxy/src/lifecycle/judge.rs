@@ -1,31 +1,31 @@
-//! What of a page of versions is due. Pure.
+//! Selection of the due versions of a page. Pure.
 //!
-//! Versions come key by key, of each the latest first. One became noncurrent when the next newer one
-//! was written that is still there; where that one took the place of another that is gone by now, the
-//! version is taken for younger than it is, and stays for longer.
+//! Versions are in order of key, the latest first. A version became noncurrent when the next newer
+//! existing version was written. If that one replaced a version that is gone by now, the older
+//! version counts as younger than it is, and stays longer.
 
 use martlet_protocol::lifecycle::{Place, Standing, Within};
 
 use super::deed::{Doomed, Terms};
 use crate::api::{ListedVersion, VersionPage};
 
-/// What came of a page.
+/// Result of a page.
 pub(super) struct Judged {
-    /// Versions that were looked at.
+    /// Number of versions judged.
     pub(super) seen: u64,
     pub(super) doomed: Vec<Doomed>,
-    /// Where the next page begins.
+    /// Start of the next page.
     pub(super) next: Option<Place>,
 }
 
-/// What is known of a key in the middle of its versions.
+/// State between two versions of a key.
 struct Run {
     key: String,
     newer: u32,
     since_ms: u64,
 }
 
-/// Judges a page that begins behind `after`.
+/// Judges a page that begins after `after`.
 pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>) -> Judged {
     let mut judged = Judged { seen: 0, doomed: Vec::new(), next: None };
     let mut run = after.and_then(|place| {
@@ -38,7 +38,7 @@ pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>)
             (Some(next), _) => next.key != version.key,
             (None, Some((key, Some(_)))) if *key == version.key => {
                 if version.is_latest && version.object.is_none() && run.is_some() {
-                    // Whether it is alone, the next page shows.
+                    // The next page shows if the marker is alone.
                     judged.next = run.map(|run| Place { key: run.key, within: None });
                     return judged;
                 }
@@ -69,14 +69,14 @@ pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>)
     judged
 }
 
-/// How a version stands; none of a delete marker that is in front of others.
+/// State of a version for the rules; none for a delete marker in front of other versions.
 fn standing(version: &ListedVersion, before: Option<&Run>, is_last: bool) -> Option<Standing> {
     let modified_ms = version.modified_ms;
     match (version.is_latest, &version.object) {
         (true, Some(_)) => Some(Standing::Current { modified_ms }),
         (true, None) => is_last.then_some(Standing::LoneMarker { modified_ms }),
         (false, _) => {
-            // Of one whose newer ones nobody knows, nobody knows since when it is noncurrent.
+            // Without its newer versions, the time when it became noncurrent is unknown.
             let Run { newer, since_ms, .. } = before?;
             Some(Standing::Noncurrent { since_ms: (*since_ms).max(modified_ms), newer: *newer })
         }

@@ -1,4 +1,4 @@
-//! The end of an upload: its parts are chosen, and the choice is decided.
+//! Completion of an upload: its parts are chosen, and the choice is decided.
 
 use std::sync::Arc;
 
@@ -28,12 +28,14 @@ use crate::store::{Inner, ObjectStore};
 use crate::unclaimed::Unclaimed;
 
 impl ObjectStore {
-    /// Completes an upload. Sent again, it answers the same; with other parts [`Error::NoSuchUpload`].
+    /// Completes an upload. A repeated request returns the first result; one with other parts fails
+    /// with [`Error::NoSuchUpload`].
     ///
     /// # Errors
     /// [`Error::NoSuchUpload`], [`Error::InvalidPart`], [`Error::InvalidPartOrder`],
-    /// [`Error::EntityTooSmall`], [`Error::BadChecksum`], [`Error::PreconditionFailed`],
-    /// [`Error::InvalidRequest`] for a key that isn't that of the upload.
+    /// [`Error::EntityTooSmall`], [`Error::EntityTooLarge`], [`Error::BadChecksum`],
+    /// [`Error::BadPartChecksum`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a
+    /// key other than the upload's.
     pub async fn complete_upload(
         &self,
         bucket: &str,
@@ -61,7 +63,7 @@ fn check_order(parts: &[NamedPart]) -> Result<()> {
     }
 }
 
-/// The entity tag of the object that parts of these tags make; none where a tag is that of no part.
+/// ETag of an object made of parts with these ETags; none if one is no part's ETag.
 fn etag_of(parts: &[NamedPart]) -> Option<ETag> {
     let md5 = |part: &NamedPart| {
         let mut md5 = [0; 16];
@@ -79,7 +81,7 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
     }
     for (algorithm, value) in &named.checksums {
         match part.checksums.iter().find(|sum| sum.algorithm == *algorithm) {
-            // Nobody computed it.
+            // The checksum was not computed.
             None => {
                 let (number, algorithm) = (named.number, *algorithm);
                 return Err(Error::BadPartChecksum { number, algorithm });
@@ -91,8 +93,8 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
     Ok(())
 }
 
-/// What a Complete says of checksums must be what its upload was begun with. A checksum of checksums
-/// is made of those that the client names.
+/// Checks the request's checksums against those of the upload's start. A composite checksum needs
+/// the checksum of each part in the request.
 fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
     let begun_with = upload.checksum.map(|(_, kind)| kind);
     if complete.checksum_kind.is_some_and(|kind| begun_with.is_some_and(|begun| begun != kind)) {
@@ -121,8 +123,8 @@ fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
     }
 }
 
-/// Whether a client asked for checksums of an upload, or sent them with its parts. CRC64NVME may be
-/// what was computed because nobody did.
+/// Returns true if the client sent or requested checksums. CRC64NVME doesn't count: it is also the
+/// default of uploads without a checksum.
 fn has_given_checksums(upload: &Upload, chosen: &[Box<Part>]) -> bool {
     let is_given = |algorithm: ChecksumAlgorithm| algorithm != ChecksumAlgorithm::Crc64Nvme;
     let mut of_parts = chosen.iter().flat_map(|part| &part.checksums);
@@ -130,7 +132,7 @@ fn has_given_checksums(upload: &Upload, chosen: &[Box<Part>]) -> bool {
         || of_parts.any(|sum| is_given(sum.algorithm))
 }
 
-/// The checksum that the upload announced, over the chosen parts.
+/// Checksum of the whole object, by the algorithm and kind that the upload announced.
 fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>> {
     let Some((algorithm, kind)) = upload.checksum else { return Ok(None) };
     let mut values = Vec::with_capacity(chosen.len());
@@ -153,7 +155,7 @@ fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>
     Ok(Some(Checksum { algorithm, kind, value }))
 }
 
-/// The checksums of the chosen parts by the algorithm that the upload announced, if all have one.
+/// Checksums of the chosen parts by the announced algorithm; empty unless all parts have one.
 fn part_checksums_of(upload: &Upload, chosen: &[Box<Part>]) -> Vec<Vec<u8>> {
     let Some((algorithm, _)) = upload.checksum else { return Vec::new() };
     let value = |part: &Part| {
@@ -171,15 +173,14 @@ impl Inner {
         complete: &CompleteUpload,
     ) -> Result<Written> {
         let written = Box::pin(self.complete_once(at, upload, complete)).await?;
-        // Whoever names other parts than those that the upload was completed of doesn't ask again for what
-        // was done.
+        // A request that names other parts than the completed ones is no repetition.
         if etag_of(&complete.parts) == Some(written.object.etag) {
             return Ok(written);
         }
         Err(Error::NoSuchUpload)
     }
 
-    /// Completes an upload, or finds what it was completed to before.
+    /// Completes an upload, or returns its earlier completion.
     async fn complete_once(
         self: &Arc<Self>,
         (bucket, key): (&str, &str),
@@ -206,7 +207,7 @@ impl Inner {
         }
     }
 
-    /// Completes an open upload, which makes one more object of bytes that were charged as parts.
+    /// Completes an open upload. Its bytes were charged as parts, so only one object is charged.
     async fn complete_charged(
         self: &Arc<Self>,
         place: &Place<'_>,
@@ -234,7 +235,7 @@ impl Inner {
         let (object, unclaimed) =
             self.assemble(place, &upload, &chosen, complete, write_id).await?;
         let key = place.object_register();
-        // Above all that was acknowledged before this began.
+        // Read strictly, so that the order is above all acknowledged writes.
         let view = self.read(&key, Want::Entry, Level::Strict).await?;
         if let Err(error) = complete.conditions.check(object_of(&view)) {
             return self.refused(place, error).await;
@@ -281,14 +282,14 @@ impl Inner {
         }
     }
 
-    /// The parts that are named, and once more if one that is missing may have been on its way.
+    /// Chooses the named parts; tries again after a missing part that may have been in transit.
     async fn choose_in_time(
         &self,
         place: &Place<'_>,
         named: &[NamedPart],
     ) -> Result<Vec<Box<Part>>> {
         match self.choose(place, named).await {
-            // If nobody keeps a part for others any more, what was on its way has arrived.
+            // No hints are left, so all acknowledged parts have arrived.
             Err(Error::InvalidPart(_) | Error::BadPartChecksum { .. })
                 if self.has_all_parts(place).await? =>
             {
@@ -298,7 +299,7 @@ impl Inner {
         }
     }
 
-    /// Refuses to go on without the customer's key where checksums came with the bytes.
+    /// Refuses a completion without the customer's key if checksums came with the bytes.
     fn check_key_given(
         &self,
         place: &Place<'_>,
@@ -311,8 +312,8 @@ impl Inner {
         self.want_upload_key(&upload.attributes.marks, (place.bucket.id, place.object_key))
     }
 
-    /// Whether an upload is still open, and every part of it that was acknowledged is where a walk
-    /// finds it; an error while one may be on its way.
+    /// Returns true if the upload is still open and a walk finds all acknowledged parts. Fails
+    /// while a part may be in transit.
     async fn has_all_parts(&self, place: &Place<'_>) -> Result<bool> {
         let is_open = self.upload(place).await?.state == UploadState::Open;
         if is_open {
@@ -321,9 +322,8 @@ impl Inner {
         Ok(is_open)
     }
 
-    /// What to answer when the parts that a Complete names can't be chosen, or its condition doesn't
-    /// hold: another may have completed the upload meanwhile, freed them, and made the object that
-    /// the condition met.
+    /// Response if the named parts can't be chosen or the condition doesn't hold. A concurrent
+    /// completion may have freed the parts and written the object.
     async fn refused(self: &Arc<Self>, place: &Place<'_>, error: Error) -> Result<Written> {
         let upload = self.upload(place).await?;
         match &upload.state {
@@ -341,7 +341,7 @@ impl Inner {
         }
     }
 
-    /// The parts that a Complete names, checked.
+    /// Finds and checks the named parts.
     async fn choose(&self, place: &Place<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
         let mut parts = Parts::new(self, place, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
@@ -357,7 +357,7 @@ impl Inner {
         Ok(chosen)
     }
 
-    /// The object that the chosen parts make.
+    /// Builds the object of the chosen parts.
     async fn assemble(
         self: &Arc<Self>,
         place: &Place<'_>,
@@ -424,7 +424,7 @@ impl Inner {
         Ok((object, unclaimed))
     }
 
-    /// A manifest as a body: in the entry, or in extents of its own where it is too long for that.
+    /// A manifest as a body: stored in the entry, or in extents if it is too long.
     pub(crate) async fn store_manifest(
         self: &Arc<Self>,
         manifest: Manifest,

@@ -1,14 +1,14 @@
-//! A decision about an upload is driven to its end, by whoever finds it (rule M1).
+//! Execution of an upload's decided completion, by any proxy (rule M1).
 //!
-//! The order of the object is fixed with the decision, above everything that was acknowledged at
-//! its key before. Whoever drives it finds the write there, or writes it where nothing came between.
+//! The decision fixes the object's order above all acknowledged writes of its key. A driver finds
+//! the write at the key, or writes it if nothing came between.
 //!
-//! Where something else is above that order it depends on who asks. Whoever drives what another decided
-//! takes the turn first, which changes the register of the upload; so the one who decided can tell, by
-//! changing it as well, that nobody else has driven and the object was never there. Then it decides
-//! anew above what it found, or refuses where a condition doesn't hold. Nobody else can tell, and so
-//! nobody else writes it: an object that was completed, seen and overwritten stays so. Where versions are
-//! kept it is found behind what took its place, as long as nobody has removed it.
+//! If an entry above that order exists, the result depends on the driver. A driver that isn't the
+//! decider first takes over the turn, by a write to the upload's register. So the decider can prove
+//! with another such write that no other proxy has driven, and that the object was never written.
+//! Then it decides anew above the entry found, or refuses if a condition fails. Other drivers can't
+//! know, so they don't write: an object that was completed, read and overwritten stays overwritten.
+//! In a versioned bucket the object is found among the noncurrent versions, unless it was removed.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use crate::put::object_of;
 use crate::store::Inner;
 use crate::versions::New;
 
-/// How often one that is overtaken decides anew.
+/// Maximum number of decisions of one completion.
 const TURNS: usize = 8;
 
-/// What was decided about an upload.
+/// A decided completion.
 #[derive(Clone, Copy)]
 struct Decision<'a> {
     write_id: WriteId,
@@ -43,36 +43,36 @@ struct Decision<'a> {
 }
 
 impl Driver {
-    /// Whether an entry is what the key held when it was decided.
+    /// Returns true if the entry was the key's at the time of the decision.
     fn followed(self, entry: &Entry) -> bool {
         matches!(self, Self::Decider { follows, .. } if follows == Some(entry.write_id))
     }
 }
 
-/// What became of a decision that was driven on.
+/// Result of driving a decision.
 pub(super) enum Driven {
     /// The object is written.
     Completed(Box<Written>),
-    /// The upload is open again: a condition of the key didn't hold.
+    /// The upload is open again: a condition of the key failed.
     Reopened(Error),
 }
 
-/// Who drives a decision on.
+/// Driver of a decision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Driver {
-    /// Whoever decided, over the write that the key held then.
+    /// The proxy that decided, over the key's entry at that time.
     Decider {
-        /// That write.
+        /// Write id of that entry.
         follows: Option<WriteId>,
-        /// The write that the decision is.
+        /// Write id of the decision.
         turn: WriteId,
     },
-    /// Someone who found it decided: the object may have been written, and overwritten since.
+    /// A proxy that found the decision: the object may have been written, and overwritten since.
     Another,
 }
 
-/// The order of the object at a key, if it is that of an upload: by the write that was decided, or by
-/// one that has only changed what is said of it since.
+/// Order and version of the object at a key, if it is this upload's, also after a change of its
+/// metadata.
 fn written_by(view: &RegisterView, upload: UploadId) -> Option<(Stamp, Option<Version>)> {
     let object = object_of(view).filter(|object| object.upload == Some(upload))?;
     view.entry.as_ref().map(|entry| (entry.order, object.version))
@@ -83,8 +83,8 @@ fn nobody_can_tell() -> Error {
 }
 
 impl Inner {
-    /// Drives a decision to its end: the object is written and the upload is completed. Its parts are
-    /// freed behind the answer.
+    /// Drives a decision to its end: the object is written and the upload is completed. Its parts
+    /// are freed in the background.
     pub(super) async fn drive(
         self: &Arc<Self>,
         place: &Place<'_>,
@@ -139,8 +139,8 @@ impl Inner {
         Ok(Driven::Completed(Box::new(Written { object, stamp, source_version: None })))
     }
 
-    /// Frees the parts of a completed upload in the background, some uploads at a time. What is left, by
-    /// a proxy that dies or has its hands full, the expire worker frees.
+    /// Frees the parts of a completed upload in the background, with limited concurrency. The
+    /// expire worker frees parts that are left over.
     fn free_parts_soon(self: &Arc<Self>, place: &Place<'_>, taken: Body) {
         let Ok(turn) = self.freeing.clone().try_acquire_owned() else {
             tracing::debug!(upload = %place.id, "parts of a completed upload are left to the expire worker");
@@ -161,8 +161,7 @@ impl Inner {
         });
     }
 
-    /// Drives an upload on that was left in the middle of its completion: whether it was, and has come to
-    /// its end.
+    /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
     pub(crate) async fn finish_upload(
         self: &Arc<Self>,
         bucket: &str,
@@ -185,8 +184,8 @@ impl Inner {
         Ok(matches!(driven, Driven::Completed(_)))
     }
 
-    /// Takes the turn for a decision of another: from now on that one can't tell any more whether the
-    /// object was written.
+    /// Takes over the turn of another proxy's decision. From then on that proxy can't prove that
+    /// the object was never written.
     async fn take_over(&self, place: &Place<'_>, upload: &Upload) -> Result<()> {
         let turn = WriteId::random();
         let same = |now: &Upload, _| (now.state == upload.state).then(|| now.state.clone());
@@ -194,7 +193,7 @@ impl Inner {
         if by == turn { Ok(()) } else { Err(busy()) }
     }
 
-    /// Changes an upload of which nobody has taken the turn over.
+    /// Changes an upload whose turn no other proxy has taken over.
     async fn change_in_turn(
         &self,
         place: &Place<'_>,
@@ -207,13 +206,13 @@ impl Inner {
         if by == own { Ok((upload, own)) } else { Err(nobody_can_tell()) }
     }
 
-    /// A condition of the key doesn't hold, and the object was never there: the upload is open again.
+    /// Reopens the upload: a condition failed, and the object was never written.
     async fn refuse(&self, place: &Place<'_>, turn: WriteId, error: Error) -> Result<Driven> {
         self.change_in_turn(place, turn, &UploadState::Open).await?;
         Ok(Driven::Reopened(error))
     }
 
-    /// The same decision above what came between, if the object was never there.
+    /// Decides again above the entry found. Only if the object was never written.
     async fn decide_anew(
         &self,
         place: &Place<'_>,
@@ -233,8 +232,8 @@ impl Inner {
         Ok((upload, Driver::Decider { follows, turn }))
     }
 
-    /// Nobody can tell whether the object was written before what is at its key now. Its bytes may
-    /// have been taken for garbage since, so the parts can't be offered again.
+    /// Aborts an upload whose object may or may not have been written and overwritten. Its bytes
+    /// may already be garbage, so its parts can't be offered again.
     async fn give_up(
         self: &Arc<Self>,
         place: &Place<'_>,
@@ -259,8 +258,8 @@ impl Inner {
         self.change_upload(place, None, change).await.map(drop)
     }
 
-    /// Writes the object of a decision, once for all who drive it. None if it can't be told whether
-    /// that has happened already.
+    /// Writes the object of a decision, at most once over all drivers. None if it may have been
+    /// written already.
     async fn write_object(
         &self,
         place: &Place<'_>,
@@ -278,7 +277,8 @@ impl Inner {
             let intent =
                 Intent { key: &key, write_id, generation, commit_by_ms, level, claim: None };
             let mut check = |view: &RegisterView| {
-                // Its order says little about when it came: the order of an old write may rise.
+                // An order doesn't show when the entry was written: the order of an old write may
+                // rise.
                 let newer = view
                     .entry
                     .as_ref()
@@ -313,7 +313,7 @@ impl Inner {
         Err(busy())
     }
 
-    /// Where the object of an upload is by now: at its key, or behind what took its place there.
+    /// The upload's object at its key or, in a versioned bucket, among the noncurrent versions.
     async fn found(
         &self,
         place: &Place<'_>,
@@ -328,7 +328,7 @@ impl Inner {
         Ok(beside.map(|entry| (entry.order, entry.value.version())))
     }
 
-    /// The answer to a Complete that was carried out before.
+    /// Response to a repetition of a finished completion.
     pub(super) async fn completed_before(
         &self,
         place: &Place<'_>,
@@ -350,7 +350,7 @@ impl Inner {
         {
             return Ok(Written { object: *object, stamp: entry.order, source_version: None });
         }
-        // It was overwritten or deleted since: what is left of it is its tag.
+        // The object was overwritten or deleted: only its ETag is left.
         let object = Object {
             size: 0,
             etag,

@@ -1,4 +1,4 @@
-//! Open uploads of a bucket, by key and by when they began.
+//! Listing of a bucket's open uploads, in order of key and start.
 
 use bytes::Bytes;
 use martlet_protocol::RegisterKind;
@@ -28,16 +28,17 @@ fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {
     ListStart::At(fold.unwrap_or_else(|| name.into()))
 }
 
-/// Whether clients see an upload: one that is being completed may yet fall back to open.
+/// Returns true if clients see the upload. An upload in completion is included: it may become open
+/// again.
 fn is_shown(upload: &Upload) -> bool {
     matches!(upload.state, UploadState::Open | UploadState::Completing { .. })
 }
 
 impl ObjectStore {
-    /// A page of the open uploads of a bucket.
+    /// Lists a page of the open uploads of a bucket.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
     pub async fn list_uploads(&self, bucket: &str, list: ListUploads) -> Result<UploadPage> {
         let (inner, list) = (&self.inner(), &list);
         again_if_replaced(|| async move {
@@ -61,7 +62,7 @@ impl Inner {
         }
         let (prefix, delimiter) =
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
-        // No fold for the nodes: an upload's id, which ends its name, may hold a delimiter.
+        // Nodes don't fold: the upload id at the end of a name may contain a delimiter.
         let paths = Paths::all(bucket, RegisterKind::Upload).below(prefix);
         let expected = list.limit.saturating_add(1);
         let mut walk =

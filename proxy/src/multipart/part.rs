@@ -1,4 +1,4 @@
-//! Parts: they come in, are listed, and are freed.
+//! Parts of uploads: writes, listings, and deletion.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk};
 
-/// Registers of parts that are freed at once.
+/// Concurrent deletions of part registers.
 const FREED_AT_ONCE: usize = 64;
 
 fn part_number(number: u32) -> Result<u16> {
@@ -45,10 +45,10 @@ fn part_of(listed: &Listed) -> Option<&Part> {
     }
 }
 
-/// Rank among the writes of a part number: true for the write that the client names, then the order.
+/// Rank of a write of a part number: first a match with the client's ETag, then its order.
 type Rank = (bool, Stamp);
 
-/// The newest order of each proxy among the writes of one part number.
+/// Newest order of each proxy among the writes of one part number.
 #[derive(Default)]
 struct Newest(BTreeMap<WriterId, Stamp>);
 
@@ -58,8 +58,8 @@ impl Newest {
         *newest = order.max(*newest);
     }
 
-    /// Returns true when another write of the number is known to be later: one of the same proxy with a
-    /// higher stamp, or one whose stamp is further ahead than clocks may differ.
+    /// Returns true if a later write of the number certainly exists: one of this writer's proxy
+    /// with a higher stamp, or one whose stamp is further ahead than clocks may differ.
     fn supersedes(&self, order: Stamp) -> bool {
         self.0.values().any(|newest| {
             let is_sure = newest.writer == order.writer
@@ -69,7 +69,7 @@ impl Newest {
     }
 }
 
-/// Where the parts of an upload are.
+/// Paths of the registers of an upload's parts.
 fn paths(place: &Place<'_>) -> Paths {
     Paths {
         bucket: place.bucket.id,
@@ -80,7 +80,7 @@ fn paths(place: &Place<'_>) -> Paths {
     }
 }
 
-/// Parts by number, the newest of each, one at a time.
+/// Iterator over parts by number, with the newest write of each.
 pub(super) struct Parts<'a> {
     walk: Walk<'a>,
     bucket: Arc<Bucket>,
@@ -104,7 +104,7 @@ impl<'a> Parts<'a> {
         Ok(Self { walk, bucket: place.bucket.clone(), key: place.key.clone(), ahead: None })
     }
 
-    /// The next live register, whether it is the newest of its number or not.
+    /// The next live write, newest of its number or not.
     pub(super) async fn next_write(&mut self) -> Result<Option<Listed>> {
         while let Some((name, entry)) = self.walk.next().await? {
             if entry.value.is_tombstone() {
@@ -124,12 +124,12 @@ impl<'a> Parts<'a> {
         Ok(None)
     }
 
-    /// The newest write of a number that `check` admits; without one, what `check` says of the newest.
-    /// Numbers are asked for in ascending order.
+    /// The newest write of a number that `check` accepts; otherwise the error of `check` for the
+    /// newest. Callers request numbers in ascending order.
     ///
-    /// Each write has a register of its own, so that none is stamped above another: the stamps of two
-    /// proxies don't tell which of two writes came later. The ETag that the client names does. A write that
-    /// a later one replaced for certain is no part any more, as in S3.
+    /// Each write has its own register, so it isn't stamped above other writes, and stamps of two
+    /// proxies don't order them. The client's ETag selects the write. A write that was certainly
+    /// replaced is refused, as in S3.
     pub(super) async fn find(
         &mut self,
         number: u32,
@@ -196,13 +196,13 @@ impl<'a> Parts<'a> {
 }
 
 impl Inner {
-    /// Refuses while a part of an upload may be on its way to its primaries.
+    /// Refuses while hints for parts of the upload are pending.
     pub(super) async fn check_no_parts_kept(&self, place: &Place<'_>) -> Result<()> {
         Ok(self.check_nothing_kept(paths(place)).await?)
     }
 
-    /// What all writes of parts of an upload hold, and how many they are. One that a later one of its
-    /// number has replaced is there until the upload ends.
+    /// Usage and number of all writes of the upload's parts. Replaced writes count until the upload
+    /// ends.
     pub(crate) async fn usage_of_parts(
         &self,
         bucket: &str,
@@ -221,7 +221,7 @@ impl Inner {
         Ok((usage, seen))
     }
 
-    /// The place of an upload that takes parts, and the upload.
+    /// Finds an upload that accepts parts.
     async fn open_place<'a>(
         self: &Arc<Self>,
         (bucket, key): (&'a str, &'a str),
@@ -235,7 +235,7 @@ impl Inner {
         .await
     }
 
-    /// Writes a part of an open upload; `is_sent` says whether its bytes come from a client.
+    /// Writes a part of an open upload; `is_sent` is true if a client sent the bytes.
     async fn put_part(
         self: &Arc<Self>,
         (place, upload): (&Place<'_>, Upload),
@@ -324,11 +324,12 @@ impl Inner {
         Err(busy())
     }
 
-    /// A part may come too late: whoever aborted its upload has looked for parts already.
+    /// Fails if the upload ended during the write of a part. After an abort, frees the part too,
+    /// which the abort may have missed.
     async fn check_still_open(&self, place: &Place<'_>, register: &RegisterKey) -> Result<()> {
         match self.upload(place).await.map(|upload| upload.state) {
             Ok(UploadState::Open | UploadState::Completing { .. }) => Ok(()),
-            // A completion may have chosen it; if not, the sweep finds it.
+            // A completion may have chosen the part; otherwise the sweep deletes it.
             Ok(UploadState::Completed { .. }) => Err(Error::NoSuchUpload),
             Ok(UploadState::Aborted) | Err(Error::NoSuchUpload) => {
                 self.free(place, register, false).await?;
@@ -338,7 +339,7 @@ impl Inner {
         }
     }
 
-    /// Removes the register of a part; its extents become garbage unless they are kept.
+    /// Removes the register of a part; its extents become garbage unless `keep_body`.
     async fn free(&self, place: &Place<'_>, register: &RegisterKey, keep_body: bool) -> Result<()> {
         let write_id = WriteId::random();
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
@@ -349,15 +350,14 @@ impl Inner {
                 Intent { key: register, write_id, generation, commit_by_ms, level, claim: None };
             match self.write(intent, &Value::Tombstone, None, keep_body).await? {
                 Landed::At(_) => return Ok(()),
-                // The bucket may have changed since the upload was found.
+                // The bucket may have changed since the lookup.
                 _ => bucket = self.refreshed(place.name, &bucket).await?,
             }
         }
         Err(busy())
     }
 
-    /// Removes the registers of all parts of an upload that has ended, keeping the extents that
-    /// `taken` names.
+    /// Removes the registers of all parts of an ended upload, but keeps the extents in `taken`.
     pub(super) async fn free_parts(
         self: &Arc<Self>,
         place: &Place<'_>,
@@ -387,8 +387,8 @@ impl Inner {
     }
 }
 
-/// A part has the checksum that its upload was begun with, and must have it where the object's is made of
-/// those of the parts. CRC64NVME is what uploads have that asked for none: their parts may have any.
+/// Checks that a part has the checksum that its upload announced. A composite checksum makes it
+/// mandatory. CRC64NVME is the default of uploads without a checksum, so their parts may have any.
 fn check_given(upload: &Upload, given: &[ChecksumAlgorithm]) -> Result<()> {
     let Some((algorithm, kind)) = upload.checksum else { return Ok(()) };
     let holds = match given {
@@ -407,11 +407,11 @@ fn check_given(upload: &Upload, given: &[ChecksumAlgorithm]) -> Result<()> {
 }
 
 impl ObjectStore {
-    /// Writes a part; one of the same number that came before no longer counts.
+    /// Writes a part, and replaces an earlier one with its number.
     ///
     /// # Errors
-    /// [`Error::NoSuchUpload`], [`Error::InvalidPartNumber`], and those of
-    /// [`ObjectStore::put`].
+    /// [`Error::NoSuchUpload`], [`Error::InvalidArgument`] for a number outside its bounds, and
+    /// those of [`ObjectStore::put`].
     pub async fn upload_part(
         &self,
         bucket: &str,
@@ -449,7 +449,7 @@ impl ObjectStore {
         Ok(WrittenPart { source_version, ..written })
     }
 
-    /// A page of the parts of an open upload, by number, above `after`.
+    /// Lists a page of the parts of an open upload, in order of number, above `after`.
     ///
     /// # Errors
     /// [`Error::NoSuchUpload`].

@@ -1,7 +1,7 @@
-//! The end of a pipe that bytes come out of, towards one device after another.
+//! The reading end of a pipe, for one device after another.
 //!
-//! Invariants: at most one flow takes bytes, that of the last beginning; nothing is let go that could
-//! not be given again before a device had time to refuse what it has.
+//! Invariants: only the flow of the last start takes bytes. Before a device had time to refuse, no
+//! byte is taken that would make a restart impossible.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Gauge, Input, Output, State, cost, wake};
 
-/// How long a device has to refuse an extent before more of it goes out than can be given to another:
-/// little more than a round trip, and less than it takes to fill the pipe.
+/// Time for a device to refuse an extent before so many bytes are sent that no other device could
+/// get them. Longer than a round trip, shorter than the time to fill the pipe.
 const REFUSAL_TIME: Duration = Duration::from_millis(5);
 
-/// The end that bytes come out of; dropped, nobody reads any more.
+/// The reading end. Dropping it leaves the pipe without a reader.
 pub(crate) struct Tap(Arc<Mutex<State>>);
 
 impl Tap {
@@ -29,7 +29,7 @@ impl Tap {
         Self(state)
     }
 
-    /// The bytes from the beginning. What came out before takes nothing more.
+    /// The bytes from the beginning. Earlier streams take nothing more.
     pub(crate) fn stream(&self) -> ByteStream {
         let mut state = self.0.lock();
         state.beginning += 1;
@@ -44,7 +44,7 @@ impl Tap {
         })
     }
 
-    /// Goes back to the beginning, if its bytes are still there.
+    /// Goes back to the beginning; returns false if its bytes are gone.
     pub(crate) fn rewind(&self) -> bool {
         let mut state = self.0.lock();
         if !state.can_rewind() {
@@ -59,7 +59,7 @@ impl Tap {
         true
     }
 
-    /// Waits until there is something to take, or there never will be.
+    /// Waits for the first bytes, or for the end of the input.
     pub(crate) async fn begun(&self) {
         poll_fn(|context| {
             let mut state = self.0.lock();
@@ -73,12 +73,12 @@ impl Tap {
         .await;
     }
 
-    /// Says that a device has stored everything.
+    /// Marks all bytes as stored by a device.
     pub(crate) fn stored(self) {
         self.0.lock().output = Output::Stored;
     }
 
-    /// Waits until the bytes are to go elsewhere.
+    /// Waits until the pipe is cut.
     pub(crate) async fn cut(&self) {
         poll_fn(|context| {
             let mut state = self.0.lock();
@@ -91,7 +91,7 @@ impl Tap {
         .await;
     }
 
-    /// Shows how the pipe stands, for as long as anybody wants to know.
+    /// An observer, which may outlive the tap.
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge(self.0.clone())
     }
@@ -111,13 +111,13 @@ impl Drop for Tap {
 struct Flow {
     pipe: Arc<Mutex<State>>,
     beginning: u32,
-    /// Until when nothing is let go that could not be given again.
+    /// Until this time, no bytes are taken that would make a restart impossible.
     held_until: Instant,
     held: Option<Pin<Box<Sleep>>>,
 }
 
 impl Flow {
-    /// Waits with the first piece that ends the chance of another beginning.
+    /// Delays the first chunk that would make a restart impossible.
     fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.held.is_none() && self.held_until <= Instant::now() {
             return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! What a write has asked for: given back when it fails, remembered when it has come to its end.
+//! Charge of a write against the quotas: returned if the write fails, kept if it succeeds.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use martlet_protocol::usage::Usage;
 
 use super::{Account, Bounds, Exceeded};
 
-/// What a write asks for before it has seen its body.
+/// Usage that a write requests before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked(Usage);
 
 impl Asked {
-    /// An object. Where its size is not known yet, there has to be room for a byte.
+    /// A new object. With an unknown size, one byte is requested.
     pub(crate) fn object(key: &str, attributes: &Attributes, size: Option<u64>) -> Self {
         let known = Usage::of_attributes(key, attributes);
         Self(Usage { bytes: size.unwrap_or(1), objects: 1, ..known })
     }
 
-    /// A part of an upload.
+    /// A part of an upload. With an unknown size, one byte is requested.
     pub(crate) fn part(size: Option<u64>) -> Self {
         Self(Usage::of_new_part(size.unwrap_or(1)))
     }
 
-    /// An upload that begins.
+    /// A new upload.
     pub(crate) fn upload(key: &str, attributes: &Attributes) -> Self {
         Self(Usage::of_attributes(key, attributes))
     }
 
-    /// The end of an upload, whose bytes and entry it and its parts have asked for.
+    /// A completed upload. Its bytes and entry were requested by the upload and its parts.
     pub(crate) fn completion() -> Self {
         Self(Usage { objects: 1, ..Usage::default() })
     }
@@ -39,18 +39,18 @@ impl Asked {
         Self(Usage::of_marker(key))
     }
 
-    /// A bucket.
+    /// A new bucket.
     pub(crate) fn bucket(name: &str, bucket: &Bucket) -> Self {
         Self(Usage::of_bucket(name, bucket))
     }
 
-    /// A change of which it is not known yet how much it adds.
+    /// A change whose additional usage is not known yet.
     pub(crate) fn change() -> Self {
         Self(Usage::default())
     }
 }
 
-/// What a write has asked for.
+/// Charge of a write.
 #[derive(Debug)]
 #[must_use = "it is given back when it is dropped"]
 pub(crate) struct Charge(Option<Held>);
@@ -64,7 +64,7 @@ struct Held {
 }
 
 impl Charge {
-    /// That of a write that no quota speaks of.
+    /// The charge of a write without quotas.
     pub(super) fn free() -> Self {
         Self(None)
     }
@@ -79,7 +79,7 @@ impl Charge {
         Ok(Self(Some(Held { account, bucket, bounds, taken: asked })))
     }
 
-    /// The write is known as a whole, and adds so much.
+    /// Adjusts the charge to the write's actual usage.
     pub(crate) fn came_to(&mut self, usage: Usage) -> Result<(), Exceeded> {
         let Some(held) = &mut self.0 else { return Ok(()) };
         let (more, less) = (usage.less(held.taken), held.taken.less(usage));
@@ -90,7 +90,7 @@ impl Charge {
         Ok(())
     }
 
-    /// It was written.
+    /// Records the write as done.
     pub(crate) fn written(mut self, now_ms: u64) {
         if let Some(held) = self.0.take() {
             let mut known = held.account.known.lock();

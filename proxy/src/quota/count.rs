@@ -1,8 +1,8 @@
-//! The counts, as the worker asks for them: the bucket itself, its versions shard by shard, delete markers
-//! among them, then open uploads and their parts.
+//! Counts of bucket usage for the worker: the bucket itself, its versions and delete markers shard
+//! by shard, then open uploads and their parts.
 //!
-//! What is counted is read from a quorum. It is no picture of one moment: what is written while a count
-//! goes on is in it or not, which is why proxies add what they wrote since its begin.
+//! Counts are read from a quorum. A count is no snapshot: a concurrent write may be included or
+//! not. So proxies add their own writes since the count's start.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,13 +18,13 @@ use crate::error::{Error, Result};
 use crate::session::Ask;
 use crate::store::ObjectStore;
 
-/// Versions of one stretch.
+/// Versions in one step.
 const VERSIONS: usize = 1000;
-/// Uploads of one stretch.
+/// Uploads in one step.
 const UPLOADS: usize = 50;
-/// Buckets of one page.
+/// Buckets on one page.
 const BUCKETS: usize = 1000;
-/// Nothing is counted by less than a quorum.
+/// Strict reads: counts need a quorum.
 const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 #[async_trait]
@@ -51,10 +51,10 @@ fn told(error: Error) -> martlet_protocol::Error {
 }
 
 impl ObjectStore {
-    /// The count of one bucket, begun and brought to its end here.
+    /// Counts one bucket from start to end.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; too few nodes that answer.
+    /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn count_bucket(&self, name: &str) -> Result<Count> {
         let session = self.session(STRICT);
         let bucket = session.bucket(name).await?;
@@ -67,10 +67,10 @@ impl ObjectStore {
         Ok(count)
     }
 
-    /// What a bucket held when it was last counted, if it was.
+    /// Last count of a bucket, if any.
     ///
     /// # Errors
-    /// When too few nodes answer.
+    /// Fails if too few nodes reply.
     pub async fn bucket_usage(&self, bucket: &Bucket) -> Result<Option<BucketUsage>> {
         self.usage(&bucket.owner, bucket.id).await
     }
@@ -103,7 +103,7 @@ impl ObjectStore {
                 break;
             }
         }
-        // What is left speaks of buckets that are gone, or have no quota any more.
+        // The remaining counts are of buckets that are deleted or have no quota any more.
         for usage in last.values() {
             self.delete_usage(usage).await?;
         }
@@ -179,7 +179,7 @@ impl ObjectStore {
         Ok((usage, seen, at))
     }
 
-    /// What the parts of an upload hold, and how many they are; nothing of one that has ended.
+    /// Usage and number of an upload's parts; zero if the upload has ended.
     async fn count_parts(&self, bucket: &str, upload: &UploadInfo) -> Result<(Usage, u64)> {
         match self.inner().usage_of_parts(bucket, &upload.key, upload.id).await {
             Err(Error::NoSuchUpload) => Ok((Usage::default(), 0)),

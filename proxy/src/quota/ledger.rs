@@ -1,4 +1,4 @@
-//! What the buckets of one owner hold, as far as one proxy knows.
+//! Usage of one owner's buckets, as known to one proxy.
 //!
 //! ```text
 //! counted, by the last count ─┐
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! * What was written here at or after the begin of the last count is added, whether the count met it
-//!   or not: held is never less than what the count and this proxy know of.
-//! * Memory is bounded: what was written lately lies in so many slots of time, which grow longer.
-//! * What was written to a bucket that nobody has counted is forgotten after a while: it may be gone.
+//! * Usage written here at or after the start of the last count is added, included in the count or
+//!   not. So `held` is never less than what the count and this proxy know of.
+//! * Memory is bounded: recent usage is kept in a limited number of time slots, whose length grows.
+//! * Usage of an uncounted bucket is dropped after [`UNCOUNTED_MS`]: the bucket may be deleted.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,22 +19,22 @@ use martlet_protocol::usage::Usage;
 
 use super::{Bounds, Exceeded, Whose};
 
-/// Slots of what one bucket was given lately.
+/// Maximum number of time slots for the recent usage of one bucket.
 const SLOTS_MAX: usize = 64;
-/// How long one is, until there are too many.
+/// Initial length of a slot, in milliseconds.
 const SLOT_MS: u64 = 1000;
-/// What was written to a bucket is remembered for so long where no count comes.
+/// Time for which usage of an uncounted bucket is kept, in milliseconds.
 const UNCOUNTED_MS: u64 = 10 * 60 * 1000;
 
-/// What was counted in a bucket.
+/// Last count of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) usage: Usage,
-    /// When the count began, in milliseconds since 1970.
+    /// Start of the count, in milliseconds since 1970.
     pub(super) began_ms: u64,
 }
 
-/// What the buckets of one owner hold.
+/// Usage of one owner's buckets.
 #[derive(Debug, Default)]
 pub(super) struct Ledger(HashMap<BucketId, Account>);
 
@@ -53,17 +53,17 @@ impl Account {
 }
 
 impl Ledger {
-    /// What a bucket holds.
+    /// Usage of a bucket.
     pub(super) fn of(&self, bucket: BucketId) -> Usage {
         self.0.get(&bucket).map(Account::held).unwrap_or_default()
     }
 
-    /// What all of them hold.
+    /// Usage of all buckets together.
     pub(super) fn all(&self) -> Usage {
         self.0.values().fold(Usage::default(), |sum, account| sum.plus(account.held()))
     }
 
-    /// Takes note of the last counts.
+    /// Replaces the counts by newer ones.
     pub(super) fn learn(&mut self, counts: Vec<(BucketId, Counted)>, now_ms: u64) {
         for account in self.0.values_mut() {
             account.counted = None;
@@ -81,7 +81,7 @@ impl Ledger {
         });
     }
 
-    /// Takes note of what a write will add to a bucket, within both quotas.
+    /// Charges the usage of a write to a bucket, within both quotas.
     pub(super) fn take(
         &mut self,
         bucket: BucketId,
@@ -98,7 +98,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A write is over: what it had asked for, and what it has added.
+    /// Ends a write: removes its charge `taken`, and records the usage `added`.
     pub(super) fn settle(&mut self, bucket: BucketId, taken: Usage, added: Usage, now_ms: u64) {
         let account = self.0.entry(bucket).or_default();
         account.under_way = account.under_way.less(taken);
@@ -108,11 +108,11 @@ impl Ledger {
     }
 }
 
-/// What was added lately, by time.
+/// Recently added usage, by time.
 #[derive(Debug)]
 struct Recent {
     slots: VecDeque<Slot>,
-    /// How long a slot is.
+    /// Length of a slot, in milliseconds.
     slot_ms: u64,
 }
 
@@ -148,7 +148,7 @@ impl Recent {
         }
     }
 
-    /// Half as many slots, twice as long.
+    /// Joins pairs of slots into slots of twice the length.
     fn join_pairs(&mut self) {
         self.slot_ms = self.slot_ms.saturating_mul(2);
         let pairs: Vec<Slot> = self.slots.drain(..).collect();
@@ -159,7 +159,7 @@ impl Recent {
         }));
     }
 
-    /// Forgets the slots that ended before a moment.
+    /// Removes the slots that ended before `at_ms`.
     fn forget_before(&mut self, at_ms: u64) {
         self.slots.retain(|slot| slot.last_ms >= at_ms);
         if self.slots.is_empty() {

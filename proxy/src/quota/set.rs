@@ -1,4 +1,4 @@
-//! The quota of a bucket, as an operator sets it.
+//! Reads and changes of a bucket's quota by operators.
 
 use martlet_protocol::Setting;
 use martlet_protocol::settings::Settings;
@@ -21,10 +21,10 @@ impl ObjectStore {
         Ok(quota_of(&*self.bucket(name).await?))
     }
 
-    /// Changes the quota of a bucket. Without any bound, it has none.
+    /// Changes the quota of a bucket. A quota without any limit is removed.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket); too few nodes that answer.
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket); too few nodes replied.
     pub async fn change_bucket_quota(
         &self,
         name: &str,

@@ -1,14 +1,13 @@
-//! One object goes under another policy.
+//! Rewrite of one object under another policy.
 //!
-//! Its bytes are read as for any reader and written as for any writer; then its entry is replaced by
-//! a ballot (rule R7), on the condition that it is still the very write that was read. So of a client
-//! and a rewrite that meet at a key, the client's write stays:
+//! Its bytes are read and written like any others. Then a ballot (rule R7) replaces its entry, on
+//! the condition that it is still the write that was read. So a client's concurrent write wins:
 //!
-//! * an overwrite or a delete before the ballot is another write id: nothing is written;
-//! * one after it comes above, like after any write;
-//! * one that was acknowledged short of a quorum is with someone who keeps it for others (rule A1).
-//!   The new entry would lie above it, and the object of before come back over it. So everyone is
-//!   asked first, and who is silent may keep one: then the object stays as it is.
+//! * An overwrite or delete before the ballot has another write id: nothing is written.
+//! * An overwrite after it comes above, as after any write.
+//! * A write acknowledged without a quorum is kept as a hint (rule A1). The new entry would be
+//!   above it, and would bring the old object back. So all devices are queried for hints first. If
+//!   one doesn't reply, the object isn't moved.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,18 +33,18 @@ use crate::unclaimed::Unclaimed;
 use crate::versions::Revision;
 use crate::walk::Paths;
 
-/// What became of an object.
+/// Result of moving an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its bytes lie under the policy that they should.
+    /// The object was moved.
     Moved,
-    /// They did before, or there are none, or the object is gone.
+    /// Nothing to move: the policy is right, or the object has no extents or is gone.
     InPlace,
-    /// It was overwritten or deleted meanwhile.
+    /// The object was overwritten or deleted meanwhile.
     Overtaken,
 }
 
-/// What was written anew. Dropped, it lets go of all of it unless it was claimed.
+/// The new extents. Dropping it deletes them unless they were claimed.
 #[derive(Default)]
 struct Fresh {
     claim: AtomicBool,
@@ -67,19 +66,19 @@ impl Drop for Fresh {
 }
 
 impl Inner {
-    /// The policy that an object lies under and the one that it should lie under, if they differ.
+    /// Current and right policy of an object, if they differ.
     pub(super) fn astray(&self, bucket: &Bucket, object: &Object) -> Option<(PolicyId, PolicyId)> {
         let from = match &object.body {
             Body::Extents(manifest) if !manifest.extents.is_empty() => manifest.policy,
             Body::Spilled { policy, .. } => *policy,
             Body::Empty | Body::Inline { .. } | Body::Extents(_) => return None,
         };
-        // A class of before, which names no policy, changes nothing.
+        // An old class that names no policy has no effect.
         let to = self.policy_of(bucket, &object.attributes).unwrap_or(bucket.policy);
         (from != to).then_some((from, to))
     }
 
-    /// Brings an object under the policy that new writes of it would go to.
+    /// Moves an object to the policy of new writes.
     pub(super) async fn rewrite_object(
         self: &Arc<Self>,
         bucket: &str,
@@ -114,7 +113,7 @@ impl Inner {
         self.replace(site, read, (write_id, commit_by_ms), &body, &fresh).await
     }
 
-    /// Writes the bytes of an object anew, checked against its tag.
+    /// Writes the bytes of an object anew, verified against its ETag.
     async fn body_anew(
         self: &Arc<Self>,
         object: &Object,
@@ -141,8 +140,8 @@ impl Inner {
             fresh.unclaimed.push(unclaimed);
             md5s.push(md5);
         }
-        // The tag of an encrypted object is that of bytes which nobody can see here; what was read is what
-        // its extents were written with all the same.
+        // The ETag of an encrypted object covers plain bytes, which are not available here. The
+        // bytes read are still verified against the hashes of their extents.
         let is_plain = object.attributes.marks.get(Mark::Encryption).is_none();
         if is_plain && !is_of(object.etag, &md5s) {
             return Err(differs("does not match its ETag"));
@@ -152,7 +151,7 @@ impl Inner {
         Ok(body)
     }
 
-    /// Puts `body` in the place of that of the version and write `read`, if that is still there.
+    /// Replaces the body of a version by `body`, if its last write is still `read`.
     async fn replace(
         &self,
         mut site: Site<'_>,
@@ -172,7 +171,7 @@ impl Inner {
             let mut revision = Revision::new(self, Some(version), &mut change, false);
             match self.decide_by(intent, floor, &mut revision).await {
                 Ok(Landed::At(_)) => return Ok(Outcome::Moved),
-                // What is beside the head names what was written anew.
+                // A register beside the head names the new extents.
                 Ok(_) | Err(_) if revision.is_beside => {
                     fresh.claim.store(true, Ordering::Release);
                     return Err(unsettled());
@@ -202,7 +201,7 @@ impl Inner {
     }
 }
 
-/// What holds the register of an object, and those of keys that begin with its key.
+/// Paths of an object's register, and those of keys that begin with its key.
 fn register_of(site: &Site<'_>) -> Paths {
     Paths {
         bucket: site.bucket.id,
@@ -213,8 +212,7 @@ fn register_of(site: &Site<'_>) -> Paths {
     }
 }
 
-/// What is taken in at a time: the parts of an object that was made from parts, so that its tag can be
-/// checked, which is made of theirs.
+/// Ranges to read one by one: the parts of a multipart object, whose MD5s make up its ETag.
 fn one_after_another(lengths: &[u64]) -> Vec<Range<u64>> {
     let mut start = 0;
     let piece = |length: &u64| {
@@ -224,7 +222,7 @@ fn one_after_another(lengths: &[u64]) -> Vec<Range<u64>> {
     lengths.iter().map(piece).collect()
 }
 
-/// Whether an object whose pieces have these MD5s is the one that a tag speaks of.
+/// Returns true if an object whose parts have these MD5s has this ETag.
 fn is_of(etag: ETag, md5s: &[[u8; 16]]) -> bool {
     match etag {
         ETag::Md5(md5) => md5s == [md5],

@@ -1,7 +1,7 @@
-//! How fast a rewrite goes: not above its rate, and slower while clients wait.
+//! Speed of a rewrite: limited by its rate, and slower while clients wait.
 //!
-//! All objects that are moved at a time share one rate. What is counted here is what was read; an
-//! attempt that came to nothing is taken back.
+//! All concurrent moves share one rate. Bytes are counted as they are read; those of a failed
+//! attempt are subtracted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::RewriteOptions;
 
-/// Between two looks at how clients fare.
+/// Interval at which waiting clients are checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// So many looks are waited before a piece is taken all the same.
+/// Checks after which a chunk is read although clients wait.
 const LOOKS_MAX: u32 = 20;
 
 /// The pace of one rewrite.
 pub(super) struct Pace {
     options: RewriteOptions,
-    /// When the next piece may begin.
+    /// Start of the next chunk.
     next: Mutex<Instant>,
     copied_bytes: AtomicU64,
     stopped: AtomicBool,
@@ -51,14 +51,14 @@ impl Pace {
         self.copied_bytes.load(Ordering::Relaxed)
     }
 
-    /// How long so many bytes take at the rate that was asked for.
+    /// Time that `bytes` take at the configured rate; none without a limit.
     pub(super) fn span_of(&self, bytes: u64) -> Option<Duration> {
         let nanos =
             u128::from(bytes) * 1_000_000_000 / u128::from(self.options.bytes_per_s?.max(1));
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Waits until a piece of so many bytes may go on.
+    /// Waits until a chunk of `bytes` may pass.
     async fn take(&self, bytes: u64) {
         for _ in 0..LOOKS_MAX {
             if !self.options.clients_wait.as_ref().is_some_and(|they_do| they_do()) {
@@ -84,7 +84,7 @@ impl fmt::Debug for Pace {
     }
 }
 
-/// What one attempt at an object has read.
+/// Bytes read by one attempt at an object.
 pub(super) struct Attempt {
     pace: Arc<Pace>,
     bytes: AtomicU64,
@@ -95,7 +95,7 @@ impl Attempt {
         Arc::new(Self { pace: pace.clone(), bytes: AtomicU64::new(0) })
     }
 
-    /// The same bytes, no faster than they may go. They end in an error when the rewrite is stopped.
+    /// The stream `bytes`, limited to the pace. Fails once the rewrite is stopped.
     pub(super) fn paced(self: &Arc<Self>, bytes: ByteStream) -> ByteStream {
         let attempt = self.clone();
         let paced = bytes.then(move |piece| {
@@ -114,7 +114,7 @@ impl Attempt {
         paced.boxed()
     }
 
-    /// It came to nothing.
+    /// Subtracts the bytes of a failed attempt.
     pub(super) fn take_back(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         self.pace.copied_bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Requests that absence decides: they leave nothing behind on any replica.
+//! Requests on absent keys: they leave nothing behind on any replica.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ fn any() -> WriteConditions {
     WriteConditions { if_match: Some(ETagCondition::Any), if_none_match: None }
 }
 
-/// Registers of all devices, those that hold but a promise included.
+/// Number of registers of all devices, including registers with only a promise.
 async fn rows(harness: &Harness) -> usize {
     let mut count = 0;
     for device in (1..=3).map(DeviceId) {
@@ -51,7 +51,7 @@ async fn what_absence_decides_leaves_no_rows() {
     }
 }
 
-/// What is there is decided by the ballot, as before, and not by the look before it.
+/// The ballot decides on the present state, not on the read before it.
 #[tokio::test]
 async fn what_comes_after_the_look_is_met_by_the_ballot() {
     let harness = Harness::new(3, 3);

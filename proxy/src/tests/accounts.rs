@@ -1,4 +1,5 @@
-//! Tenants, users and keys: made once, in force everywhere within a second, refused without a quorum.
+//! Tenants, users and keys: made once, effective everywhere within a second, refused without a
+//! quorum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ fn accounts(store: &ObjectStore) -> Accounts {
     Accounts::new(store.clone(), Vault::new(vec![MasterKey::new(&[7; 32])]))
 }
 
-/// What a proxy makes of a key here: whom it speaks for, and its secret.
+/// Cached form of a key in these tests: its holder and its secret.
 type Known = (Holder, String);
 
 fn cache(accounts: &Accounts) -> KeyCache<Known> {
@@ -153,12 +154,13 @@ async fn given_keys_are_taken_once_and_secrets_lie_sealed() {
         (known.user.as_ref().map(|user| user.role), secret),
         (Some(Role::ReadOnly), &given.1)
     );
-    // Copied into another register, or met by a process without the master key, it doesn't open.
+    // A secret copied into another register does not open, nor does one read without the master
+    // key.
     let blind = Accounts::new(harness.store.clone(), Vault::default());
     assert!(is_unavailable(&cache(&blind).find(&whole.access_key).await));
 }
 
-/// What a version without a master key left.
+/// Secrets that a version without a master key stored in clear.
 #[tokio::test]
 async fn secrets_in_clear_open_and_are_sealed_and_no_more_are_made() {
     let (harness, desk, [whole, of_user]) = world().await;
@@ -181,7 +183,7 @@ async fn secrets_in_clear_open_and_are_sealed_and_no_more_are_made() {
     assert_eq!(desk.seal_secrets().await.unwrap(), 0);
 }
 
-/// What disables a key, and what it does to a cache elsewhere: nothing at first, all within a second.
+/// Rotation and revocation of keys: another proxy's cache applies each change within a second.
 #[tokio::test(start_paused = true)]
 async fn a_change_is_in_force_within_a_second_at_another_proxy() {
     let (harness, desk, [whole, of_user]) = world().await;

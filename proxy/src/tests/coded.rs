@@ -1,4 +1,5 @@
-//! Extents of a policy with an erasure code: fragments where they belong, whatever a few devices do.
+//! Extents of a policy with an erasure code: fragments on their primaries, with a few faulty
+//! devices.
 
 mod read;
 mod read_faults;

@@ -1,4 +1,4 @@
-//! Conditional writes: of any number of racers exactly one wins.
+//! Conditional writes: exactly one of any number of racers wins.
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -67,7 +67,7 @@ async fn racers_through_many_proxies_have_at_most_one_winner_and_it_is_what_is_r
     }
 }
 
-/// A conflict speaks of conditions: who named none is asked to try again.
+/// Only conditional writes return a conflict; other writes return a retryable error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn racers_without_conditions_are_never_told_of_a_conflict() {
     let harness = Harness::new(3, 3);

@@ -1,4 +1,4 @@
-//! Requests that are broken off, at every point where they wait: clients hang up whenever they like.
+//! Requests cancelled at every point where they wait, as when clients disconnect.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn cut_off<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     .await
 }
 
-/// A body whose every chunk lets others go first.
+/// A body that yields to other tasks before each chunk.
 fn halting(bytes: &Bytes) -> Incoming {
     let chunk_bytes = bytes.len() / 12 + 1;
     let chunks: Vec<_> = (0..bytes.len())
@@ -41,7 +41,7 @@ fn halting(bytes: &Bytes) -> Incoming {
     Incoming { bytes: halting.boxed(), ..body(bytes.clone()) }
 }
 
-/// A store whose every call takes a while, before its effect; but for those that commit.
+/// A store whose calls wait 100 µs before their effect, except writes of entries.
 fn slow(harness: &Harness) -> ObjectStore {
     faulty(&harness.memory, 1, 1, |call| match call.op {
         Op::Write => Fault::None,

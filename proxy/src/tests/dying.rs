@@ -1,4 +1,4 @@
-//! Proxies that die at any of their calls, over three replicas, while others read and go on.
+//! Proxies that die at any of their calls, over three replicas, while other proxies read and write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ use crate::{
     WriteConditions,
 };
 
-/// A proxy of whose calls only so many come through.
+/// A proxy that hangs after so many calls.
 pub(super) async fn dying(nodes: &Nodes, calls: usize) -> ObjectStore {
     delayed_after(nodes, calls, Duration::from_secs(1_000_000)).await
 }
 
-/// A proxy whose calls are late by so much, after so many.
+/// A proxy whose calls are delayed after the first so many.
 async fn delayed_after(nodes: &Nodes, calls: usize, delay: Duration) -> ObjectStore {
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let counted = left.clone();
@@ -39,8 +39,8 @@ async fn delayed_after(nodes: &Nodes, calls: usize, delay: Duration) -> ObjectSt
     proxy.store
 }
 
-/// What everyone reads in the end, whichever node is out. Replicas that nobody has asked yet may
-/// know more than those who were: so it may change on the way, once.
+/// Returns the state that every read sees in the end, with any node out. It may change once,
+/// because a replica that was not read before may have a newer write.
 async fn read_by_all(proxy: &Proxy, what: &str) -> Option<Bytes> {
     let mut seen: Vec<Option<Bytes>> = Vec::new();
     for turn in 0..6 {
@@ -61,7 +61,7 @@ async fn read_by_all(proxy: &Proxy, what: &str) -> Option<Bytes> {
     seen.pop().flatten()
 }
 
-/// Lets an operation die at each of its calls, until it succeeds.
+/// Kills an operation's proxy at each of its calls, until the operation succeeds.
 async fn at_every_call<F: Future<Output = Result<()>>>(
     before: Option<&Bytes>,
     after: Option<&Bytes>,
@@ -129,7 +129,7 @@ async fn m1_a_copy_is_there_whole_or_not_at_all_for_everyone() {
     .await;
 }
 
-/// The writes that replicas hold at the key.
+/// Write ids that replicas hold for the key.
 fn writes(nodes: &Nodes) -> Vec<WriteId> {
     let mut ids = Vec::new();
     for device in [1, 2, 3].map(DeviceId) {
@@ -188,8 +188,8 @@ async fn m1_a_complete_is_driven_on_by_another_proxy_as_the_same_write() {
     }
 }
 
-/// The delete saw the object before, so the upload's was never there before the delete: whoever
-/// drives the upload on may write it now or say that nobody can tell, and nothing else.
+/// The delete saw the object, so the upload's object was absent before the delete. A proxy that
+/// continues the Complete may write the object now or report an unknown outcome, and nothing else.
 #[tokio::test(start_paused = true)]
 async fn m1_a_complete_is_not_done_because_something_newer_is_there() {
     for calls in 0..60 {
@@ -216,8 +216,8 @@ async fn m1_a_complete_is_not_done_because_something_newer_is_there() {
     }
 }
 
-/// A proxy decides, and is slow from some call on. Another drives the decision to its end, and the
-/// object is overwritten: the first must not say that its condition didn't hold.
+/// A proxy decides, and is slow from some call on. Another completes the decision, and the object
+/// is overwritten. The first must not report that its condition failed.
 #[tokio::test(start_paused = true)]
 async fn m1_who_decided_refuses_nothing_that_another_has_written() {
     let mut unknown = 0;
@@ -305,7 +305,7 @@ async fn m1_an_abort_that_dies_is_finished_by_the_next_and_leaves_no_object() {
     }
 }
 
-/// What was acknowledged is there, what was not may be, at any moment until something newer is.
+/// Until a newer write, an acknowledged write must be visible, and an unacknowledged one may be.
 #[tokio::test(start_paused = true)]
 async fn one_client_through_many_proxies_reads_what_it_wrote() {
     for seed in 0..150u64 {
@@ -315,7 +315,7 @@ async fn one_client_through_many_proxies_reads_what_it_wrote() {
         let proxies = [nodes.proxy(), nodes.proxy(), nodes.proxy()];
         super::harness::create(&proxies[0].store, "b").await;
         let mut current: Option<String> = None;
-        // What nobody can tell about may come at any time, once.
+        // A write of unknown outcome may take effect at any time, once.
         let mut pending: Vec<Option<String>> = Vec::new();
         for step in 0..40 {
             let what = format!("seed {seed}, step {step}");
@@ -333,7 +333,7 @@ async fn one_client_through_many_proxies_reads_what_it_wrote() {
                 DeviceId(u32::try_from(chance.below(3)).unwrap() + 1)
             };
             proxy.fares(&[hit(&chance)], fortune);
-            // Now and then a second one: then there is no quorum.
+            // Sometimes a second replica fails: then there is no quorum.
             if chance.below(8) == 0 {
                 proxy.fares(&[hit(&chance)], fortune);
             }

@@ -1,4 +1,4 @@
-//! Encrypted objects: what clients get, what is stored, and who is refused.
+//! Encrypted objects: replies to clients, stored bytes, and refused requests.
 
 mod rewrap;
 
@@ -27,7 +27,7 @@ fn vault(keys: &[u8]) -> Vault {
     Vault::new(keys.iter().map(|byte| MasterKey::new(&[*byte; 32])).collect())
 }
 
-/// The same store with master keys.
+/// A store over an existing cluster with master keys.
 fn with_keys(store: &ObjectStore, keys: &[u8]) -> ObjectStore {
     let options = StoreOptions { part_bytes_min: 10, ..StoreOptions::default() };
     let cluster = Cluster::clone(&store.cluster());
@@ -66,7 +66,7 @@ fn from(first: usize, last: usize) -> Selection {
     Selection::From { first: first as u64, last: Some(last as u64) }
 }
 
-/// What devices hold of an object.
+/// Stored bytes of an object.
 async fn stored(store: &ObjectStore, key: &str) -> Bytes {
     let inner = store.inner();
     let found = inner.find("b", ObjectName::from(key), Want::EntryAndInline).await.unwrap();
@@ -192,7 +192,7 @@ async fn master_keys_are_replaced_one_by_one() {
     assert_eq!(get(&both, Keys::default(), "k", Selection::Whole).await.unwrap(), bytes);
     let new = with_keys(&harness.store, &[2]);
     assert!(get(&new, Keys::default(), "k", Selection::Whole).await.is_err());
-    // A copy onto itself is wrapped by the key that wraps now.
+    // A copy onto itself is wrapped by the newest master key.
     session(&both, managed()).copy("b", "k", copy_of("k")).await.unwrap();
     assert_eq!(get(&new, Keys::default(), "k", Selection::Whole).await.unwrap(), bytes);
     assert!(get(&old, Keys::default(), "k", Selection::Whole).await.is_err());
@@ -234,7 +234,7 @@ async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Res
     let one = session(store, keys());
     let mut written = Vec::new();
     for (number, bytes) in parts {
-        // One that came before and counts no more: of the same length, with other bytes.
+        // An earlier, replaced upload of the part: equal length, other bytes.
         let other = body(pattern(bytes.len(), 99));
         one.upload_part("b", "key", id, *number, other).await?;
         let part = one.upload_part("b", "key", id, *number, body(bytes.clone())).await?;
@@ -395,7 +395,7 @@ async fn tags_change_without_a_key_and_the_bytes_stay() {
 async fn what_was_spoiled_is_an_error_before_any_byte() {
     let harness = Harness::with_bucket(1).await;
     put(&harness.store, customer(1), "k", body(pattern(100_000, 1))).await.unwrap();
-    // Another object's document opens nothing here: keys are bound to their place.
+    // Data keys are bound to their object's place, so another object's document opens nothing here.
     put(&harness.store, customer(1), "other", body(pattern(100_000, 2))).await.unwrap();
     let other = harness.head("other", Selection::Whole).await.unwrap();
     let marks = other.object.attributes.marks.clone();

@@ -1,5 +1,5 @@
-//! Each call to a node fails in turn, in each way: what a client is told must be so, an object is
-//! old or new and never torn, and no bytes stay behind that nobody owns.
+//! Each call to a node fails in turn, in each way: replies to clients must be true, an object must
+//! be old or new and never torn, and no extent may stay without an owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ fn new() -> bytes::Bytes {
     pattern(70_000, 2)
 }
 
-/// A harness with an old object, and a store in front of it whose call number `failing` fails.
+/// A harness with an old object, and a store over it whose call number `failing` fails.
 struct Faulted {
     harness: Harness,
     before: Written,
     store: ObjectStore,
-    /// The calls that were made.
+    /// Calls so far.
     calls: Arc<Mutex<Vec<Op>>>,
 }
 
@@ -46,7 +46,7 @@ impl Faulted {
         let harness = Harness::new(replicas, devices);
         create(&harness.store, "b").await;
         let before = harness.put("key", old()).await.unwrap();
-        // The store in front has a stamp source of its own: its stamps shall lie above.
+        // The faulty store has a stamp source of its own, whose stamps must be above.
         tokio::time::sleep(Duration::from_millis(2)).await;
         let calls = Arc::new(Mutex::new(Vec::new()));
         let made = calls.clone();
@@ -74,7 +74,7 @@ impl Faulted {
     }
 }
 
-/// Lets `act` meet each fault at each of its calls; `after` says what the key holds when it worked.
+/// Runs `act` with each fault at each of its calls. `after` is the key's content after a success.
 async fn at_every_call(
     after: Option<bytes::Bytes>,
     act: impl AsyncFn(&ObjectStore, &Written) -> Result<()>,
@@ -95,7 +95,7 @@ async fn at_every_call(
                 assert!(held == after || (held == Some(old()) && !worked), "{what}: {done:?}");
                 let survivable = matches!(fault, Fault::Refuse(ErrorKind::Unavailable));
                 assert!(worked || !(survivable && replicas == 3), "{what}: {done:?}");
-                // A write whose outcome nobody knows keeps its extents; the sweep finds them.
+                // A write of unknown outcome keeps its extents for the sweep.
                 let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents));
                 let orphans = faulted.orphans().await;
                 assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left, {done:?}");
@@ -175,7 +175,7 @@ async fn copies() {
     .await;
 }
 
-/// A whole upload through the faulty store; what it could not end, another proxy gives up.
+/// Runs a whole upload through the faulty store. Another proxy aborts the upload if it did not end.
 #[tokio::test]
 async fn uploads() {
     for fault in FAULTS {
@@ -193,7 +193,7 @@ async fn uploads() {
                 store.complete_upload("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
             };
             let done = whole.await;
-            // Parts are freed behind the answer.
+            // Parts are freed after the reply.
             settle().await;
             let failed = faulted.calls.lock().get(failing).copied();
             let what = format!("{fault:?} at call {failing} ({failed:?}): {done:?}");
@@ -205,7 +205,7 @@ async fn uploads() {
             }
             let held = faulted.harness.get("key", Selection::Whole).await.unwrap();
             assert!(held == new() || (held == old() && done.is_err()), "{what}");
-            // Parts of an upload that ended are the sweep's if nobody could free them.
+            // If freeing failed, the sweep must find the parts of an upload that ended.
             let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents | Op::List));
             let orphans = faulted.orphans().await;
             assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left");

@@ -1,5 +1,5 @@
-//! Extents over several nodes: whatever a few of them do, bytes come back as they went in, writes
-//! are on enough of them, and nobody waits for one that is dead or slow.
+//! Extents over several nodes with a few faulty ones: bytes are read as they were written, writes
+//! reach enough nodes, and no request waits for a dead or slow node.
 
 mod link;
 mod reads;

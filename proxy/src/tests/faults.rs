@@ -1,4 +1,4 @@
-//! Proxies that die in the middle, and nodes that fail them.
+//! Proxies that die in the middle of requests, and failing nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ fn sets(call: &Call<'_>, state: fn(&UploadState) -> bool) -> bool {
     })
 }
 
-/// Runs a Complete through a proxy that dies at a call, then again through another.
+/// Runs a Complete through a proxy that dies at a call, then again through another proxy.
 async fn dies_at(dying: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) {
     let harness = Harness::with_bucket(1).await;
     let upload = begin(&harness, "key").await;
@@ -82,7 +82,7 @@ async fn a_decision_driven_on_does_not_undo_what_came_after_it() {
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     tokio::time::sleep(Duration::from_millis(2)).await;
     harness.put("key", "newer").await.unwrap();
-    // Nobody can tell any more whether the object was there before the newer one.
+    // No proxy can determine any more if the object existed before the newer one.
     let driven = harness.store.complete_upload("b", "key", upload, complete).await;
     let told = matches!(&driven, Err(Error::Backend(e)) if e.kind() == ErrorKind::Unavailable);
     assert!(told, "{driven:?}");
@@ -106,8 +106,8 @@ async fn a_part_that_meets_a_decision_drives_it_on() {
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
 }
 
-/// Whoever completes an upload may die behind the object's write; what is said of the object may
-/// change before somebody asks again.
+/// A proxy may die between the object's write and the end of the upload, and the object's tags may
+/// change before the retry.
 #[tokio::test]
 async fn a_decision_whose_object_was_tagged_since_is_carried_out() {
     let harness = Harness::with_bucket(1).await;
@@ -189,7 +189,8 @@ async fn a_commit_with_an_unknown_outcome_keeps_its_extents() {
     assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes, "it was written");
 }
 
-/// What one replica holds since the first round is there in the second, whatever all say by then.
+/// A replica holds the first round's entry, so its extents must survive refusals in the second
+/// round.
 #[tokio::test(start_paused = true)]
 async fn what_was_stored_once_keeps_its_extents_though_all_refuse_it_now() {
     for is_fenced in [false, true] {
@@ -221,7 +222,7 @@ async fn what_was_stored_once_keeps_its_extents_though_all_refuse_it_now() {
         let conditions = super::conditional::create_only();
         put(&proxy.store, "key", body(bytes.clone()), conditions).await.unwrap_err();
         settle().await;
-        // Whoever asks the one that has it gets it whole.
+        // A read from the replica that holds the entry returns the whole object.
         other.fares(&[out], Fortune::Refused);
         let read = get(&other.store, "key", Selection::Whole).await.unwrap();
         assert_eq!(read, bytes, "fenced: {is_fenced}");
@@ -277,8 +278,8 @@ async fn late_replies_change_nothing() {
     assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes);
 }
 
-/// The write comes after one that was acknowledged, and is stamped below it. Whatever one replica
-/// says or leaves unsaid, it may not pass for written and overwritten.
+/// The write follows an acknowledged one but has a lower stamp. One replica fails before or after
+/// its effect; the write must not count as written and overwritten.
 #[tokio::test]
 async fn a_late_clock_and_a_silent_replica_do_not_lose_an_acknowledged_write() {
     for failing in [1, 2, 3].map(DeviceId) {
@@ -300,7 +301,7 @@ async fn a_late_clock_and_a_silent_replica_do_not_lose_an_acknowledged_write() {
     }
 }
 
-/// What a fast clock wrote can be written over once the clock is right, and spoils nothing else.
+/// An entry from a fast clock can be overwritten once the clock is right, and harms no other entry.
 #[tokio::test]
 async fn a_clock_that_was_an_hour_fast_does_not_stop_writes_once_it_is_right() {
     for replicas in [1, 3] {
@@ -311,7 +312,7 @@ async fn a_clock_that_was_an_hour_fast_does_not_stop_writes_once_it_is_right() {
         for key in ["plain", "conditional", "deleted"] {
             harness.put(key, "from the future").await.unwrap();
         }
-        // The third replica may have it a moment later, and must not refuse it for its time.
+        // The third replica may receive the entry later, and must not refuse it for its time.
         settle().await;
         clock.set_ms(clock.now_ms() - 3_600_000);
         for round in ["first", "second"] {

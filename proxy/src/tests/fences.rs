@@ -1,4 +1,4 @@
-//! Buckets over several nodes (rule M2).
+//! Fences of buckets over several nodes (rule M2).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,12 +25,12 @@ async fn m2_a_stricter_level_is_in_force_for_proxies_that_have_not_heard_of_it()
     let (proxy, primaries, _) = nodes.with_bucket("key").await;
     let old = nodes.proxy();
     let generation = old.store.bucket("b").await.unwrap().generation;
-    // One node is out; a quorum of every shard is told.
+    // One node is out; a quorum of every shard receives the fence.
     proxy.fares(&[DeviceId(1)], Fortune::Refused);
     let bucket = proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
     assert_eq!(bucket.generation, generation + 1);
     assert_eq!(old.store.bucket("b").await.unwrap().consistency, Level::Available);
-    // The node that was not told may take it: then the first to be refused is the client's.
+    // A node without the fence may accept the write; then the client's first refusal comes later.
     let refused = old.put(Level::Strict, "other", "it hears of it by being refused").await;
     assert!(refused.is_ok() || is_unavailable(&refused), "{refused:?}");
     old.put(Level::Strict, "other", "it has heard of it").await.unwrap();
@@ -56,7 +56,7 @@ async fn m2_a_bucket_with_a_write_on_its_way_is_not_deleted() {
     other.store.bucket("b").await.unwrap();
     other.fares(&primaries, Fortune::Refused);
     assert_eq!(other.put(Level::Available, "key", "x").await.unwrap().0, Given::Degraded);
-    // No primary knows of it.
+    // No primary holds the entry.
     assert!(is_unavailable(&proxy.store.delete_bucket("b").await));
     proxy.put(Level::Strict, "another", "it is open again").await.unwrap();
     proxy.delete(Level::Strict, "another").await.unwrap();
@@ -96,7 +96,7 @@ async fn m2_a_bucket_whose_opener_died_before_it_told_enough_is_opened_by_the_ne
     let (proxy, ..) = nodes.with_bucket("key").await;
     proxy.put(Level::Strict, "key", "x").await.unwrap();
     let bucket = proxy.store.bucket("b").await.unwrap();
-    // As if it had been closed and opened again, and only the closing had been told.
+    // As if the bucket had been closed and reopened, and only the closing had reached the devices.
     let closed = martlet_protocol::backend::BucketFence {
         bucket: bucket.id,
         generation: bucket.generation,
@@ -121,7 +121,7 @@ async fn m2_a_purge_that_fails_is_not_the_clients_affair() {
     assert!(matches!(proxy.store.bucket("b").await, Err(Error::NoSuchBucket)));
 }
 
-/// Begins to send an object whose body ends when this is said.
+/// Begins a PUT whose body ends when the sender is used.
 fn begin_put(proxy: &Proxy) -> (JoinHandle<Result<Written>>, oneshot::Sender<()>) {
     let (release, released) = oneshot::channel();
     let store = proxy.store.clone();
@@ -148,7 +148,7 @@ async fn m2_a_write_that_ends_in_the_middle_of_a_purge_is_refused() {
         _ => Fault::None,
     });
     let (put, release) = begin_put(&writer);
-    // The proxy has begun by the bucket that is there.
+    // The proxy has begun with the present bucket.
     tokio::time::sleep(Duration::from_millis(10)).await;
     let delete = tokio::spawn(async move { deleter.store.delete_bucket("b").await });
     tokio::time::sleep(Duration::from_millis(100)).await;

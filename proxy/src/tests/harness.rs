@@ -15,7 +15,7 @@ use crate::{
     Selection, StoreOptions, WriteConditions, Written,
 };
 
-/// Everything that most tests need.
+/// A store with its memory, for most tests.
 pub(super) struct Harness {
     pub(super) store: ObjectStore,
     pub(super) memory: Arc<MemoryBackend>,
@@ -35,7 +35,7 @@ fn ring(replicas: usize, devices: u32) -> Arc<Ring> {
     Arc::new(Ring::of_devices(PolicyId(0), replicas, &devices).unwrap())
 }
 
-/// A store whose calls `choose` decides about.
+/// A store with faults that `choose` selects for each call.
 pub(super) fn faulty(
     memory: &Arc<MemoryBackend>,
     replicas: usize,
@@ -50,7 +50,7 @@ fn store_over(node: &Arc<dyn Backend>, replicas: usize, devices: u32) -> ObjectS
     store_with(node, (replicas, devices), 0, Arc::new(SystemClock))
 }
 
-/// A store of three replicas whose clock is late, and whose calls `choose` decides about.
+/// A store of three replicas whose clock is late, with faults that `choose` selects.
 pub(super) fn late(
     memory: &Arc<MemoryBackend>,
     late_ms: u64,
@@ -61,7 +61,7 @@ pub(super) fn late(
     store_with(&node, (3, 3), 0, Arc::new(clock))
 }
 
-/// A store over one device that takes buckets for granted for a minute.
+/// A store over one device that caches buckets for a minute.
 pub(super) fn remembering(memory: &Arc<MemoryBackend>) -> ObjectStore {
     let node: Arc<dyn Backend> = memory.clone();
     store_with(&node, (1, 1), 60_000, Arc::new(SystemClock))
@@ -85,14 +85,14 @@ impl Harness {
         Self::at(replicas, devices, Arc::new(SystemClock))
     }
 
-    /// The same by another clock.
+    /// Makes a harness with this clock.
     pub(super) fn at(replicas: usize, devices: u32, clock: Arc<dyn Clock>) -> Self {
         let memory = Arc::new(MemoryBackend::new(clock.clone(), (1..=devices).map(DeviceId)));
         let node: Arc<dyn Backend> = memory.clone();
         Self { store: store_with(&node, (replicas, devices), 0, clock), memory }
     }
 
-    /// One replica on `devices` devices, with a bucket `b`.
+    /// Makes a harness with one replica on `devices` devices, and a bucket `b`.
     pub(super) async fn with_bucket(devices: u32) -> Self {
         let harness = Self::new(1, devices);
         create(&harness.store, "b").await;
@@ -151,12 +151,12 @@ pub(super) async fn collect(read: ObjectRead) -> Result<Bytes> {
     Ok(bytes.freeze())
 }
 
-/// A body of known length in pieces of an odd size.
+/// A body of known length in chunks of an odd size.
 pub(super) fn body(bytes: Bytes) -> Incoming {
     Incoming { size: Some(bytes.len() as u64), ..unsized_body(bytes) }
 }
 
-/// A body whose length nobody knows beforehand.
+/// A body of unknown length.
 pub(super) fn unsized_body(bytes: Bytes) -> Incoming {
     let mut rest = bytes;
     let pieces = std::iter::from_fn(move || {
@@ -171,7 +171,7 @@ pub(super) fn unsized_body(bytes: Bytes) -> Incoming {
     }
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Pseudo-random bytes of a seed.
 pub(super) fn pattern(length: usize, seed: u32) -> Bytes {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut bytes = Vec::with_capacity(length + 4);
@@ -185,7 +185,7 @@ pub(super) fn pattern(length: usize, seed: u32) -> Bytes {
     bytes.into()
 }
 
-/// Lets what was spawned come to its end.
+/// Lets spawned tasks end.
 pub(super) async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! Parts that were acknowledged short of a quorum: a Complete that names one finds it, or says that
-//! it can't tell, and never that there is no such part (rules A1, M1).
+//! Parts acknowledged without a quorum: a Complete that names such a part finds it or reports an
+//! unknown outcome. It never reports that the part is absent (rules A1, M1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +20,13 @@ fn is_unavailable<T>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
 }
 
-/// Refuses to write parts, as primaries that are out when they come would.
+/// Selects writes of parts, to refuse them as if the primaries were out.
 fn refuses_parts(call: &Call<'_>) -> bool {
     call.op == Op::Write && call.key.is_some_and(|key| key.kind == RegisterKind::Part)
 }
 
-/// An upload whose only part is kept by handoffs for its primaries; a proxy through which that was
-/// done, and what completes it.
+/// Makes an upload whose only part is kept as hints on handoffs. Returns the proxy used, and the
+/// request that completes the upload.
 async fn kept(nodes: &Nodes) -> (Proxy, UploadId, CompleteUpload, Bytes) {
     let out = Arc::new(AtomicBool::new(true));
     let still = out.clone();
@@ -41,7 +41,7 @@ async fn kept(nodes: &Nodes) -> (Proxy, UploadId, CompleteUpload, Bytes) {
     let upload = proxy.store.create_upload("b", "key", new).await.unwrap().id;
     let bytes = pattern(50_000, 1);
     let part = proxy.store.upload_part("b", "key", upload, 1, body(bytes.clone())).await;
-    // Whoever refuses did not say that it has no trace of the write: handoffs take it.
+    // A refusal does not prove that the device has no trace of the write, so handoffs take it.
     let part = part.unwrap();
     out.store(false, Ordering::SeqCst);
     (proxy, upload, naming(&[(1, &part)]), bytes)
@@ -81,7 +81,7 @@ async fn m1_a_part_that_arrives_while_it_is_looked_for_is_found() {
     let (_, upload, complete, bytes) = kept(&nodes).await;
     let (courier, delivered) = (nodes.clone(), AtomicBool::new(false));
     let proxy = nodes.proxy_with(60_000, move |call| {
-        // The parts were looked for where they belong; now it is asked who keeps any.
+        // The Complete has looked for parts on their primaries, and now lists hints: delivers them.
         if call.op == Op::ListHints && !delivered.swap(true, Ordering::SeqCst) {
             courier.deliver().now_or_never().expect("devices in memory answer at once");
         }
@@ -112,7 +112,7 @@ async fn m1_a_part_sent_again_through_a_proxy_whose_clock_is_late_is_chosen_by_i
     for named in [1, 0] {
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
         let upload = proxy.store.create_upload("b", "key", new).await.unwrap().id;
-        // Stamps follow the system's clock, which doesn't stand still.
+        // Stamps follow the system's clock, so the test waits for real time.
         let begun_ms = SystemClock.now_ms();
         while SystemClock.now_ms() < begun_ms + 5 {
             tokio::task::yield_now().await;

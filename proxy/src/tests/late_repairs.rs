@@ -1,4 +1,4 @@
-//! Repairs of reads that come long after what they rest on was read (rule T2).
+//! Repairs of reads that arrive long after the read (rule T2).
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::{Selection, WriteConditions};
 
 type Held = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
 
-/// Sends late what a proxy would send to settle an entry that one device of three holds: repairs, or
-/// the second half of a ballot.
+/// Delays the writes with which a proxy settles an entry that one device of three holds: repairs,
+/// or the second half of a ballot.
 async fn stopped(mode: WriteMode) {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let harness = Harness::at(3, 3, clock.clone());

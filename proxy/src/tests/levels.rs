@@ -1,4 +1,4 @@
-//! Levels of consistency, over nodes that are slow, silent, partitioned or without a vote.
+//! Consistency levels, over nodes that are slow, silent, partitioned or without a vote.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn r5_a_read_does_not_wait_for_a_silent_replica() {
         for fortune in OUT {
             proxy.heal();
             proxy.fares(&[*silent], fortune);
-            // Each primary has its turn of being asked first.
+            // Each primary is read first once.
             for _ in 0..3 {
                 let began = Instant::now();
                 let read = proxy.get(Level::Strict, "key").await.unwrap();
@@ -98,7 +98,7 @@ async fn a1_short_of_a_quorum_a_write_is_handed_off_to_other_nodes_and_can_be_re
             }
             let needed = if out == 2 { 1 } else { 2 };
             assert_eq!(kept, needed, "{what}: with what is left of the primaries, W nodes");
-            // Whoever was asked for the bytes.
+            // Reads choose replicas in turn.
             for _ in 0..3 {
                 let read = proxy.get(Level::Available, "key").await.unwrap();
                 assert_eq!(read, (Given::Degraded, "after".into()), "{what}");
@@ -168,9 +168,9 @@ async fn r5_what_was_read_once_is_read_from_then_on_by_everyone() {
             sleep(Duration::from_secs(1)).await;
             let cut_off: Vec<_> =
                 primaries.iter().copied().filter(|device| *device != primaries[only]).collect();
-            // It reaches one replica, and nobody knows.
+            // The write reaches one replica, and its proxy dies.
             let dying = nodes.proxy();
-            // It has seen what is there, and stamps above it.
+            // The proxy has read the present entry, so its stamp is higher.
             dying.get(Level::Strict, "key").await.unwrap();
             dying.fares(&cut_off, Fortune::Refused);
             let outcome = if deleted {
@@ -215,7 +215,7 @@ async fn r5_a_deleted_object_that_was_not_found_once_does_not_come_back() {
     let register = proxy.register("key").await;
     let held = [first, never, both].map(|device| nodes.held(device, &register));
     assert!(held[0] > held[2] && held[1].is_none() && held[2].is_some(), "{held:?}");
-    // One has the tombstone, one has nothing.
+    // One replica has the tombstone, another has nothing.
     proxy.heal();
     proxy.fares(&[both], Fortune::Refused);
     assert!(is_absent(&proxy.get(Level::Strict, "key").await));
@@ -264,7 +264,7 @@ async fn no_404_on_one_replicas_word() {
     assert_eq!(session.given(), Given::Quorum);
     proxy.put(Level::Available, "key", "x").await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    // A replica that has never heard of it, and nobody else.
+    // Only a replica that has never held the entry is up.
     let register = proxy.register("other").await;
     let partition = nodes.ring.partition(register.placement());
     let others: Vec<_> = nodes.ring.primaries(partition).collect();

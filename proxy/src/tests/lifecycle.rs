@@ -1,4 +1,5 @@
-//! Rules are carried out: what goes, and what stays although a page shows that it should go.
+//! Execution of lifecycle rules: versions that expire, and versions that stay although a page lists
+//! them as due.
 
 mod meanwhile;
 mod witness;
@@ -21,10 +22,10 @@ use crate::{
 };
 
 const DAY: Day = Day::of_seconds(1);
-/// As the harness makes buckets.
+/// Number of shards of the harness's buckets.
 const SHARDS: u16 = 8;
 
-/// A store whose clock stands half a minute ago, with a bucket `b`.
+/// A store whose clock is half a minute late, with a bucket `b`.
 struct Fixture {
     harness: Harness,
     clock: Arc<ManualClock>,
@@ -42,12 +43,12 @@ impl Fixture {
     async fn versioned() -> Self {
         let fixture = Self::new(3).await;
         fixture.store().set_versioning("b", true).await.unwrap();
-        // What was written before versions were kept lies below all of them.
+        // Null versions from before versioning sort below all others.
         fixture.days(10);
         fixture
     }
 
-    /// With a bucket of which the versions can be locked.
+    /// Makes a fixture with a bucket with object lock.
     async fn locked() -> Self {
         let fixture = Self::new(3).await;
         fixture.store().delete_bucket("b").await.unwrap();
@@ -87,8 +88,7 @@ impl Fixture {
         page.objects.into_iter().map(|(key, _)| key).collect()
     }
 
-    /// What a listing of versions shows: keys, with `*` where one is the current version, and `-`
-    /// for markers.
+    /// Lists versions: keys, with `*` for the current version and `-` for delete markers.
     async fn versions(&self) -> Vec<String> {
         let list = ListVersions { limit: 100_000, ..ListVersions::default() };
         let page = self.store().list_versions("b", list).await.unwrap();
@@ -100,7 +100,7 @@ impl Fixture {
     }
 }
 
-/// Goes through a whole bucket.
+/// Applies the rules to a whole bucket.
 async fn carry_out(store: &dyn ObjectExpiry) -> martlet_protocol::Result<Carried> {
     let mut sum = Carried::default();
     for shard in (0..SHARDS).map(Shard) {
@@ -259,7 +259,7 @@ async fn r7_without_a_quorum_nothing_goes() {
     fixture.harness.put("k", "abc").await.unwrap();
     fixture.set(&rules([expiring("", 1)])).await;
     fixture.days(2);
-    // Listings are answered, promises are not.
+    // Listings succeed, promises fail.
     let store = faulty(&fixture.harness.memory, 3, 3, |call| match call {
         Call { op: Op::Promise, .. } => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,

@@ -13,7 +13,7 @@ use super::harness::{Harness, faulty};
 use crate::walk::{Paths, Walk};
 use crate::{ListObjects, NewBucket, ObjectPage};
 
-/// What S3 says a listing of live keys is, one entry at a time.
+/// Listing of live keys by S3's definition: names, with true for common prefixes.
 fn model(keys: &BTreeSet<String>, list: &ListObjects) -> Vec<(String, bool)> {
     let mut found = BTreeMap::new();
     for key in keys.iter().filter(|key| key.starts_with(&list.prefix)) {
@@ -131,7 +131,7 @@ async fn a_long_bucket_is_listed_in_full_pages() {
 #[tokio::test]
 async fn a_listing_needs_all_that_hold_shards() {
     let harness = Harness::new(1, 3);
-    // So many that each device holds some.
+    // So many shards that each device holds some.
     let new = NewBucket {
         owner: "me".into(),
         index_shards: 128,

@@ -1,4 +1,4 @@
-//! Listings over nodes that are out (rule L1), and what reads after a token may say (rule A3).
+//! Listings with nodes that are out (rule L1), and reads after a token (rule A3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -143,7 +143,7 @@ async fn a3_a_quorum_token_is_met_by_quorum_reads_and_by_nothing_older() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, _) = nodes.with_bucket("key").await;
     proxy.put(Level::Available, "key", "old").await.unwrap();
-    // The last primary misses the new one.
+    // The last primary misses the new write.
     proxy.fares(&primaries[2..], Fortune::Refused);
     let (given, written) = proxy.put(Level::Available, "key", "new").await.unwrap();
     proxy.heal();
@@ -178,7 +178,7 @@ async fn a3_a_degraded_token_is_met_by_its_order_or_by_all_primaries_without_hin
     let token = Some(ReadAfter::new("b", "key", written.stamp, given));
     let other = nodes.proxy();
     other.store.bucket("b").await.unwrap();
-    // A quorum of primaries agrees on the old one; the token says that there is more.
+    // A quorum of primaries agrees on the old write; the token proves a newer one.
     assert_eq!(other.get(Level::Available, "key").await.unwrap().1, "old");
     let read = other.get_after(Level::Available, "key", token).await.unwrap();
     assert_eq!(read, (Given::Degraded, "new".into()));
@@ -196,7 +196,8 @@ async fn a3_a_degraded_token_is_met_by_its_order_or_by_all_primaries_without_hin
     nodes.deliver().await;
     let read = other.get_after(Level::Strict, "key", token).await.unwrap();
     assert_eq!(read, (Given::Quorum, "new".into()));
-    // Overwritten by a write of a lower stamp than the token's it can't be; by none, it is met.
+    // No write has this token's stamp. All primaries answer and no hint exists, so the read is
+    // exact.
     let nobodys = Stamp { time: written.stamp.time + 1, ..written.stamp };
     let nobodys = Some(ReadAfter::new("b", "key", nobodys, Given::Degraded));
     let read = other.get_after(Level::Available, "key", nobodys).await.unwrap();

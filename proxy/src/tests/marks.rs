@@ -1,4 +1,4 @@
-//! What is set about objects: it stays with them, and guards judge by it before anything is told.
+//! Marks of objects: they stay with the object, and guards check them before a reply.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ async fn put(harness: &Harness, key: &str, document: &str) {
     harness.store.put("b", key, put).await.unwrap();
 }
 
-/// Admits objects whose document says so.
+/// Admits objects with an ACL mark of `open`.
 struct Open;
 
 impl Guard for Open {

@@ -1,5 +1,5 @@
-//! An index that is growing by a node: rings before, during and after, and the steps by which the
-//! devices go from one phase to the next.
+//! An index that grows by a node: rings before, during and after the change, and the steps of the
+//! devices from phase to phase.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use martlet_ring::{Builder, Move, NewDevice, Node, Occasion, Ring, Sets, Setting
 use super::nodes::{Nodes, Proxy};
 use crate::Cluster;
 
-/// What the change that every test here goes through is called.
+/// Number of the ring change in every test here.
 pub(super) const CHANGE: u64 = 2;
 
 /// A growing index.
 pub(super) struct Growing {
-    /// By the ring that moves replicas to the last node.
+    /// Nodes with the ring that moves replicas to the last node.
     pub(super) nodes: Arc<Nodes>,
     pub(super) before: Arc<Ring>,
     pub(super) settled: Arc<Ring>,
@@ -31,10 +31,10 @@ pub(super) struct Growing {
     _repeats: Seeded,
 }
 
-/// Who holds a key's entry, and who takes over from whom.
+/// Devices of a key's register, and their parts in the move.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cast {
-    /// Those who stay.
+    /// Devices that hold the register before and after.
     pub(super) stay: [DeviceId; 2],
     pub(super) leaves: DeviceId,
     pub(super) joins: DeviceId,
@@ -58,8 +58,8 @@ fn rebalanced(builder: &mut Builder) -> Arc<Ring> {
 }
 
 impl Growing {
-    /// An index on so many nodes, and one more to which replicas move. The devices were told that
-    /// the change has begun.
+    /// Makes an index on `count` nodes, and one more node to which replicas move. The devices have
+    /// the term of the change's old phase.
     pub(super) fn from(count: u32) -> Self {
         let settings = Settings {
             policy: PolicyId(0),
@@ -79,7 +79,7 @@ impl Growing {
         let settled = Arc::new(builder.ring().unwrap());
         assert_eq!((moving.change(), settled.change()), (CHANGE, CHANGE));
         let stamps = StampSource::new(Arc::new(SystemClock));
-        // Whether keys of a bucket move depends on its id.
+        // Bucket ids decide which keys move, so they come from a seed.
         let repeats = Seeded::new(7);
         let nodes = Arc::new(Nodes::on(moving));
         let growing = Self { nodes, before, settled, stamps, _repeats: repeats };
@@ -91,21 +91,21 @@ impl Growing {
         self.nodes.ring.devices().iter().map(|device| device.id).collect()
     }
 
-    /// Tells devices that a phase has begun.
+    /// Raises the term of devices to a phase.
     pub(super) fn raise(&self, devices: &[DeviceId], phase: Phase) {
         for device in devices {
             raise(&self.nodes, *device, phase);
         }
     }
 
-    /// A proxy that goes by a ring.
+    /// A proxy with a given ring.
     pub(super) fn proxy_by(&self, ring: &Arc<Ring>) -> Proxy {
         let proxy = self.nodes.proxy();
         self.give(&proxy, ring);
         proxy
     }
 
-    /// Gives a proxy a ring; nodes are as they were for it.
+    /// Gives a proxy another ring; its connections to nodes stay.
     pub(super) fn give(&self, proxy: &Proxy, ring: &Arc<Ring>) {
         let known = proxy.store.cluster();
         let node = |device: DeviceId| (device, known.node(device).unwrap().clone());
@@ -114,7 +114,7 @@ impl Growing {
         proxy.store.set_cluster(cluster);
     }
 
-    /// A key of the bucket `b` whose register moves, and who plays which part in that.
+    /// Returns a key of the bucket `b` whose register moves, with the devices of the move.
     pub(super) async fn moving_key(&self, proxy: &Proxy) -> (String, RegisterKey, Cast) {
         let ring = &self.nodes.ring;
         for at in 0..1000 {
@@ -132,8 +132,8 @@ impl Growing {
         panic!("no key moves");
     }
 
-    /// What a replicator does between the phases: new holders get all that a quorum of the old set
-    /// holds, fences included, and then a floor above whatever was promised before.
+    /// Does a replicator's work between the phases: copies everything that a quorum of the old set
+    /// holds to new holders, fences included, then sets a floor above all earlier promises.
     pub(super) async fn join(&self) {
         for step in self.nodes.ring.moves() {
             let place = &self.sets(step.partition, Phase::Joint);
@@ -164,7 +164,8 @@ impl Growing {
         self.nodes.ring.sets(partition, Term::of(CHANGE, phase))
     }
 
-    /// Copies a register. Not where the target has promised to take nothing so low.
+    /// Copies a register. Returns true if the target holds the entry or a newer one afterwards; a
+    /// higher promise prevents the copy.
     async fn copy(&self, key: &RegisterKey, from: DeviceId, to: DeviceId) -> bool {
         let source = self.nodes.memory(from);
         let view = source.read(from, key, Want::EntryAndInline, Term::ANY).await.unwrap();
@@ -178,7 +179,8 @@ impl Growing {
         }
     }
 
-    /// An identity round: what a quorum of each set holds is accepted again at a ballot of its own.
+    /// Runs an identity round: a quorum of each set accepts its present entry again at a new
+    /// ballot.
     async fn agree_again(&self, key: &RegisterKey, sets: &Sets) {
         let term = Term::of(CHANGE, Phase::Joint);
         let ballot = self.stamps.issue();
@@ -219,7 +221,7 @@ fn repair(key: &RegisterKey, entry: Entry, inline: Option<Bytes>) -> EntryWrite 
     }
 }
 
-/// Tells a device that a phase has begun.
+/// Raises the term of a device to a phase.
 pub(super) fn raise(nodes: &Nodes, device: DeviceId, phase: Phase) {
     let term = Term::of(CHANGE, phase);
     let told = nodes.memory(device).raise_term(device, term).now_or_never();

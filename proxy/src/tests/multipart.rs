@@ -1,4 +1,4 @@
-//! Multipart uploads, from their beginning to every end they can have.
+//! Multipart uploads, from their beginning to every possible end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -386,7 +386,7 @@ async fn an_upload_outlives_what_happens_to_its_key() {
     assert_eq!(harness.memory.extents(DeviceId(1)).len(), 1);
 }
 
-/// Its proxy died behind the decision, and its client never came back: the expire worker asks for it.
+/// The proxy died after the decision, and the client never retried: the expire worker completes it.
 #[tokio::test]
 async fn an_upload_that_was_left_in_its_completion_is_driven_on_for_the_worker() {
     let harness = Harness::with_bucket(1).await;

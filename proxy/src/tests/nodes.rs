@@ -1,4 +1,4 @@
-//! Nodes with memories of their own, and proxies each of which has its own fortune with each node.
+//! Nodes with memories of their own, and proxies with faults of their own for each node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::{
     StoreOptions, WriteConditions, Written,
 };
 
-/// How a proxy fares with a node.
+/// Fault of a proxy's calls to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fortune {
     Good,
     /// Connections are refused.
     Refused,
-    /// Nothing is answered, and nothing is done.
+    /// No call takes effect, and no reply returns.
     Silent,
-    /// Everything is done, and no reply comes back.
+    /// Calls take effect, and no reply returns.
     Mute,
-    /// Everything takes effect, and its reply is an error.
+    /// Calls take effect, and the reply is an error.
     Lost,
-    /// Everything comes late.
+    /// Calls are delayed.
     Late(Duration),
 }
 
@@ -48,16 +48,16 @@ impl Fortune {
     }
 }
 
-/// Nodes of one device each, or of several, numbered from 1 as their devices are.
+/// Nodes with one or several devices each. Device ids begin at `first`.
 pub(super) struct Nodes {
     pub(super) memories: Vec<Arc<MemoryBackend>>,
     pub(super) ring: Arc<Ring>,
     devices_per_node: u32,
-    /// The first device's id.
+    /// Id of the first device.
     first: u32,
 }
 
-/// A proxy, and how it fares with each node.
+/// A proxy, with its faults for each node.
 #[derive(Clone)]
 pub(super) struct Proxy {
     pub(super) store: ObjectStore,
@@ -91,7 +91,7 @@ impl Nodes {
         Self { memories: (0..nodes).map(memory).collect(), ring, devices_per_node, first: 1 }
     }
 
-    /// Nodes of one device each, numbered from 0 as the ring's devices are.
+    /// Makes nodes of one device each, numbered from 0 as the ring's devices.
     pub(super) fn on(ring: Arc<Ring>) -> Self {
         let clock = Arc::new(SystemClock);
         let memory = |id: u32| Arc::new(MemoryBackend::new(clock.clone(), [DeviceId(id)]));
@@ -107,7 +107,7 @@ impl Nodes {
         (device.0 - self.first) / self.devices_per_node
     }
 
-    /// A proxy that remembers buckets for a while, to which all nodes are good.
+    /// A proxy without faults that caches buckets for a minute.
     pub(super) fn proxy(&self) -> Proxy {
         self.proxy_with(60_000, |_| Fault::None)
     }
@@ -118,7 +118,7 @@ impl Nodes {
         self.proxy_by(Arc::new(clock), 60_000, |_| Fault::None)
     }
 
-    /// A proxy; `choose` decides about calls that their node's fortune lets pass.
+    /// A proxy with faults that `choose` selects for calls that their node's fortune lets pass.
     pub(super) fn proxy_with(
         &self,
         bucket_cache_ms: u64,
@@ -154,7 +154,8 @@ impl Nodes {
         Proxy { store: ObjectStore::new(cluster, clock, options), fortunes }
     }
 
-    /// A proxy that knows the bucket `b`, and where the key's entry lives: primaries, handoffs.
+    /// A proxy with the bucket `b` in its cache. Returns the primaries and handoffs of the key,
+    /// too.
     pub(super) async fn with_bucket(&self, key: &str) -> (Proxy, Vec<DeviceId>, Vec<DeviceId>) {
         let proxy = self.proxy();
         super::harness::create(&proxy.store, "b").await;
@@ -170,13 +171,13 @@ impl Nodes {
         held.into_iter().find(|(key, _)| key == register).map(|(_, entry)| entry.order)
     }
 
-    /// What a device keeps for others.
+    /// Registers and orders of the hints that a device keeps.
     pub(super) async fn hinted(&self, device: DeviceId) -> Vec<(RegisterKey, Stamp)> {
         let hints = Backend::hints(self.memory(device), device, None, 100).await.unwrap();
         hints.into_iter().map(|hint| (hint.key, hint.entry.order)).collect()
     }
 
-    /// Takes every hint to the primaries, as a replicator would.
+    /// Delivers every hint to the primaries, as a replicator does.
     pub(super) async fn deliver(&self) {
         for from in self.ring.devices().iter().map(|device| device.id) {
             for hint in Backend::hints(self.memory(from), from, None, 100).await.unwrap() {

@@ -1,4 +1,4 @@
-//! What the object layer answers while replicas of the index move, phase by phase (rule P2).
+//! Replies of the object layer while replicas of the index move, phase by phase (rule P2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn is_absent<T>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(Error::NoSuchKey))
 }
 
-/// A growing index in a phase, reached as a replicator would reach it, and a proxy with a bucket.
+/// Makes a growing index in a phase, reached by a replicator's steps, and a proxy with a bucket.
 async fn at(count: u32, phase: Phase) -> (Growing, Proxy) {
     let growing = Growing::from(count);
     let proxy = growing.nodes.proxy();
@@ -35,7 +35,7 @@ async fn at(count: u32, phase: Phase) -> (Growing, Proxy) {
 }
 
 async fn reach(growing: &Growing, phase: Phase) {
-    // What goes on behind the replies comes to its end.
+    // Background writes after replies end.
     sleep(Duration::from_secs(1)).await;
     if phase != Phase::Old {
         growing.raise(&growing.devices(), Phase::Joint);
@@ -46,7 +46,7 @@ async fn reach(growing: &Growing, phase: Phase) {
     }
 }
 
-/// Who may be out in a phase, and who may not, for those who want a quorum.
+/// Sets of devices that may be out in a phase without loss of the quorum, and sets that may not.
 fn outages(cast: Cast, phase: Phase) -> (Vec<Vec<DeviceId>>, Vec<Vec<DeviceId>>) {
     let Cast { stay: [one, other], leaves, joins } = cast;
     match phase {
@@ -106,7 +106,7 @@ async fn p2_what_one_phase_acknowledged_the_next_knows() {
     create(&proxy.store, "b").await;
     let (key, register, Cast { stay: [one, other], leaves, joins }) =
         growing.moving_key(&proxy).await;
-    // One of those who stay misses the write; the one who leaves has it.
+    // One staying device misses the write; the leaving one has it.
     proxy.fares(&[other], Fortune::Refused);
     proxy.put(Level::Strict, &key, "old").await.unwrap();
     proxy.heal();
@@ -177,7 +177,7 @@ async fn p2_a_read_in_between_costs_what_it_costs_otherwise() {
 async fn p2_no_404_on_the_word_of_one_set() {
     let (growing, proxy) = at(5, Phase::Joint).await;
     let (key, _, Cast { stay, leaves, .. }) = growing.moving_key(&proxy).await;
-    // The new set would say that it isn't there; of the old one a single device does.
+    // The new set would report absence, but only one device of the old set answers.
     proxy.fares(&[stay[0], leaves], Fortune::Refused);
     for level in [Level::Strict, Level::Available] {
         assert!(is_unavailable(&proxy.get(level, &key).await), "{level:?}");
@@ -206,7 +206,7 @@ async fn a2_in_between_a_hint_makes_up_for_both_sets() {
     assert_eq!(keepers.len(), 1, "with one of each set it makes two of each");
     assert!(![stay[0], stay[1], leaves, joins].contains(&keepers[0]), "{keepers:?} {cast:?}");
     assert_eq!(proxy.get(Level::Available, &key).await.unwrap(), (Given::Degraded, "kept".into()));
-    // With nobody left of the old set it takes two.
+    // With no device of the old set up, two hints are needed.
     proxy.fares(&[leaves], Fortune::Refused);
     assert_eq!(proxy.put(Level::Available, &key, "again").await.unwrap().0, Given::Degraded);
     let mut kept = 0;

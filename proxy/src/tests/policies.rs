@@ -1,4 +1,4 @@
-//! Which storage policy things go under: the bucket's, the default, or the one that a storage class
+//! Storage policy of objects: the bucket's, the default policy, or the policy that a storage class
 //! names.
 
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use crate::{
 };
 
 const DEVICES: [DeviceId; 2] = [DeviceId(0), DeviceId(1)];
-/// Longer than what lies within an entry.
+/// Longer than an inline object.
 const LONG: usize = 20_000;
 
-/// A ring of a policy of that name, with a copy on every device.
+/// A ring of a policy, with a copy on every device.
 fn ring(policy: u16, name: &str) -> Arc<Ring> {
     let settings = Settings {
         policy: PolicyId(policy),
@@ -41,7 +41,7 @@ fn ring(policy: u16, name: &str) -> Arc<Ring> {
     Arc::new(builder.ring().unwrap())
 }
 
-/// Policies 2, `default`, and 5, `cold-ec`, whichever comes first.
+/// A cluster with the policies 5, `cold-ec`, and 2, `default`, in this order.
 fn cluster() -> Cluster {
     let memory = Arc::new(MemoryBackend::new(Arc::new(SystemClock), DEVICES));
     let nodes = DEVICES.map(|id| (id, memory.clone() as Arc<dyn Backend>));
@@ -143,7 +143,7 @@ async fn a_copy_goes_where_it_asks_and_not_where_its_source_lies() {
     };
     let plain = copy("copy", None).await.unwrap().object;
     assert_eq!((policy_of(&plain), plain.attributes.storage_class), (PolicyId(2), None));
-    // Onto itself: that is how S3 moves an object from one class to another.
+    // S3 moves an object to another class by a copy onto itself.
     let moved = copy("k", Some("STANDARD")).await.unwrap().object;
     assert_eq!(policy_of(&moved), PolicyId(2));
     assert!(matches!(copy("k", None).await, Err(Error::InvalidRequest(_))));

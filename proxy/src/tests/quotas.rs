@@ -1,4 +1,5 @@
-//! Quotas: asked before a body is taken in, in force within a second, over by no more than others wrote.
+//! Quotas: checked before a body is read, effective within a second, exceeded by no more than
+//! concurrent writes.
 
 mod index;
 
@@ -47,16 +48,16 @@ async fn put(store: &ObjectStore, key: &str, bytes: usize) -> Result<Written> {
     put_in(store, "b", key, body(pattern(bytes, 1))).await
 }
 
-/// Counts a bucket and tells everybody: bytes and objects.
+/// Counts a bucket and publishes the count. Returns bytes and objects.
 async fn count(store: &ObjectStore, bucket: &str) -> (u64, u64) {
-    // What was written in the moment that it begins is added to it.
+    // Writes in the millisecond in which the count begins are added to it.
     tokio::time::sleep(Duration::from_millis(3)).await;
     let count = store.count_bucket(bucket).await.unwrap();
     store.report(&count).await.unwrap();
     (count.usage.bytes, count.usage.objects)
 }
 
-/// A second or so, after which everybody has heard.
+/// Sleeps until all proxies have read the count.
 async fn a_while() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
 }

@@ -1,4 +1,4 @@
-//! Races, many of them, each from its own seed: what was told to the racers has to fit together.
+//! Many races, each from its own seed: the outcomes of all racers must fit together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::{Error, ObjectStore, Result, Selection, WriteConditions, Written};
 const ROUNDS: u64 = 100;
 const RACERS: usize = 50;
 
-/// A small generator of our own, so that a seed means the same for ever.
+/// A small generator whose numbers never change for a seed.
 #[derive(Clone)]
 pub(super) struct Chance(Arc<Mutex<u64>>);
 
@@ -27,7 +27,7 @@ impl Chance {
         Self(Arc::new(Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)))
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(super) fn below(&self, end: u64) -> u64 {
         let mut state = self.0.lock();
         *state ^= *state << 13;
@@ -37,7 +37,7 @@ impl Chance {
     }
 }
 
-/// A store some of whose calls are late.
+/// A store with some delayed calls.
 fn straggling(harness: &Harness, replicas: usize, chance: &Chance) -> ObjectStore {
     let chance = chance.clone();
     let devices = u32::try_from(replicas).unwrap();
@@ -63,7 +63,7 @@ async fn race(
     join_all(racers).await.into_iter().map(|racer| racer.unwrap()).collect()
 }
 
-/// Nobody else may have won than the one whose bytes are there.
+/// Checks that at most one racer won, and that its bytes are stored.
 async fn check_winner(store: &ObjectStore, outcomes: &[(String, Result<Written>)], what: &str) {
     let held = get(store, "key", Selection::Whole).await.unwrap();
     let winners: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).collect();
@@ -100,8 +100,8 @@ async fn of_fifty_racers_one_wins_a_hundred_times_over() {
     }
 }
 
-/// Of fifty racers through three proxies exactly one wins, a hundred times over, also while a node
-/// is gone. Whoever can't tell says so; then the winner may be among those.
+/// Of fifty racers through three proxies exactly one wins, in every round, also while a node is
+/// gone. A racer of unknown outcome reports so, and may be the winner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_of_fifty_racers_through_three_proxies_one_wins_also_with_a_node_gone() {
     let mut untold = 0;
@@ -153,7 +153,7 @@ async fn racers_through_many_proxies_over_three_replicas_never_win_twice() {
     }
 }
 
-/// Puts and deletes beside conditional puts: the last acknowledged state is one of theirs.
+/// Puts and deletes beside conditional puts: the last acknowledged state must be the stored one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontested_condition_over_what_was_just_written_holds() {
     for seed in 0..ROUNDS {
@@ -181,7 +181,7 @@ async fn an_uncontested_condition_over_what_was_just_written_holds() {
     }
 }
 
-/// What a Complete races with: an abort, a part that is sent again, another Complete.
+/// Rivals of a Complete: an abort, a part that is sent again, another Complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_ends_once_whatever_races_with_its_end() {
     for seed in 0..ROUNDS {
@@ -226,12 +226,12 @@ async fn an_upload_ends_once_whatever_races_with_its_end() {
         if let [left, right] = completed[..] {
             assert_eq!(left.object.etag, right.object.etag, "{what}");
         }
-        // Whoever of them remains ends it; then nothing is left that nobody owns.
+        // An abort ends the upload if it is still open; then no extent may be without an owner.
         let last = harness.store.abort_upload("b", "key", upload).await;
         assert!(matches!(last, Ok(()) | Err(Error::NoSuchUpload)), "{what}: {last:?}");
         let expected = usize::from(get(&harness.store, "key", Selection::Whole).await.is_ok());
         let late = usize::from(matches!(resent, Err(Error::NoSuchUpload)) && expected == 1);
-        // Parts are freed behind the answer.
+        // Parts are freed after the reply.
         let mut left = usize::MAX;
         for _ in 0..500 {
             settle().await;

@@ -1,4 +1,4 @@
-//! Buckets that one proxy remembers, and another has deleted and made again (rule M2).
+//! Buckets in one proxy's cache that another proxy has deleted and made again (rule M2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::{
     WriteConditions,
 };
 
-/// The proxy by which the bucket was made again, and one that remembers the one before.
+/// The proxy that made the bucket again, and one that caches the former bucket.
 async fn made_again() -> (Nodes, Proxy, Proxy) {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
@@ -46,7 +46,8 @@ async fn m2_what_is_in_a_bucket_that_was_made_again_is_found() {
     for way in 0..6 {
         let (_nodes, maker, remembering) = made_again().await;
         maker.put(Level::Strict, "key", "x").await.unwrap();
-        // The third replica has it as well: proxies whose clocks differ don't meet in the middle.
+        // Waits for the third replica, because proxies with different clocks may otherwise
+        // conflict.
         sleep(Duration::from_secs(1)).await;
         let store = &remembering.store;
         match way {
@@ -87,7 +88,7 @@ async fn m2_a_bucket_that_was_made_again_takes_writes_at_once() {
     let (nodes, maker, remembering) = made_again().await;
     remembering.put(Level::Available, "key", "x").await.unwrap();
     assert_eq!(maker.get(Level::Strict, "key").await.unwrap().1, "x");
-    // Bytes that are stored belong to the bucket that they came in for: they have to be sent again.
+    // Extents belong to the bucket that they were written for, so the client must send them again.
     let remembering = remember(&nodes).await;
     maker.delete(Level::Strict, "key").await.unwrap();
     maker.store.delete_bucket("b").await.unwrap();

@@ -1,5 +1,5 @@
-//! Objects on their way to another policy: what clients see, what they write meanwhile, and what is
-//! left behind.
+//! Rewrites of objects to another policy: the clients' view, concurrent writes, and leftover
+//! extents.
 
 mod races;
 pub(super) mod rig;
@@ -21,7 +21,7 @@ use crate::{
     Selection, WriteConditions,
 };
 
-/// More than is inline.
+/// Larger than an inline object.
 const SIZE: usize = 20_000;
 
 fn refused(is_so: bool) -> Fault {
@@ -44,7 +44,7 @@ async fn new_objects_and_uploads_go_under_the_policy_that_was_set() {
     rig.put("after", &pattern(SIZE, 2)).await;
     assert_eq!(policy_of(&rig.object("before").await), Some(PolicyId(0)));
     assert_eq!(policy_of(&rig.object("after").await), Some(PolicyId(1)));
-    // An upload ends where it began.
+    // An upload keeps the policy of its beginning.
     rig.send_and_complete("upload", upload, &[pattern(SIZE, 3)]).await;
     assert_eq!(policy_of(&rig.object("upload").await), Some(PolicyId(0)));
 }
@@ -80,13 +80,13 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
     assert_eq!(found, expected);
     assert_eq!(get(&rig.store, "key", Selection::Whole).await.unwrap(), bytes);
 
-    // Rule A3: who has seen the write of before is answered from one above it.
+    // Rule A3: a reader with the old write's token receives an entry with a higher stamp.
     let session = rig.store.session(Ask { read_after: Some(token), ..Ask::default() });
     let conditions = ReadConditions::default();
     let read = session.get("b", "key", Selection::Whole, &conditions).await.unwrap();
     assert!(read.stamp > written.stamp);
     assert_eq!(collect(read).await.unwrap(), bytes);
-    // And who knows its tag may still replace it.
+    // A client with the object's `ETag` may still replace the object.
     let tag = ETagCondition::OneOf(vec![after.etag.to_string()]);
     let same = WriteConditions { if_match: Some(tag), if_none_match: None };
     put(&rig.store, "key", body("new".into()), same).await.unwrap();
@@ -100,7 +100,7 @@ async fn objects_of_every_kind_move_and_only_those_that_have_to() {
     let parts: Vec<_> = (0..3).map(|seed| pattern(150_000 + seed as usize, seed)).collect();
     let upload = rig.begin("parts").await;
     rig.send_and_complete("parts", upload, &parts).await;
-    // Their manifest is too long for an entry.
+    // The manifest is too long for an entry.
     let many: Vec<_> = (0..140).map(|seed| pattern(30, seed)).collect();
     let upload = rig.begin("spilled").await;
     rig.send_and_complete("spilled", upload, &many).await;
@@ -176,7 +176,7 @@ async fn whoever_writes_while_an_object_is_read_stays_the_last() {
             _ => Some(pattern(SIZE, 2)),
         };
         assert_eq!(held, expected, "{way}");
-        // What the client wrote went to the new policy; other tags leave bytes where they are.
+        // The client's own writes use the new policy; new tags leave the bytes in place.
         let (moved, copied) = if way == "tags" { (1, 4_000_000) } else { (0, 0) };
         assert_eq!((progress.moved, progress.copied_bytes), (moved, copied), "{way}");
         assert_eq!(progress.failed, 0, "{way}");
@@ -208,7 +208,7 @@ async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
         assert_eq!(rig.bytes("key").await.unwrap(), bytes, "{op:?}");
         settle().await;
         let (in_use, named) = (rig.in_use(), rig.named().await);
-        // Nobody can tell that a write which failed is nowhere: its extents are left to the sweep.
+        // A failed write may be stored on some device, so its extents are left to the sweep.
         assert!(in_use.is_superset(&named), "{op:?}");
         assert_eq!(in_use == named, op != Op::Write, "{op:?}");
         assert_eq!(rig.rewrite_all().await.moved, 1, "{op:?}");
@@ -216,7 +216,7 @@ async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
     }
 }
 
-/// Rule R7: who finds its own write has won, whatever became of the replies.
+/// Rule R7: a rewrite that finds its own write has won, with any loss of replies.
 #[tokio::test(start_paused = true)]
 async fn r7_lost_replies_lose_no_bytes() {
     for lost in [1, 2, 3] {
@@ -311,8 +311,8 @@ async fn what_takes_longer_than_a_day_is_not_begun() {
     assert_eq!(rig.object("key").await, before);
 }
 
-/// Rule A1: what was acknowledged short of a quorum is kept by someone for others, and the object of
-/// before does not come back over it.
+/// Rule A1: a write acknowledged without a quorum is kept as a hint, and a rewrite must not restore
+/// the older object over it.
 #[tokio::test(start_paused = true)]
 async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
     let rig = Rig::new().await;
@@ -324,7 +324,7 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
         rig.store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
     let session = cut_off.session(Ask::default());
     let conditions = WriteConditions::default();
-    // Nothing but their clocks orders writes of two proxies, one of which sees no quorum.
+    // Only their clocks order writes of two proxies, one of which sees no quorum.
     let before_ms = SystemClock.now_ms();
     until(|| SystemClock.now_ms() > before_ms).await;
     put(&session, "key", body(pattern(SIZE, 2)), conditions.clone()).await.unwrap();
@@ -338,7 +338,7 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
     assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 2));
 }
 
-/// Who is silent may keep a write for others: nothing moves past it.
+/// A silent device may keep a hint, so no object is moved meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a1_nothing_moves_past_a_silent_device() {
     let rig = Rig::new().await;

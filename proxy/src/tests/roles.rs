@@ -1,4 +1,4 @@
-//! Roles: made once, changed, and in force everywhere within a second.
+//! Roles: made once, changed, and effective everywhere within a second.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What is set about a bucket: kept beside what others set, lost with the bucket, soon everywhere.
+//! Settings of a bucket: independent of each other, deleted with the bucket, soon effective
+//! everywhere.
 
 use futures::future::join_all;
 use martlet_protocol::testing::{Fault, Op};
@@ -51,7 +52,7 @@ async fn nobodys_change_is_lost_among_racers() {
         let store = faulty(&harness.memory, 3, 3, |_| Fault::None);
         async move {
             let document: Vec<u8> = setting.name().into();
-            // A racer who lost too often is told so, and tries again.
+            // A racer that lost too often receives an error, and retries.
             while store.put_bucket_setting("b", setting, document.clone()).await.is_err() {}
         }
     });

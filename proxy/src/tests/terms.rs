@@ -1,4 +1,4 @@
-//! Terms that rise while the object layer is at work (rules P1, P3).
+//! Terms that rise during requests (rules P1, P3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,8 +26,8 @@ fn is_unavailable<T>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
 }
 
-/// A proxy in whose so-manieth call of a kind all devices are told that the joint phase has begun,
-/// before the call arrives.
+/// A proxy with a trap: just before call number `at` of a kind, all devices receive the term of the
+/// joint phase.
 async fn overtaken(growing: &Growing, op: Op, at: usize) -> (Proxy, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(usize::MAX / 2));
     let (counted, nodes, devices) = (calls.clone(), growing.nodes.clone(), growing.devices());
@@ -97,8 +97,8 @@ async fn p1_a_ballot_that_meets_a_newer_term_is_promised_anew() {
     }
 }
 
-/// One device took it before the others went on: whoever is promised without that device can't tell,
-/// and nobody is told two things.
+/// One device accepted before the term rose. A later ballot without that device can't determine the
+/// outcome, and all replies must agree.
 #[tokio::test(start_paused = true)]
 async fn p1_a_ballot_that_was_half_accepted_before_a_newer_term_is_won_or_unknown() {
     let (growing, plain) = with_bucket(4).await;
@@ -195,7 +195,7 @@ async fn p3_a_proxy_whose_ring_is_behind_gives_up_in_time() {
         assert!(is_unavailable(&put(&late.store, &key, body("x".into()), create_only()).await));
         assert!(began.elapsed() < Duration::from_secs(6), "{level:?} {:?}", began.elapsed());
     }
-    // A ring that comes in time is waited for.
+    // The read waits for a ring that comes in time.
     let waiting = tokio::spawn({
         let (late, key) = (late.clone(), key.clone());
         async move { late.get(Level::Strict, &key).await }
@@ -220,7 +220,7 @@ async fn p3_a_ring_waits_for_the_change_before_it() {
         assert!(is_unavailable(&session.bucket("b").await), "{level:?}");
     }
     assert!(is_unavailable(&early.list(Level::Available, None).await));
-    // One that knows of no term is told by the first device that it asks.
+    // A proxy without a known term receives the term from the first device that it calls.
     let unknowing = growing.proxy_by(&growing.settled);
     assert!(is_unavailable(&unknowing.store.bucket("b").await));
     assert_eq!(unknowing.store.term(), Term::of(CHANGE, Phase::Joint));
@@ -235,7 +235,7 @@ async fn p3_a_ring_waits_for_the_change_before_it() {
     }
 }
 
-/// Takes the devices from phase to phase, one by one and in any order, while others are at work.
+/// Takes the devices from phase to phase, one by one in random order, during requests.
 async fn go_by(growing: &Growing, chance: &Chance) {
     for phase in [Phase::Joint, Phase::New] {
         let mut devices = growing.devices();
@@ -251,8 +251,8 @@ async fn go_by(growing: &Growing, chance: &Chance) {
     }
 }
 
-/// Of fifty racers at most one wins while the phases go by, and whoever wins is there afterwards for
-/// those who decide then.
+/// At most one of fifty racers wins while the phases change. Its write is visible afterwards to the
+/// new holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p2_of_fifty_racers_one_wins_while_the_phases_go_by() {
     let mut won = 0;
@@ -298,7 +298,7 @@ async fn p2_of_fifty_racers_one_wins_while_the_phases_go_by() {
     assert!(won > SEEDS / 2, "in {won} of {SEEDS} the winner was told");
 }
 
-/// What was acknowledged while the phases go by is read by everyone afterwards, or something newer.
+/// After the phases, every client reads the last acknowledged write or a newer one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p2_no_acknowledged_write_is_lost_while_the_phases_go_by() {
     for seed in 0..SEEDS {

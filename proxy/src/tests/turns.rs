@@ -1,4 +1,4 @@
-//! Ballots that wait for silent devices, beside those that need none of them.
+//! Ballots that wait for silent devices, beside ballots that need no silent device.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::conditional::create_only;
 use super::harness::{body, put, settle};
 use super::nodes::{Fortune, Nodes};
 
-/// Many more ballots wait than there are latches that names could share.
+/// Number of waiting ballots: many more than there are latches that keys share.
 const WAITING: usize = 1000;
 const HEALTHY: usize = 50;
 

@@ -1,4 +1,4 @@
-//! Buckets that keep versions: what clients see of them (rules R4, R8).
+//! Buckets that keep versions, as clients see them (rules R4, R8).
 
 mod conditions;
 mod dying;
@@ -18,7 +18,7 @@ use crate::{
     Selection, WriteConditions,
 };
 
-/// Three replicas, with a bucket `b` that keeps versions.
+/// A harness with three replicas and a bucket `b` that keeps versions.
 async fn versioned() -> Harness {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
@@ -26,7 +26,7 @@ async fn versioned() -> Harness {
     harness
 }
 
-/// Writes an object; its version.
+/// Writes an object; returns its version.
 async fn put_version(store: &ObjectStore, key: &str, bytes: impl Into<Bytes>) -> Result<VersionId> {
     let written = put(store, key, body(bytes.into()), WriteConditions::default()).await?;
     Ok(written.object.version.expect("the bucket keeps versions").name())
@@ -52,7 +52,7 @@ pub(super) async fn all_versions(store: &ObjectStore) -> Vec<ListedVersion> {
     page.versions
 }
 
-/// What a listing shows: keys, with `*` where a version is the current one, and `-` for markers.
+/// Lists versions: keys, with `*` for the current version and `-` for delete markers.
 async fn shown(store: &ObjectStore) -> Vec<String> {
     let shown = |version: ListedVersion| {
         let size = version.object.map_or("-".to_owned(), |object| object.size.to_string());
@@ -81,7 +81,7 @@ async fn every_version_stays_until_it_is_removed() {
     }
     assert_eq!(get_version(store, "k", None).await.unwrap(), bytes[2]);
     assert_eq!(shown(store).await, ["k 3000000*", "k 20000", "k 3"]);
-    // The one in the middle, the current one, and at last the only one.
+    // Deletes the one in the middle, the current one, and at last the only one.
     let gone = store.delete_version("b", "k", ids[1]).await.unwrap();
     assert_eq!((gone.version, gone.is_marker), (Some(ids[1]), false));
     assert!(matches!(get_version(store, "k", ids[1]).await, Err(Error::NoSuchVersion)));

@@ -36,7 +36,7 @@ async fn a_listing_waits_for_no_replica_beyond_a_quorum() {
     assert_eq!(begun.elapsed(), ms(0), "it is known to be silent");
 }
 
-/// Parts of an upload on a device.
+/// Number of an upload's parts on a device.
 fn parts(harness: &Harness) -> usize {
     let held = harness.memory.registers(DeviceId(1));
     let is_part = |kind, live| kind == RegisterKind::Part && live;

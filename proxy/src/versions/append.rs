@@ -1,4 +1,4 @@
-//! A new version: what a PUT, a copy, an upload or a delete makes the current one.
+//! New versions, created by PUT, copy, upload or delete.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -13,24 +13,24 @@ use crate::error::Result;
 use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
 use crate::store::Inner;
 
-/// What is to be the current version.
+/// The new current version.
 #[derive(Clone, Copy)]
 pub(crate) struct New<'a> {
     pub(crate) value: &'a Value,
     pub(crate) inline: Option<&'a Bytes>,
 }
 
-/// Whether it goes ahead over what is there; an error says why it may not.
+/// Returns true if the write goes ahead over the current view; an error refuses it.
 pub(crate) type Check<'a> = dyn FnMut(&RegisterView) -> Result<bool> + Send + 'a;
 
-/// Puts a new version above those that are there.
+/// Adds a new version above the existing ones.
 struct Append<'a> {
     inner: &'a Inner,
     new: New<'a>,
-    /// Whether it has an id.
+    /// True if the version has an id.
     numbered: bool,
     check: &'a mut Check<'a>,
-    /// What it is by the last round.
+    /// The version of the last round.
     version: Option<Version>,
 }
 
@@ -50,7 +50,7 @@ impl Append<'_> {
             return Ok(step);
         }
         if replaces && let Some(entry) = &round.view.entry {
-            // None of a bucket with locks is ever replaced; should one be, it stays.
+            // A bucket with Object Lock never replaces versions; this is a safeguard.
             check_removal_of(&entry.value, self.inner.stamps.now_ms(), Bypass::Nothing)?;
         }
         self.version = Some(version);
@@ -87,7 +87,7 @@ fn with_version(mut value: Value, version: Version) -> Value {
 }
 
 impl Inner {
-    /// Puts a new version above those of a key, in a bucket that keeps them; which one it is.
+    /// Adds a new version in a versioned bucket, and returns it.
     pub(crate) async fn append(
         &self,
         bucket: &Bucket,
@@ -105,8 +105,8 @@ impl Inner {
         Ok((landed, append.version))
     }
 
-    /// Removes the null version that was beside a head and that the new one, null as well, has taken
-    /// the place of. Nobody sees it any more; where this fails it goes when the head does.
+    /// Removes the null version beside a head after a newer null version replaced it. It is
+    /// invisible; after a failure it is removed together with the head.
     async fn clear_null(&self, intent: Intent<'_>, order: Stamp) {
         let key = RegisterKey::version(intent.key, VersionId::Null);
         let cleared = match self.beside(intent.key, VersionId::Null).await {

@@ -1,4 +1,4 @@
-//! What is read and written beside a head, in the middle of its ballot.
+//! Reads and writes of versions beside a head, during its ballot.
 
 use bytes::Bytes;
 use martlet_protocol::backend::{ListStart, Want};
@@ -10,41 +10,45 @@ use crate::index::{Proposal, Round, Step};
 use crate::store::Inner;
 use crate::walk::{Paths, Walk};
 
-/// The version that an entry is, if it is one.
+/// The version in an entry, if it holds one.
 pub(crate) fn version_of(entry: Option<&Entry>) -> Option<(Version, &Entry)> {
     let entry = entry?;
     Some((entry.value.version()?, entry))
 }
 
 impl Inner {
-    /// Brings what a head holds beside it. None once it is there; else how the ballot goes on.
+    /// Copies the head's version beside it. None once the copy is on a quorum; otherwise the next
+    /// step of the ballot.
     pub(super) async fn set_aside(&self, round: Round<'_>) -> Result<Option<Step>> {
         let Some((version, entry)) = version_of(round.view.entry.as_ref()) else { return Ok(None) };
         let key = RegisterKey::version(round.intent.key, version.name());
         let proposal = Proposal {
             value: entry.value.clone(),
             inline: round.view.inline.clone(),
-            // A copy of its own, with the same extents; another one only where none has an id.
+            // The copy has the head's extents. Without an id it replaces an earlier null version,
+            // whose extents become garbage.
             keep_body: version.id.is_some(),
         };
         self.write_beside(round, &key, entry.write_id, proposal).await
     }
 
-    /// Removes what is beside a head. None once it is gone; else how the ballot goes on.
+    /// Removes a version beside a head. None once a quorum has the tombstone; otherwise the next
+    /// step of the ballot.
     pub(super) async fn bury(&self, round: Round<'_>, version: VersionId) -> Result<Option<Step>> {
         let key = RegisterKey::version(round.intent.key, version);
         let proposal = Proposal::of(Value::Tombstone);
         self.write_beside(round, &key, WriteId::random(), proposal).await
     }
 
-    /// The latest version beside a head that is older than the head, with its bytes.
+    /// The latest version beside a head that is older than the head, with its inline bytes.
     pub(super) async fn latest_beside(
         &self,
         head: &RegisterKey,
         held: Version,
     ) -> Result<Option<(Value, Option<Bytes>)>> {
         let null = match held.id {
-            // Beside a head that has no id is a copy of it, or what it replaced.
+            // Beside a head without an id, the null register holds a copy of it or a replaced
+            // version.
             None => None,
             Some(_) => self.beside(head, VersionId::Null).await?,
         };
@@ -57,7 +61,7 @@ impl Inner {
         Ok(view.entry.filter(|entry| entry.value.version().is_some()).map(|it| (it.value, inline)))
     }
 
-    /// One version beside a head, if it is there.
+    /// Reads one version beside a head, if it exists.
     pub(super) async fn beside(
         &self,
         head: &RegisterKey,
@@ -86,7 +90,7 @@ impl Inner {
     }
 }
 
-/// The registers beside a head.
+/// Paths of the registers beside a head.
 pub(super) fn run_of(head: &RegisterKey) -> Paths {
     let mut prefix = head.name.to_vec();
     prefix.push(0);

@@ -1,16 +1,16 @@
-//! How a bucket comes to keep versions, and to write without ids again (rule M2).
+//! Start and suspension of versioning in a bucket (rule M2).
 //!
-//! A plain write knows of nothing that it takes the place of, so none may be left when the first
-//! version is kept:
+//! A plain write doesn't know the version that it replaces. So no plain write may be pending when
+//! the first version is kept:
 //!
 //! ```text
 //! Off ──▶ Preparing ──▶ Enabled ◀──▶ Suspended
-//!            │ every device refuses what does not know of Preparing,
-//!            │ and keeps nothing of the bucket for others
+//!            │ every device refuses writes of proxies that don't know of Preparing,
+//!            │ and keeps no hints for the bucket
 //! ```
 //!
-//! From `Preparing` on all writes are ballots. Ballots of versions are above a time that lies a while
-//! after the last plain write, in case some replica has one that no quorum knows of.
+//! From `Preparing` on, all writes are ballots. Ballots on versions are above a time after the last
+//! plain write, in case a replica holds one that no quorum knows of.
 
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Bucket, BucketState, Value};
@@ -22,17 +22,18 @@ use crate::index::{Landed, Proposal, Step};
 use crate::store::{Inner, ObjectStore};
 use crate::walk::Paths;
 
-/// How far clocks of proxies may differ for the order of a plain write to lie below every version
-/// that is written after it: the time of a cluster is the same for all to some milliseconds (C1).
+/// Bound on the skew of proxies' clocks, so that every plain write is ordered below every later
+/// version, in milliseconds. The cluster's time differs between processes by a few milliseconds
+/// (C1).
 const SKEW_MS_MAX: u64 = 2000;
 
 impl ObjectStore {
-    /// Lets a bucket keep the versions of its objects, or write without ids from now on.
+    /// Enables or suspends versioning of a bucket.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`], where its objects can be locked and it
-    /// is to write without ids; a device that does not answer, or that keeps writes of the bucket
-    /// for others, when versions are to be kept for the first time; too few that answer later.
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] for a suspension with Object Lock.
+    /// The first call needs every device to reply and to keep no hints for the bucket; later ones
+    /// need a quorum.
     pub async fn set_versioning(&self, name: &str, is_on: bool) -> Result<()> {
         let inner = self.inner();
         let wanted = if is_on { Versioning::Enabled } else { Versioning::Suspended };
@@ -59,7 +60,7 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Whether a bucket keeps the versions of its objects, as its register has it now.
+    /// Versioning state of a bucket, read from its register.
     ///
     /// # Errors
     /// [`Error::NoSuchBucket`].
@@ -70,19 +71,20 @@ impl ObjectStore {
 }
 
 impl Inner {
-    /// Refuses unless every device of the index knows that the bucket takes no more plain writes,
-    /// and none has one on its way.
+    /// Refuses unless every device of the index is fenced against plain writes of the bucket and
+    /// keeps no hints for it.
     async fn check_no_plain_write_left(&self, bucket: &Bucket) -> Result<()> {
         let before = self.term();
         if !self.fence(bucket, true).await? {
             return Err(busy());
         }
         self.check_nothing_kept(Paths::all(bucket, RegisterKind::Object)).await?;
-        // Others decide by now about some of it, and may not have been told.
+        // A ring change moved some registers to devices that may lack the fence.
         if self.term() > before { Err(busy()) } else { Ok(()) }
     }
 
-    /// Compares and sets; the bucket as it is then, of which no proxy that has not heard may write.
+    /// Changes the versioning state by compare-and-set, and returns the bucket. Its new generation
+    /// lets a fence refuse proxies with the old state.
     async fn change_versioning(
         &self,
         name: &str,

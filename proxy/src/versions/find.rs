@@ -1,4 +1,4 @@
-//! One version of a key, read.
+//! Reads of one version of a key.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::store::Inner;
 use crate::walk::Walk;
 
-/// How many versions of a key are looked through for the one that an upload became.
+/// Maximum number of versions of a key that are searched for that of an upload.
 const SEARCHED_MAX: usize = 1000;
 
 impl Inner {
-    /// A bucket of which a version is named. Where it keeps none, what is remembered of it may be from
-    /// before it did.
+    /// A bucket for a request that names a version. An unversioned bucket is read again, since the
+    /// cache may be older than its versioning.
     pub(crate) async fn bucket_with_versions(&self, name: &str) -> Result<Arc<Bucket>> {
         let known = self.bucket(name).await?;
         if known.versioning().state.keeps_versions() {
@@ -26,8 +26,8 @@ impl Inner {
         self.bucket(name).await
     }
 
-    /// What holds a version of the key whose head was read: the head itself, or what is beside it.
-    /// In this order, since a version moves that way; where it moves back, a copy stays.
+    /// The view of a version: the head that was read, or the register beside it. The head is read
+    /// first, since versions move from there; a move back leaves a copy.
     pub(crate) async fn view_of(
         &self,
         head: &RegisterKey,
@@ -44,7 +44,7 @@ impl Inner {
         }
     }
 
-    /// The version that an upload became, if it is among the latest ones beside a head.
+    /// The version created by an upload, if it is among the latest ones beside a head.
     pub(crate) async fn version_of_upload(
         &self,
         head: &RegisterKey,
@@ -61,7 +61,7 @@ impl Inner {
     }
 }
 
-/// Why an entry is no object to a client who asked for a version, or for none.
+/// The error for an entry without an object; `asked` is the version that the client named.
 pub(crate) fn no_object(entry: Option<&Entry>, asked: Option<VersionId>) -> Error {
     match entry.map(|entry| (&entry.value, entry.value.version())) {
         Some((Value::DeleteMarker(marker), Some(version))) => Error::DeleteMarker {

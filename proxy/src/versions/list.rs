@@ -1,7 +1,7 @@
-//! Listings of versions: key by key, of each the latest first.
+//! Listings of versions in order of key, the latest version first.
 //!
-//! A page takes heads first, then what is beside them: a version that is set aside meanwhile is met
-//! once at least, and one that is met twice is known by its head.
+//! A page reads heads first, then the registers beside them. So a version that is set aside
+//! meanwhile is found at least once; one found twice is recognized by its head.
 
 use std::cmp::Ordering;
 
@@ -20,26 +20,26 @@ use crate::merge::successor;
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
-/// Heads that are taken at a time.
+/// Heads read at once.
 const HEADS_MAX: usize = 1000;
-/// Entries that one call looks at for heads before it hands back what it has.
+/// Entries that one call reads for heads before it returns a partial page.
 const SEEN_MAX: usize = 50_000;
 
-/// What a run of heads holds, in the order of keys.
+/// An item of a run of heads, in order of key.
 enum Item {
     /// A key and its current version.
     Head(Bytes, Entry),
     Folded(Bytes),
-    /// Where the call stops: nothing but tombstones for long.
+    /// The call stops here after a long run of tombstones.
     Pause(Bytes),
 }
 
-/// What is left of a key in whose middle a page begins.
+/// Remaining versions of the key in which a page begins.
 #[derive(Default)]
 struct Rest {
-    /// All that is not below this place was told before.
+    /// Only versions below this position were not returned yet.
     below: Option<(u64, WriteId)>,
-    /// The null version, which stands in front of the run.
+    /// The null version, whose register comes before the others.
     null: Option<(Version, Entry)>,
 }
 
@@ -56,14 +56,14 @@ fn place(version: Version) -> (u64, WriteId) {
     (version.position, version.id.unwrap_or(NULL_PLACE))
 }
 
-/// Where the null version stands among those of one position: after all.
+/// Rank of the null version among those at one position: the last.
 const NULL_PLACE: WriteId = WriteId([0xff; 16]);
 
-/// A page that is being filled.
+/// A page under construction.
 struct Filling<'a> {
     inner: &'a Inner,
     list: &'a ListVersions,
-    /// The only shard to look at; none: all of them.
+    /// The only shard to read; none for all.
     shard: Option<Shard>,
     level: Level,
     page: VersionPage,
@@ -71,7 +71,7 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Whether nothing more goes in; if so, the page says where to go on.
+    /// Returns true if the page is full, and sets its continuation.
     fn is_full(&mut self) -> bool {
         let full = self.page.versions.len() + self.page.prefixes.len() >= self.list.limit;
         if full {
@@ -80,7 +80,7 @@ impl Filling<'_> {
         full
     }
 
-    /// Adds a version; false where there was no room for it.
+    /// Adds a version; returns false if the page is full.
     fn push(&mut self, key: &Bytes, entry: Entry, is_latest: bool) -> Result<bool> {
         if self.is_full() {
             return Ok(false);
@@ -109,7 +109,8 @@ impl Filling<'_> {
         Ok(true)
     }
 
-    /// The versions of one key: its head, and those beside it. False where there was no room.
+    /// Adds the versions of one key: its head and those beside it. Returns false if the page is
+    /// full.
     async fn key(
         &mut self,
         (key, head): (Bytes, Entry),
@@ -123,7 +124,7 @@ impl Filling<'_> {
         }
         let Some(beside) = beside else { return Ok(true) };
         while let Some((version, entry)) = beside.next_of(&key).await? {
-            // A copy of the head, or what a null head has replaced.
+            // A copy of the head, or a version that a null head replaced.
             if version.name() == held.name() || !rest.is_due(version) {
                 continue;
             }
@@ -147,15 +148,15 @@ impl Filling<'_> {
     }
 }
 
-/// What is beside heads, in the order of their keys.
+/// Versions beside heads, in order of key.
 struct Beside<'a> {
     walk: Walk<'a>,
-    /// Met, and of a key above the one that was asked for.
+    /// An entry of a later key, read ahead.
     ahead: Option<(Bytes, Entry)>,
 }
 
 impl Beside<'_> {
-    /// The next version beside the head of `key`, tombstones passed over. Keys rise.
+    /// The next version beside the head of `key`, without tombstones. Callers pass ascending keys.
     async fn next_of(&mut self, key: &Bytes) -> Result<Option<(Version, Entry)>> {
         loop {
             let (name, entry) = match self.ahead.take() {
@@ -167,7 +168,7 @@ impl Beside<'_> {
             };
             let of = RegisterKey::version_of(&name).map(|(of, _)| of);
             match of.map(|of| of.cmp(key)) {
-                // Left of a key that has no head any more.
+                // Left over from a key without a head.
                 None | Some(Ordering::Less) => {}
                 Some(Ordering::Greater) => {
                     self.ahead = Some((name, entry));
@@ -182,7 +183,7 @@ impl Beside<'_> {
         }
     }
 
-    /// Passes over what is beside the heads of keys below `key`.
+    /// Skips the registers beside heads of keys below `key`.
     fn skip_to(&mut self, key: &Bytes) {
         if self.ahead.as_ref().is_some_and(|(name, _)| name[..] >= run(key)[..]) {
             return;
@@ -192,13 +193,13 @@ impl Beside<'_> {
     }
 }
 
-/// Where the run beside the head of a key begins.
+/// Name at which the registers beside a key's head begin.
 fn run(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
 
 impl Inner {
-    /// A run of heads and folded prefixes.
+    /// Reads a run of heads and folded prefixes.
     async fn heads(&self, walk: &mut Walk<'_>, list: &ListVersions) -> Result<Vec<Item>> {
         let (prefix, delimiter) =
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
@@ -227,7 +228,7 @@ impl Inner {
     }
 }
 
-/// Where the heads of a page begin.
+/// Start of a page's heads.
 fn start(list: &ListVersions) -> ListStart {
     let Some(after) = &list.after_key else { return ListStart::First };
     let delimiter = list.delimiter.as_deref().unwrap_or_default();
@@ -239,11 +240,11 @@ fn start(list: &ListVersions) -> ListStart {
 }
 
 impl ObjectStore {
-    /// A page of the versions of a bucket's objects: by key, of each the latest first. A bucket that
-    /// keeps none has one of each, the null version.
+    /// Lists a page of the versions of a bucket's objects, in order of key, the latest first. In an
+    /// unversioned bucket each object is a null version.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
     pub async fn list_versions(&self, bucket: &str, list: ListVersions) -> Result<VersionPage> {
         let (inner, list) = (&self.inner(), &list);
         again_if_replaced(|| async move {
@@ -260,7 +261,7 @@ impl ObjectStore {
 }
 
 impl Inner {
-    /// The same of one shard of a bucket, or of all of them.
+    /// Lists a page of the versions in one shard of a bucket, or in all shards.
     pub(crate) async fn list_versions(
         &self,
         bucket: &Bucket,
@@ -277,7 +278,7 @@ impl Inner {
 }
 
 impl<'a> Filling<'a> {
-    /// The registers of a kind that it looks at.
+    /// Paths of a kind of registers that the page reads.
     fn paths(&self, bucket: &Bucket, kind: RegisterKind) -> Paths {
         let all = Paths::all(bucket, kind).below(self.list.prefix.as_bytes());
         match self.shard {
@@ -305,7 +306,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Adds the versions of a key that come after one of them; false where there was no room.
+    /// Adds the versions of a key after a given one; returns false if the page is full.
     async fn fill_rest(&mut self, bucket: &Bucket, key: &str, after: VersionId) -> Result<bool> {
         let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
         let head = self.inner.read(&register, Want::Entry, self.level).await?.entry;
@@ -317,7 +318,7 @@ impl<'a> Filling<'a> {
             (VersionId::Numbered { position, write_id }, _) => (position, write_id),
             (VersionId::Null, Some((null, _))) => place(null),
             (VersionId::Null, None) if held.id.is_none() => place(held),
-            // It is gone, and nobody knows where it was.
+            // The null version is gone, and its position unknown.
             (VersionId::Null, None) => return Ok(true),
         };
         let (position, write_id) = below;
@@ -331,7 +332,7 @@ impl<'a> Filling<'a> {
         self.key((register.name.clone(), head.clone()), &mut beside, rest).await
     }
 
-    /// Adds what a run of heads holds, and what is beside them; false where there was no room.
+    /// Adds the versions of a run of heads; returns false if the page is full.
     async fn fill_with(&mut self, bucket: &Bucket, items: Vec<Item>) -> Result<bool> {
         let mut beside = self.beside(bucket, &items)?;
         for item in items {
@@ -355,7 +356,7 @@ impl<'a> Filling<'a> {
         Ok(true)
     }
 
-    /// A walk over what is beside these heads, begun after they were read.
+    /// A walk over the registers beside these heads, started after the heads were read.
     fn beside(&self, bucket: &Bucket, items: &[Item]) -> Result<Option<Beside<'a>>> {
         let first = items.iter().find_map(|item| match item {
             Item::Head(key, _) => Some(key),

@@ -1,8 +1,8 @@
-//! A version goes for good, unless it is locked. Where it was the current one, the latest of the others
-//! is from then on.
+//! Permanent removal of versions that are not locked. If the current version is removed, the latest
+//! of the others becomes current.
 //!
-//! Its lock is judged by the ballot that removes it: whoever changes the lock meanwhile does so by a
-//! ballot on the same head, and one of the two is refused.
+//! The ballot that removes a version checks its lock. A concurrent change of the lock is a ballot
+//! on the same head, so one of the two is refused.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,17 +17,17 @@ use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
 use crate::put::Site;
 use crate::store::Inner;
 
-/// Whether an entry is what it was taken for.
+/// Returns true if an entry is the expected one.
 pub(super) type Fits<'a> = dyn Fn(&Entry) -> bool + Send + Sync + 'a;
 
-/// What must hold of a version, as the ballot finds it, for it to go.
+/// Condition on the version for its removal, evaluated in the ballot.
 #[derive(Clone, Copy)]
 pub(crate) enum Provided<'a> {
-    /// What the request says that asks for its removal.
+    /// Conditions of the request.
     Asked(&'a DeleteConditions),
-    /// Another one has taken its place.
+    /// The version must be noncurrent.
     Noncurrent(&'a Fits<'a>),
-    /// There is no other one of its key.
+    /// The version must be the only one of its key.
     Alone(&'a Fits<'a>),
 }
 
@@ -35,10 +35,10 @@ pub(crate) enum Provided<'a> {
 struct Removal<'a> {
     inner: &'a Inner,
     version: VersionId,
-    /// Which locks it passes over.
+    /// Locks that may be bypassed.
     bypass: Bypass,
     provided: Provided<'a>,
-    /// Whether it was a delete marker, by the last round.
+    /// True if the version was a delete marker, in the last round.
     was_marker: bool,
 }
 
@@ -52,7 +52,8 @@ impl Removal<'_> {
             head.clone()
         } else {
             match self.inner.beside(round.intent.key, self.version).await? {
-                // Beside a head that has no id is none that anyone sees, and that is the head.
+                // With a null head, a null version beside it is invisible; the head is the null
+                // version.
                 Some((_, entry)) => entry,
                 None => return Ok(Step::Keep),
             }
@@ -65,7 +66,7 @@ impl Removal<'_> {
         }
         check_removal_of(&gone.value, self.inner.stamps.now_ms(), self.bypass)?;
         self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
-        // Before the head lets go of it: a copy of it may be there, or be on its way.
+        // Before the head changes: a copy of the version may exist beside it, or be under way.
         if let Some(step) = self.inner.bury(round, self.version).await? {
             return Ok(step);
         }
@@ -105,8 +106,8 @@ impl Judge for Removal<'_> {
 }
 
 impl Inner {
-    /// Removes a version, if it is there and no lock that counts keeps it; whether it was a delete
-    /// marker.
+    /// Removes a version if it exists and no effective lock protects it. Returns true if it was a
+    /// delete marker.
     pub(crate) async fn remove_version(
         &self,
         site: &Site<'_>,
@@ -123,7 +124,7 @@ impl Inner {
         removed.map_err(|it| if conditions.is_empty() { it } else { it.of_conditions() })
     }
 
-    /// The same, if the ballot finds it to be what it must be. If not, it is kept.
+    /// Removes a version if the condition `provided` holds in the ballot; keeps it otherwise.
     pub(crate) async fn remove_version_if(
         &self,
         site: &Site<'_>,

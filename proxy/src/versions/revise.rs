@@ -1,4 +1,4 @@
-//! What is said of a version changes, or where its bytes lie; it stays the version that it is.
+//! Changes of a version's metadata or body location. The version's identity stays.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -18,10 +18,10 @@ use crate::put::object_of;
 use crate::quota::{Asked, Charge};
 use crate::store::Inner;
 
-/// Says what an object is to become; none to leave it. Told the entry that it is in.
+/// Returns the changed object, or none to keep it; receives its entry too.
 pub(crate) type Change<'a> = dyn FnMut(&Entry, &Object) -> Result<Option<Object>> + Send + 'a;
 
-/// Who changes what is said of a version.
+/// Author of a change.
 #[derive(Clone, Copy)]
 enum By {
     Client,
@@ -33,13 +33,13 @@ pub(crate) struct Revision<'a> {
     inner: &'a Inner,
     version: Option<VersionId>,
     change: &'a mut Change<'a>,
-    /// Whether the extents of the object stay what they were.
+    /// True if the object keeps its extents.
     keep_body: bool,
-    /// What it became by the last round.
+    /// The changed object of the last round.
     pub(crate) revised: Option<Object>,
-    /// Whether it may be written beside the head, whatever became of the ballot.
+    /// True if the change may be written beside the head, whatever the ballot's result.
     pub(crate) is_beside: bool,
-    /// What its entry grows by is asked for here; none: that is no client's doing.
+    /// Charge for the growth of the entry; none for operators' changes.
     charge: Option<&'a mut Charge>,
 }
 
@@ -70,7 +70,7 @@ impl Revision<'_> {
                 {
                     return Ok(step);
                 }
-                // It was no head all the while.
+                // The version was never the head during the ballot.
                 let value = head.entry.as_ref().map_or(Value::Tombstone, |it| it.value.clone());
                 Ok(Step::Write(Proposal::again(value, head.inline.clone())))
             }
@@ -93,7 +93,7 @@ impl Revision<'_> {
 }
 
 impl Inner {
-    /// What a key holds, if neither it nor the version beside it is there.
+    /// The view of a key, if neither its head nor the given version exists.
     async fn absent_version(
         &self,
         key: &RegisterKey,
@@ -104,9 +104,8 @@ impl Inner {
         self.absence(&RegisterKey::version(key, version)).await
     }
 
-    /// Changes what is said of an object by a write of its own: the extents stay those of the write
-    /// that brought them, and it stays the version that it is. Quotas are asked for what its entry grows
-    /// by.
+    /// Changes an object's metadata by a separate write. Its extents keep their owner, and its
+    /// version stays. The growth of its entry is charged against the quotas.
     pub(crate) async fn revise_object(
         &self,
         bucket: &str,
@@ -116,7 +115,8 @@ impl Inner {
         self.revise_by(bucket, name, change, By::Client).await
     }
 
-    /// The same by somebody whom no quota speaks of.
+    /// Changes an object's metadata as [`Inner::revise_object`] does, without a charge against the
+    /// quotas.
     pub(crate) async fn revise_by_operator(
         &self,
         bucket: &str,

@@ -1,4 +1,4 @@
-//! Which registers a walk visits, and what their names mean.
+//! Registers that a walk visits, and the mapping of their names.
 
 use bytes::Bytes;
 use martlet_protocol::entry::Bucket;
@@ -6,17 +6,17 @@ use martlet_protocol::key::shard_of;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, Error, RegisterKey, RegisterKind, Result, Shard};
 
-/// Bytes after the key in the name of an upload: NUL and its id.
+/// Bytes after the key in an upload's register name: NUL and the upload id.
 const UPLOAD_TAIL_BYTES: usize = 17;
 
-/// Which registers a walk visits.
+/// Registers that a walk visits.
 #[derive(Clone)]
 pub(crate) struct Paths {
     pub(crate) bucket: BucketId,
     pub(crate) shards: Vec<Shard>,
     pub(crate) kind: RegisterKind,
     pub(crate) prefix: Bytes,
-    /// Names may be skipped that share the bytes up to this beyond the prefix.
+    /// Delimiter: names may be skipped that are equal up to it after the prefix.
     pub(crate) fold: Option<Bytes>,
 }
 
@@ -27,25 +27,25 @@ impl Paths {
         Self { bucket: bucket.id, shards, kind, prefix: Bytes::new(), fold: None }
     }
 
-    /// The buckets whose names begin with a prefix.
+    /// Buckets with a name prefix.
     pub(crate) fn root(prefix: &str) -> Self {
         let shards = (0..INDEX_SHARDS_DEFAULT).map(Shard).collect();
         let prefix = Bytes::copy_from_slice(prefix.as_bytes());
         Self { bucket: BucketId::ROOT, shards, kind: RegisterKind::Object, prefix, fold: None }
     }
 
-    /// The documents about who may come in whose names begin with a prefix.
+    /// Account documents with a name prefix.
     pub(crate) fn accounts(prefix: &str) -> Self {
         Self { kind: RegisterKind::Account, ..Self::root(prefix) }
     }
 
-    /// The same below a prefix.
+    /// Restricts the paths to a prefix.
     pub(crate) fn below(mut self, prefix: &[u8]) -> Self {
         self.prefix = Bytes::copy_from_slice(prefix);
         self
     }
 
-    /// The register of a name: paths are of one shard or of all of them.
+    /// The register of a name. The paths must be of one shard or of all.
     pub(super) fn register(&self, name: Bytes) -> RegisterKey {
         let shard = match (self.shards.as_slice(), self.kind) {
             ([shard], _) => *shard,
@@ -69,7 +69,7 @@ fn count(shards: &[Shard]) -> u16 {
     u16::try_from(shards.len()).expect("shards are numbered by 16 bits")
 }
 
-/// A name as text.
+/// A name as text; fails unless it is UTF-8.
 pub(crate) fn text(name: Bytes) -> Result<String> {
     String::from_utf8(name.into())
         .map_err(|error| Error::corrupt("a name in the index is not UTF-8").with_source(error))

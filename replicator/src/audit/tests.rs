@@ -1,4 +1,4 @@
-//! What decays is found, put aside and brought back, at the rate that was asked for.
+//! Bit rot is found, quarantined and repaired, at the configured rate.
 
 use martlet_protocol::backend::Presence;
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};

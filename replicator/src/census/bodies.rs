@@ -1,9 +1,9 @@
-//! What entries name and nobody has: an extent of which nothing is left is in no device's list.
+//! Extents that entries name and no device has. An extent without any copy is in no device's list.
 //!
-//! Each extent of each object, version and part of an upload is asked for at its first home; where it
-//! isn't, at every device of its policy; and what nobody has is lost if, after a while, nobody has it
-//! still and the index still wants it. Parts are named by their uploads' ids alone: the upload of one
-//! that is missing is looked up among those of its shard.
+//! Each extent of each object, version and part is looked up at its first home. If it is missing,
+//! every device of its policy is queried. An extent that no device has is lost if a second check
+//! later confirms this and the index still needs the extent. Parts are named only by their upload's
+//! id, so the upload of a missing part is looked up in its shard.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,16 +29,16 @@ pub(super) struct Named {
     id: ExtentId,
 }
 
-/// Uploads of a listing asked for at a time.
+/// Uploads of a listing requested at a time.
 const PAGE: usize = 1000;
 
-/// The object, and the upload, that an entry's extents were written for.
+/// Object, and upload, for which an entry's extents were written.
 struct Owner {
     key: String,
     upload: Option<UploadId>,
 }
 
-/// What the index wants, asked when it matters first.
+/// Extents that the index needs, queried on first use.
 pub(super) struct Wants<'a> {
     cluster: &'a Cluster,
     buckets: Option<HashMap<BucketId, Known>>,
@@ -46,12 +46,12 @@ pub(super) struct Wants<'a> {
 }
 
 impl<'a> Wants<'a> {
-    /// For extents that have been met already.
+    /// Creates the queries, for extents that were seen already.
     pub(super) fn of(cluster: &'a Cluster) -> Self {
         Self { cluster, buckets: None, wanted: Wanted::new(cluster) }
     }
 
-    /// Whether the owner of an extent wants it; yes, where nobody can tell.
+    /// Returns true if the owner of an extent needs it, or if the answer is unknown.
     pub(super) async fn record(&mut self, record: &ExtentRecord) -> bool {
         let owner = &record.owner;
         self.has(owner.bucket, &owner.key, owner.upload, record.named()).await
@@ -76,7 +76,7 @@ impl<'a> Wants<'a> {
 }
 
 impl Census<'_> {
-    /// The extents of an object or a part, if this is one whose manifest can be read.
+    /// Returns the extents of an object or a part, as far as its manifest is readable.
     pub(super) async fn named_by(&self, key: &RegisterKey, entry: &Entry) -> Vec<Named> {
         let Some(body) = body_of(entry) else { return Vec::new() };
         let named = |policy, id| Named { key: key.clone(), policy, id };
@@ -94,7 +94,8 @@ impl Census<'_> {
         all.map(|(policy, id)| named(policy, id)).collect()
     }
 
-    /// Looks for what is nowhere. Whoever is silent may have it: then nobody can tell.
+    /// Searches extents that no device has. Does nothing if a device is silent, because it may have
+    /// them.
     pub(super) async fn look_for(&mut self, named: Vec<Named>) {
         if !self.silent.is_empty() {
             return;
@@ -126,7 +127,7 @@ impl Census<'_> {
         }
     }
 
-    /// Those that all devices of their policies say they have nothing of.
+    /// Returns the extents of which every device of their policies denies having a piece.
     async fn missing_everywhere(&self, named: Vec<Named>) -> Vec<Named> {
         let first = self.absent(named, 1).await;
         let doubtful = self.absent(first, usize::MAX).await;
@@ -144,7 +145,7 @@ impl Census<'_> {
         nowhere
     }
 
-    /// Those of which none of so many homes has its piece; all are asked together.
+    /// Returns the extents without a piece on their first `homes_max` homes, with joint queries.
     async fn absent(&self, named: Vec<Named>, homes_max: usize) -> Vec<Named> {
         let homes = |named: &Named| self.homes(named).into_iter().take(homes_max);
         let said = self.ask(named.iter().flat_map(homes)).await;
@@ -162,19 +163,19 @@ impl Census<'_> {
         said
     }
 
-    /// What each home of an extent holds of it; nothing, where no ring is known for it.
+    /// Returns the piece that each home of an extent holds; empty without a ring for its policy.
     fn homes(&self, named: &Named) -> Vec<(DeviceId, ExtentId)> {
         let Some(ring) = self.cluster.data.get(&named.policy) else { return Vec::new() };
         let homes = ring.primaries(ring.partition(named.id.placement()));
         let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
-        // Copies go by one id, fragments by one each.
+        // All copies have one id, each fragment has its own.
         homes
             .enumerate()
             .filter_map(|(at, home)| Some((home, *ids.get(at).or(ids.first())?)))
             .collect()
     }
 
-    /// What any device may hold of an extent.
+    /// Returns the pieces of an extent that any device may hold.
     fn pieces(&self, named: &Named) -> Vec<(DeviceId, ExtentId)> {
         let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
         let devices = self.cluster.holders_of(named.policy, named.id).unwrap_or_default();
@@ -186,7 +187,7 @@ impl Census<'_> {
     }
 }
 
-/// Where the bytes of an object, a version, a part, or an object that an upload is about to become are.
+/// Returns the body of an object, a version, a part, or the object of an upload being completed.
 fn body_of(entry: &Entry) -> Option<&Body> {
     match &entry.value {
         Value::Upload(upload) => match &upload.state {
@@ -197,10 +198,10 @@ fn body_of(entry: &Entry) -> Option<&Body> {
     }
 }
 
-/// What the extents of a register were written for; none for a part whose upload is gone.
+/// Returns the owner of a register's extents; none for a part whose upload is gone.
 ///
 /// # Errors
-/// When nobody tells of the uploads beside a part.
+/// If no device returns the uploads in a part's shard.
 async fn owner_of(cluster: &Cluster, key: &RegisterKey) -> Result<Option<Owner>> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     match key.kind {
@@ -217,13 +218,13 @@ async fn owner_of(cluster: &Cluster, key: &RegisterKey) -> Result<Option<Owner>>
     }
 }
 
-/// The key and the upload in the name of an upload's register.
+/// Splits the name of an upload's register into key and upload id.
 pub(super) fn split_upload(name: &[u8]) -> Option<(&[u8], UploadId)> {
     let (rest, id) = name.split_last_chunk::<16>()?;
     Some((rest.strip_suffix(&[0])?, UploadId(*id)))
 }
 
-/// The upload of a part, looked up on the first of its holders that answers.
+/// Finds the upload of a part, on the first of its holders that answers.
 async fn upload_of_part(cluster: &Cluster, part: &RegisterKey) -> Result<Option<Owner>> {
     let Some(id) = part.name.first_chunk::<16>() else { return Ok(None) };
     let mut outcome = Ok(None);

@@ -1,5 +1,4 @@
-//! The count of extents: for each, who has it and who should; of an extent that is kept as fragments,
-//! for each of those.
+//! Count of extents: the actual and required holders of each extent, or of each of its fragments.
 
 use std::collections::BTreeSet;
 
@@ -15,23 +14,23 @@ use crate::cluster::in_time;
 use crate::coded::Coded;
 use crate::replicate::places::Places;
 
-/// Extents asked for at a time.
+/// Extents requested at a time.
 const PAGE: usize = 1000;
 
-/// Who has a copy, or a fragment, by the lists of all devices.
+/// Holders of a copy or a fragment, by the lists of all devices.
 struct Piece {
     id: ExtentId,
     holders: Vec<(DeviceId, ExtentRecord)>,
 }
 
-/// What the rings say of an extent of which pieces were met.
+/// Requirements of the rings for an extent.
 struct Due {
     record: ExtentRecord,
-    /// Each piece that there should be, or is, and who should have it.
+    /// Each required or existing piece, and its required holders.
     pieces: Vec<(ExtentId, Vec<DeviceId>)>,
-    /// How many different ones it takes, where they are fragments.
+    /// Number of distinct fragments needed; none for copies.
     needed: Option<u8>,
-    /// Pieces that are other than the rest.
+    /// Number of pieces that differ from the rest.
     unlike: u64,
 }
 
@@ -46,7 +45,7 @@ impl Census<'_> {
             let page = in_time(node.list_extents(device, after, PAGE)).await?;
             Ok(page.into_iter().map(|record| (record.extent.id, record)).collect::<Vec<_>>())
         };
-        // The fragments of an extent come one after another.
+        // The fragments of an extent are adjacent in the order of ids.
         let mut pieces: Vec<Piece> = Vec::new();
         while !streams.is_over() {
             self.silent.extend(streams.fill(read).await);
@@ -68,7 +67,7 @@ impl Census<'_> {
         }
     }
 
-    /// Counts an extent; what the rings say of it, if that is not what there is.
+    /// Counts an extent; returns the rings' requirements if they are not met.
     fn count(&mut self, pieces: &[Piece]) -> Option<Due> {
         let due = self.due(pieces)?;
         self.report.extents.things += 1;
@@ -111,7 +110,7 @@ impl Census<'_> {
         })
     }
 
-    /// Asks everybody about extents that looked wrong, and counts those that still do.
+    /// Queries all devices about extents that looked wrong, and counts the faults that remain.
     async fn ask_again(&mut self, devices: &BTreeSet<DeviceId>, odd: &[Due]) {
         self.wait().await;
         let ids: Vec<ExtentId> =
@@ -157,7 +156,7 @@ impl Census<'_> {
         let is_short = due.needed.is_some_and(|needed| found < usize::from(needed));
         let is_lost = is_short && self.silent.is_empty();
         if is_lost && !wants.record(&due.record).await {
-            // A write that is under way, or has died: the sweep's matter, and nobody's loss.
+            // A write that is in progress, or has died: a matter of the sweep, and no loss.
             tally.missing = 0;
         } else if is_lost {
             self.report.lost += 1;
@@ -180,13 +179,13 @@ impl Census<'_> {
     }
 }
 
-/// What manifests call an extent that these devices have.
+/// Returns the extent id in manifests of a piece on these devices.
 fn named(holders: &[(DeviceId, ExtentRecord)]) -> Option<ExtentId> {
     holders.first().map(|(_, record)| record.named())
 }
 
-/// How many of those who have a piece have another one than the first of them, or one that was not
-/// cut as `record`.
+/// Number of holders whose piece differs from the first holder's piece, or was encoded unlike
+/// `record`.
 fn unlike(piece: &Piece, record: &ExtentRecord) -> u64 {
     let first = piece.holders.first().map(|(_, record)| record.extent);
     let is_like = |held: &ExtentRecord| Some(held.extent) == first && held.layout == record.layout;

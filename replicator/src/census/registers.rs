@@ -1,4 +1,4 @@
-//! The count of registers: for each, who holds it, who should, and who is behind.
+//! Count of registers: the actual and required holders of each, and outdated copies.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::streams::Streams;
 use super::{Census, Tally};
 use crate::cluster::in_time;
 
-/// Registers asked for at a time.
+/// Registers requested at a time.
 const PAGE: usize = 1000;
-/// Registers that are asked about again at a time.
+/// Registers in one request of a second check.
 const AGAIN: usize = 500;
 
-/// Who holds what of one register.
+/// Orders of one register, by device.
 type Held = BTreeMap<DeviceId, Stamp>;
 
 impl Census<'_> {
@@ -54,7 +54,7 @@ impl Census<'_> {
         }
     }
 
-    /// What is wrong with a register, if this is what devices hold of it.
+    /// Returns the faults of a register with these holders.
     fn judge(&self, key: &RegisterKey, held: &Held) -> Tally {
         let sets = self.cluster.sets(key.placement());
         let newest = held.values().max();
@@ -70,7 +70,7 @@ impl Census<'_> {
         tally
     }
 
-    /// Asks everybody about registers that looked wrong, and counts those that still do.
+    /// Queries all devices about registers that looked wrong, and counts the faults that remain.
     async fn look_again(&mut self, keys: &[RegisterKey]) {
         self.wait().await;
         let cluster = self.cluster;

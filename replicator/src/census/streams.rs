@@ -1,29 +1,29 @@
-//! Many sorted streams of pages, read as one: what all devices have of one key after another.
+//! Merge of sorted, paged streams of all devices: one key after another.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use futures::future::join_all;
 use martlet_protocol::{DeviceId, Result};
 
-/// What one device has, page by page.
+/// Stream of one device, page by page.
 struct Stream<K, V> {
     page: VecDeque<(K, V)>,
     after: Option<K>,
     has_ended: bool,
 }
 
-/// What all of them have.
+/// Streams of all devices.
 pub(super) struct Streams<K, V>(BTreeMap<DeviceId, Stream<K, V>>);
 
 impl<K: Ord + Clone, V> Streams<K, V> {
-    /// Nothing read yet.
+    /// Creates streams that have read nothing yet.
     pub(super) fn of(devices: impl IntoIterator<Item = DeviceId>) -> Self {
         let stream = || Stream { page: VecDeque::new(), after: None, has_ended: false };
         Self(devices.into_iter().map(|device| (device, stream())).collect())
     }
 
-    /// Reads on where a page has come to its end; those that did not answer, who are left out from
-    /// now on.
+    /// Reads the next page of each exhausted stream. Returns the devices that did not answer, whose
+    /// streams are dropped.
     pub(super) async fn fill(
         &mut self,
         read: impl AsyncFn(DeviceId, Option<K>) -> Result<Vec<(K, V)>>,
@@ -53,7 +53,7 @@ impl<K: Ord + Clone, V> Streams<K, V> {
         silent
     }
 
-    /// The lowest key and who has it; none when a page must be read first, or nothing is left.
+    /// Returns the lowest key and its holders; none if a page must be read first, or at the end.
     pub(super) fn next(&mut self) -> Option<(K, Vec<(DeviceId, V)>)> {
         let must_read = |stream: &Stream<K, V>| stream.page.is_empty() && !stream.has_ended;
         if self.0.values().any(must_read) {
@@ -70,7 +70,7 @@ impl<K: Ord + Clone, V> Streams<K, V> {
         Some((lowest, holders))
     }
 
-    /// Whether everything was read.
+    /// Returns true if everything was read.
     pub(super) fn is_over(&self) -> bool {
         self.0.values().all(|stream| stream.has_ended)
     }

@@ -1,4 +1,4 @@
-//! Each planted fault is found, and nothing else.
+//! Each planted fault is found, and no other.
 
 use martlet_protocol::backend::{EntryWrite, LetGo};
 use martlet_protocol::entry::Value;
@@ -22,7 +22,7 @@ async fn take(world: &Many) -> CensusReport {
     census(&world.shared.get(), FAST, &mut |_| ()).await
 }
 
-/// 50 registers and 50 extents, all where they belong.
+/// Makes 50 registers and 50 extents, all on their primaries.
 async fn world() -> Many {
     let world = Many::new(5);
     fill(&world).await;
@@ -123,7 +123,7 @@ async fn hints_silence_and_missing_votes_are_told() {
     world.memory(mute).set_voting(mute, false).await.unwrap();
     let report = take(&world).await;
     assert_eq!((report.silent, report.without_votes), (vec![out], vec![mute]));
-    // Nothing is said about what the silent one has.
+    // The census states nothing about the silent device's contents.
     assert_eq!((faults(&report.registers), faults(&report.extents)), ([0; 3], [0; 3]));
     assert!(!report.clean);
 }
@@ -143,7 +143,7 @@ async fn a_device_that_falls_silent_on_the_way_is_told() {
             Arc::new(FaultyBackend::new(memory, choose))
         });
         fill(&world).await;
-        // Something odd, so that second looks are taken.
+        // A fault, so that second checks happen.
         let id = extent_id(900);
         world.extent_on(&world.data_primaries(id)[..1], id, "object").await;
         let odd = world.write(&key("odd"));
@@ -156,7 +156,7 @@ async fn a_device_that_falls_silent_on_the_way_is_told() {
 
 #[tokio::test]
 async fn what_settles_by_itself_is_no_fault() {
-    // A write that reaches its last primary between the first look and the second.
+    // A write that reaches its last primary between the first check and the second.
     let late: Arc<parking_lot::Mutex<Option<EntryWrite>>> = Arc::default();
     let held = late.clone();
     let clock = Arc::new(ManualClock::at(1_000_000_000));

@@ -1,22 +1,23 @@
-//! Joining: a new holder copies what moves to it while old and new holders decide together (rule P2).
+//! Joining: a new holder copies the registers that move to it, while old and new holders decide
+//! together (rule P2).
 //!
 //! ```text
-//! a quorum of both sets has heard ──▶ walk each partition at those of the old set that had heard
+//! a quorum of both sets knows the term ──▶ walk each partition at the old holders that knew it
 //!        ──▶ fences ──▶ the device's own floor ──▶ joined
 //! ```
 //!
-//! Whom it copies from decides whether anything is missed. A write of the old holders alone may still
-//! be taken by one of them that has not heard yet; but no quorum of them can take one any more without
-//! one that took it before it heard. So the merge is made of devices that had heard before the walk
-//! began, a quorum of the old set, and it contains whatever the old set decided by itself. What was
-//! decided later is on a quorum of the new set already.
+//! The choice of sources ensures that nothing is missed. An old holder that doesn't know the term
+//! yet may still accept a write of the old holders alone. But a quorum of them needs a member that
+//! accepted the write before it recorded the term. So the sources are devices that knew the term
+//! before the walk began, a quorum of the old set. Their merge contains everything that the old set
+//! decided alone. Later decisions are on a quorum of the new set already.
 //!
-//! The device takes the place of one that may have promised what no other device of a later quorum
-//! knows of, in registers too that hold nothing. So it promises as much itself before it has joined: a
-//! floor ahead of the clock by as much as a stamp may be, and above each promise that was met. The
-//! floor comes last: until then old orders must still be taken.
+//! The replaced device may have made promises that no device of a later quorum knows, even for
+//! empty registers. So the new holder makes equal promises before it has joined. Its floor lies
+//! ahead of the clock by the maximum clock skew, and above each promise found. The floor comes
+//! last: before it, old orders must still be accepted.
 //!
-//! Where it stands is known to the process alone: begun anew, a walk finds most of it there already.
+//! The position is only in memory: a new walk finds most registers already copied.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -34,30 +35,30 @@ use crate::cluster::{Cluster, in_time};
 use crate::copying::{Copying, PAGE, Page};
 use crate::sync::{copy_fences, floor_at};
 
-/// Most pages of a step: small partitions have little on each.
+/// Maximum number of pages in a step, because small partitions have short pages.
 const PAGES: u32 = 64;
 
-/// One device on its way to hold what moves to it.
+/// A device that is joining.
 pub(super) struct Joining {
     device: DeviceId,
     identity: DeviceIdentity,
     ring: RingHash,
     change: u64,
-    /// The partitions that move to it, the last one first; the walk stands in the last.
+    /// Partitions that move to the device; the walk is in the last one.
     left: Vec<Partition>,
-    /// Where in it.
+    /// Position in that partition.
     after: Option<RegisterKey>,
-    /// Those that are copied from, and which formatting of them had heard.
+    /// Sources, with their identities at the time they knew the term.
     sources: BTreeMap<DeviceId, DeviceIdentity>,
-    /// The highest promise that was met.
+    /// Highest promise found.
     promise: Stamp,
-    /// Pages in a row that failed.
+    /// Number of consecutive failed pages.
     pub(super) failures: u32,
     pub(super) since_ms: u64,
     brought: u64,
 }
 
-/// The placements of a partition.
+/// Returns the placements of a partition.
 pub(super) fn span_of(ring: &Ring, partition: Partition) -> Span {
     let power = u32::from(ring.part_power());
     if power == 0 {
@@ -68,7 +69,8 @@ pub(super) fn span_of(ring: &Ring, partition: Partition) -> Span {
 }
 
 impl Joining {
-    /// Begins with a device, if those whom it must copy from have heard.
+    /// Begins with a device. `Unavailable` if the device has no vote, or its sources don't know the
+    /// term.
     pub(super) fn begin(
         ring: &Ring,
         device: DeviceId,
@@ -108,7 +110,7 @@ impl Joining {
         })
     }
 
-    /// Whether it is still about the same device, sources, ring and phase.
+    /// Returns true if device, sources, ring and phase are unchanged.
     pub(super) fn stands(
         &self,
         cluster: &Cluster,
@@ -122,7 +124,7 @@ impl Joining {
             && self.sources.iter().chain([(&self.device, &self.identity)]).all(same)
     }
 
-    /// Copies some pages, or ends; whether it has ended, and how many registers were looked at.
+    /// Copies some pages, or ends. Returns true at the end, and the number of registers visited.
     pub(super) async fn go_on(
         &mut self,
         cluster: &Cluster,
@@ -141,7 +143,7 @@ impl Joining {
         Ok((true, items))
     }
 
-    /// Copies a page; how many registers were looked at.
+    /// Copies a page; returns the number of registers visited.
     async fn page(
         &mut self,
         cluster: &Cluster,
@@ -173,7 +175,7 @@ impl Joining {
         Ok(copied.items)
     }
 
-    /// Says that the device holds it all, if everybody whom it learned from still remembers.
+    /// Records that the device has joined, if no source has lost its votes or identity.
     async fn end(&self, cluster: &Cluster, now_ms: u64) -> Result<()> {
         copy_fences(cluster, self.device, self.sources.keys()).await?;
         let statuses = cluster.statuses().await;

@@ -1,11 +1,10 @@
-//! What is to be done next about the ring change that a ring stands for: a pure function of the ring
-//! and of what the devices say of themselves.
+//! Next action of a ring change: a pure function of the ring and of the devices' statuses.
 //!
-//! Invariants, for every ring and every set of answers:
-//! * a phase begins only after the one before, and never is one skipped;
-//! * both decide only once the new holders have their votes;
-//! * the new holders decide alone only after a quorum of each old and each new set has persisted that
-//!   both decide, and after every new holder has said that it holds what moved to it (rule P3);
+//! Invariants, for every ring and every set of statuses:
+//! * a phase begins only after the previous one, and none is skipped;
+//! * both sets decide only once the new holders have their votes;
+//! * the new holders decide alone only after a quorum of each old and each new set has persisted
+//!   the joint phase, and after every new holder has joined (rule P3);
 //! * silence counts as no.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,42 +13,42 @@ use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{DeviceId, Partition, Phase, Term};
 use martlet_ring::{Ring, Sets};
 
-/// What is to be done next.
+/// Next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Tell every device of this term: a phase begins.
+    /// Send every device this term: a phase begins.
     Begin(Term),
-    /// The new holders copy what moves to them.
+    /// The new holders copy the registers that move to them.
     Join,
-    /// Nothing can be done until somebody says more.
+    /// Wait for further statuses, for this reason.
     Wait(String),
     /// The change is over.
     Over,
 }
 
-/// How far the ring change of an index ring has come.
+/// Progress of the ring change of an index ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeProgress {
-    /// The change.
+    /// Number of the change.
     pub change: u64,
     /// Its phase; none before it begins.
     pub phase: Option<Phase>,
-    /// Replicas that it moves and whose old holders still have a say.
+    /// Moving replicas whose old holders still decide.
     pub moving: u64,
-    /// Those of them whose new holder holds all that moved to it.
+    /// Moving replicas whose new holder has joined.
     pub arrived: u64,
     /// New holders that the change waits for.
     pub waits_for: Vec<DeviceId>,
 }
 
-/// What moves in the change of a ring.
+/// Moves in the change of a ring.
 struct Moving<'a> {
     ring: &'a Ring,
     statuses: &'a HashMap<DeviceId, DeviceStatus>,
 }
 
 impl ChangeProgress {
-    /// As the devices tell it.
+    /// Computes the progress from the devices' statuses.
     pub fn of(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceStatus>) -> Self {
         let moving = Moving { ring, statuses };
         let change = ring.change();
@@ -71,7 +70,7 @@ impl ChangeProgress {
     }
 }
 
-/// What is to be done next, when `term` is the highest that any device knows.
+/// Returns the next action, if `term` is the highest that any device knows.
 pub(super) fn next(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceStatus>) -> Next {
     let moving = Moving { ring, statuses };
     let change = ring.change();
@@ -82,7 +81,7 @@ pub(super) fn next(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceS
         return Next::Wait("the index ring waits for the ring change before it to be over".into());
     }
     match term.phase_of(change) {
-        // Without moves, a ring is in use only after its change.
+        // A ring without moves is in use only after its change.
         None => Next::Wait("the ring change before this one is not over".into()),
         Some(Phase::Old) => moving.after_old(),
         Some(Phase::Joint) => moving.after_joint(),
@@ -90,15 +89,15 @@ pub(super) fn next(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceS
     }
 }
 
-/// The partitions of which a device is a new holder in a ring's change, in their order.
+/// Returns the partitions of which a device is a new holder in a ring's change, in order.
 pub(super) fn moving_to(ring: &Ring, holder: DeviceId) -> Vec<Partition> {
     let moving = Moving { ring, statuses: &HashMap::new() };
     moving.holders().remove(&holder).unwrap_or_default()
 }
 
-/// Of the devices of the first set, those whose answers say what a quorum of it decided: they have
-/// persisted that both sets decide, and remember. None when they are no quorum, or when too few of the
-/// second set would refuse what is decided without it.
+/// Returns the devices of the first set whose merge contains everything that a quorum of it
+/// decided: they have persisted the joint phase, and have votes. None if they are no quorum, or if
+/// too few devices of the second set would refuse decisions made without it.
 pub(super) fn sources_of(
     sets: &Sets,
     joint: Term,
@@ -114,7 +113,7 @@ pub(super) fn sources_of(
 }
 
 impl Moving<'_> {
-    /// The new holders, and the partitions that move to each.
+    /// Returns the new holders, and the partitions that move to each.
     fn holders(&self) -> BTreeMap<DeviceId, Vec<Partition>> {
         let mut holders: BTreeMap<DeviceId, Vec<Partition>> = BTreeMap::new();
         for step in self.ring.moves().iter().filter(|step| step.change == self.ring.change()) {
@@ -133,7 +132,8 @@ impl Moving<'_> {
         self.statuses.get(&holder).is_some_and(|it| it.voting && it.joined >= change)
     }
 
-    /// Nobody knows a term: it begins with what the ring says, if nobody who is silent can know better.
+    /// Begins with the ring's own term if no device knows a term, unless a silent device could know
+    /// one.
     fn bootstrap(&self) -> Next {
         let votes = |id: DeviceId| self.statuses.get(&id).is_some_and(|status| status.voting);
         for partition in self.ring.partitions() {
@@ -151,8 +151,8 @@ impl Moving<'_> {
         Next::Begin(Term::of(self.ring.change(), phase))
     }
 
-    /// The old set decides: may both? A new holder that had no vote then, and one that has forgotten
-    /// its vote, would look alike: each would wait for the other's word before it gets its own.
+    /// Decides if the joint phase may begin. A new holder must get its vote before it: later it
+    /// could not be told from one that lost its vote, and each would wait for the other.
     fn after_old(&self) -> Next {
         let votes = |id: &DeviceId| self.statuses.get(id).is_some_and(|status| status.voting);
         match self.holders().keys().find(|holder| !votes(holder)) {
@@ -163,7 +163,7 @@ impl Moving<'_> {
         }
     }
 
-    /// Both sets decide: may the new one decide alone?
+    /// Decides if the new set may decide alone.
     fn after_joint(&self) -> Next {
         let joint = Term::of(self.ring.change(), Phase::Joint);
         let knows =

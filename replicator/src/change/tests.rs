@@ -1,4 +1,4 @@
-//! Whole ring changes, and all that keeps them waiting.
+//! Whole ring changes, and conditions that block them.
 
 use martlet_protocol::backend::{BucketFence, Want};
 use martlet_protocol::{Backend, Phase, Stamp};
@@ -17,13 +17,13 @@ fn worker(world: &Many) -> RingChange {
     RingChange::new(world.shared.clone(), world.clock.clone(), Scope::All)
 }
 
-/// Gives votes to those without.
+/// Gives votes to devices without votes.
 async fn sync(world: &Many) {
     let mut sync = SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All);
     run_once(&mut sync).await.unwrap();
 }
 
-/// Runs the change, and gives votes to those without, until nothing is left to do for now.
+/// Runs the change, and gives votes to devices without, until no work is left for now.
 async fn run(world: &Many) -> Progress {
     world.clock.advance_ms(1000);
     sync(world).await;
@@ -58,7 +58,7 @@ async fn joined(world: &Many, device: DeviceId) -> u64 {
     world.memory(device).devices().await.unwrap()[0].joined
 }
 
-/// Whether every key is held by all its primaries as the first write left it or newer.
+/// Checks that all primaries of every key hold its first write or a newer one.
 async fn assert_all_held(world: &Many, count: u64) {
     for number in 0..count {
         let key = key_of(number);
@@ -91,7 +91,7 @@ async fn a_new_device_joins_with_everything_that_moves_to_it_and_decides_then() 
     assert_eq!(joined(&world, NEW).await, world.shared.get().index.change());
     assert_all_held(&world, 600).await;
     assert_eq!(world.memory(NEW).fences(NEW).await.unwrap(), [fence]);
-    // What was copied came as it was: no ballot was needed for it.
+    // Registers were copied unchanged, without a ballot.
     let moved = world.key_moving_to(NEW);
     let orders: Vec<_> = world.primaries(&moved);
     let mut seen = Vec::new();
@@ -164,7 +164,7 @@ async fn old_requests_are_refused_once_both_sets_decide() {
     }
 }
 
-/// A quorum of the old set decides: one that is out does not hold the move up, two do.
+/// A quorum of the old set decides: one silent device doesn't block the change, two do.
 #[tokio::test]
 async fn silence_of_too_many_blocks_and_later_it_goes_on() {
     let world = world(300).await;
@@ -205,7 +205,7 @@ async fn a_new_holder_that_is_silent_keeps_both_deciding() {
     assert_all_held(&world, 30).await;
 }
 
-/// A new holder that is wiped while both decide gets its votes by all of both sets, and joins anew.
+/// A new holder that is wiped in the joint phase gets its votes from both sets, and joins anew.
 #[tokio::test]
 async fn a_new_holder_that_is_wiped_meanwhile_begins_anew() {
     let world = world(300).await;
@@ -227,7 +227,7 @@ async fn a_new_holder_that_is_wiped_meanwhile_begins_anew() {
     assert_all_held(&world, 300).await;
 }
 
-/// An old and new holder that is wiped while both decide learns from previous holders too.
+/// A device of both sets that is wiped in the joint phase copies from previous holders too.
 #[tokio::test]
 async fn a_holder_that_is_wiped_meanwhile_learns_from_those_before_too() {
     let world = world(60).await;
@@ -238,7 +238,7 @@ async fn a_holder_that_is_wiped_meanwhile_learns_from_those_before_too() {
     let sets = world.shared.get().sets(key.placement());
     let gone = sets.set(0).find(|id| !sets.is_of(1, *id)).unwrap();
     let common = sets.members().next().unwrap();
-    // Known to the one that leaves and to the one that forgets.
+    // Known to the leaving device and to the device that forgets.
     let write = world.write(&key);
     world.write_on(&[gone, common], &write).await;
     world.wipe(common).await;
@@ -253,7 +253,7 @@ async fn a_holder_that_is_wiped_meanwhile_learns_from_those_before_too() {
     assert_eq!(entry.write_id, write.entry.write_id);
 }
 
-/// A dead device is taken out of the ring: the quorums that are left say what it held.
+/// A dead device is removed from the ring: the remaining quorums have its contents.
 #[tokio::test]
 async fn what_a_removed_device_held_comes_from_the_others() {
     let world = world(300).await;

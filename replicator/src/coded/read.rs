@@ -1,7 +1,7 @@
-//! Reading what devices hold of an extent, whatever of it is lost.
+//! Reads of an extent from its remaining copies or fragments.
 //!
-//! A source that fails is left out from then on, and the next one takes its place: a corrupt one is
-//! put aside by its own node, and is a lost one to everybody else.
+//! A source that fails is excluded, and the next source replaces it. A corrupt fragment is
+//! quarantined by its own node, and counts as lost everywhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use super::{Coded, Said, code_of_policy};
 use crate::cluster::Cluster;
 use crate::replicate::copy::patience;
 
-/// A range of what a device holds under an id.
+/// Reads a range of an id on a device.
 pub(crate) async fn read(
     cluster: &Cluster,
     device: DeviceId,
@@ -38,14 +38,14 @@ pub(crate) async fn read(
     tokio::time::timeout(patience(bytes), reading).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// The fragments of an extent that others can be made of.
+/// Fragments of an extent that serve as sources.
 pub(crate) struct Sources<'a> {
     cluster: &'a Cluster,
     coded: &'a Coded,
     codec: Codec,
-    /// In the order in which they are best read.
+    /// In order of preference.
     usable: Vec<(FragmentIndex, DeviceId)>,
-    /// Why the last one that failed did.
+    /// Error of the last source that failed.
     failed: Option<Error>,
     /// Bytes read so far.
     pub(crate) read_bytes: u64,
@@ -61,10 +61,10 @@ impl<'a> Sources<'a> {
         Self { cluster, coded, codec, usable, failed: None, read_bytes: 0 }
     }
 
-    /// Makes `wanted` over `columns`: a buffer each, in order.
+    /// Computes `wanted` over `columns`, into one buffer each, in order.
     ///
     /// # Errors
-    /// When too few sources are left.
+    /// If too few sources are left.
     pub(crate) async fn make(
         &mut self,
         wanted: Fragments,
@@ -75,7 +75,7 @@ impl<'a> Sources<'a> {
             let usable: Vec<FragmentIndex> = self.usable.iter().map(|(it, _)| *it).collect();
             let geometry = &self.coded.geometry;
             let recovery = Recovery::new(&self.codec, geometry, columns.clone(), wanted, &usable);
-            // One that has gone since it was asked says nothing about the others.
+            // A source that was deleted since the query gives no reason about the others.
             let failed = self.failed.take().filter(|it| it.kind() != ErrorKind::NotFound);
             let recovery = recovery.map_err(|error| failed.unwrap_or(error))?;
             let reads = recovery.reads(columns);
@@ -118,11 +118,11 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// The bytes of a coded extent, out of any fragments that suffice.
+/// Reads the bytes of a coded extent from sufficient fragments.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] when every device of the policy has answered, and says that no fragment is
-/// there, or that too few are and others were deleted; any other when nobody can tell.
+/// [`ErrorKind::NotFound`] if every device of the policy has answered, and no fragment exists, or
+/// too few exist and others were deleted. Any other error means that the state is unknown.
 pub(crate) async fn read_coded(
     cluster: &Cluster,
     policy: PolicyId,
@@ -156,7 +156,7 @@ pub(crate) async fn read_coded(
     Err(Error::corrupt(format!("the fragments of extent {} are of something else", extent.id)))
 }
 
-/// Finds, or makes, the data fragments that were not found at home.
+/// Finds, or rebuilds, the data fragments that are not at home.
 async fn make_lost(
     cluster: &Cluster,
     coded: &Coded,
@@ -204,7 +204,7 @@ async fn find_or_make(
     Ok(made)
 }
 
-/// What it means that so few fragments are there.
+/// Returns the error for too few fragments.
 fn too_few(
     coded: &Coded,
     said: &Said,

@@ -1,4 +1,4 @@
-//! Where fragments belong, and what can be read of them.
+//! Homes of fragments, and reads from them.
 
 use martlet_protocol::backend::Backend;
 use martlet_protocol::extent::ExtentRef;
@@ -27,7 +27,7 @@ async fn a_fragment_belongs_to_the_replica_of_its_number() {
         assert_eq!(homes.iter().collect::<BTreeSet<_>>().len(), 6, "all on devices of their own");
         assert_eq!(coded.everyone(&cluster).unwrap().len(), 9);
     }
-    // Fragments without bytes are not stored, and those behind them are where they would be.
+    // Empty fragments are not stored, and later fragments keep their homes.
     let short = Coded::new(&cluster, CODED, id(1), Stripe { k: 4, m: 2, length: 9 }).unwrap();
     assert_eq!(short.fragments().map(|it| it.0).collect::<Vec<_>>(), [0, 4, 5]);
     assert_eq!(short.place(FragmentIndex(4)).home, world.homes(id(1))[4]);
@@ -98,12 +98,12 @@ async fn only_when_all_have_answered_is_an_extent_not_there() {
     for number in [0, 1, 2] {
         world.lose(extent.id, number).await;
     }
-    // Three are left of the four it takes, and nobody deleted any: that is a loss.
+    // Three of the four needed are left, and none was deleted: a loss.
     assert_eq!(read(&world, &extent).await.unwrap_err().kind(), ErrorKind::Corrupt);
     world.memory(homes[1]).set_offline(homes[1], true);
     assert_eq!(read(&world, &extent).await.unwrap_err().kind(), ErrorKind::Unavailable);
     world.memory(homes[1]).set_offline(homes[1], false);
-    // One who was told to delete it makes it a deletion that did not reach all.
+    // A delete mark on one device shows a deletion that did not reach all devices.
     world.memory(homes[0]).delete_extents(homes[0], &[extent.id]).await.unwrap();
     assert_eq!(read(&world, &extent).await.unwrap_err().kind(), ErrorKind::NotFound);
 }

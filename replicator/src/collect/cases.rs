@@ -1,4 +1,4 @@
-//! What every device is asked and told about tombstones.
+//! Queries and commands to devices about tombstones.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp};
 use super::verdict::{Case, Verdict};
 use crate::cluster::{Cluster, in_time};
 
-/// Tombstones of a page, and what every device said of them.
+/// Tombstones of a page, with every device's holdings.
 pub(super) struct Cases {
     pub(super) keys: Vec<(RegisterKey, Stamp)>,
     holdings: BTreeMap<DeviceId, Vec<Holding>>,
 }
 
-/// Whether every device of the index ring answers, with its votes, and nobody has heard of a change of
-/// which the others know nothing.
+/// Returns an error unless every device of the index ring answers with its votes, at the highest
+/// known term.
 pub(super) async fn check_everyone(cluster: &Cluster) -> Result<()> {
     let statuses = cluster.statuses().await;
     let term = cluster.term.get();
@@ -45,8 +45,8 @@ pub(super) async fn mark(cluster: &Cluster, marks: &[(RegisterKey, Stamp)]) -> R
     try_join_all(marked).await.map(drop)
 }
 
-/// Lets registers go wherever they are marked, on `last` after all others: whoever looks for what was
-/// left behind looks there.
+/// Drops registers on all devices, on `last` at the end: a restarted worker looks for leftovers
+/// there.
 pub(super) async fn let_go(cluster: &Cluster, last: DeviceId, drops: &[LetGo]) -> Result<()> {
     if drops.is_empty() {
         return Ok(());
@@ -59,7 +59,7 @@ pub(super) async fn let_go(cluster: &Cluster, last: DeviceId, drops: &[LetGo]) -
 }
 
 impl Cases {
-    /// What every device of the index ring knows of these tombstones.
+    /// Queries every device of the index ring about these tombstones.
     pub(super) async fn ask(cluster: &Cluster, due: Vec<(RegisterKey, Stamp)>) -> Result<Self> {
         let keys: Vec<RegisterKey> = due.iter().map(|(key, _)| key.clone()).collect();
         let asked = cluster.index_devices().into_iter().map(|device| {
@@ -76,7 +76,7 @@ impl Cases {
         Ok(Self { keys: due, holdings })
     }
 
-    /// The end of those that hold nothing but promises from before a time.
+    /// Returns the drops of registers that hold only promises from before a time.
     pub(super) fn spent_promises(&self, cluster: &Cluster, before: Stamp) -> Vec<LetGo> {
         let spent = |(at, (key, _)): (usize, &(RegisterKey, Stamp))| {
             let holders = cluster.holders(key.placement());

@@ -1,14 +1,14 @@
-//! Registers of buckets that are gone (rule M2).
+//! Registers of deleted buckets (rule M2).
 //!
-//! Whoever deletes a bucket takes its registers from every device afterwards. If it dies before it
-//! does, or a device is out, some stay behind, closed to everyone; and a device that returns would
-//! hand on what it has to those who let it go. They go once all of this holds:
+//! The proxy that deletes a bucket then purges its registers from every device. If the proxy dies
+//! first, or a device is out, some registers stay, closed to all writes. A device that returns
+//! would copy them to devices that dropped them. They are removed if all of these conditions hold:
 //!
-//! * they are older than any write that may still be on its way (rule T2), and so is their bucket;
-//! * after they were met, all primaries of the list of buckets and every device's hints have said that
-//!   there is no bucket of that id. Ids are never used again;
-//! * a device that holds some was told that the bucket is closed. So a list of buckets that was lost
-//!   takes nothing with it.
+//! * they and their bucket are older than any write that may be in flight (rule T2);
+//! * after they were found, all primaries of the bucket list and every device's hints have
+//!   confirmed that no bucket has this id. Ids are never used again;
+//! * a device that holds some has recorded that the bucket is closed. So the loss of the bucket
+//!   list removes nothing.
 //!
 //! Silence means keep.
 
@@ -22,17 +22,17 @@ use martlet_protocol::{BucketId, DeviceId, ErrorKind, Result, Stamp};
 use crate::cluster::{Cluster, in_time};
 use crate::sweep::list_buckets;
 
-/// Which buckets there are, as far as one pass of a worker has asked.
+/// Existing and deleted buckets, as far as one pass of a worker has queried them.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    /// When they were last listed. One that is deleted later is the next pass's.
+    /// Buckets at the last listing. A bucket deleted later is handled by the next pass.
     there: HashSet<BucketId>,
     gone: HashSet<BucketId>,
 }
 
 impl Buckets {
-    /// Takes what is left of buckets that are gone from `devices`. Of what was just met there: what
-    /// stays, and how many registers went. `of` says the bucket of each, and its order.
+    /// Removes registers of deleted buckets from `devices`. Returns the remaining items of `met`,
+    /// and the number of removed registers. `of` returns bucket and order of an item.
     pub(crate) async fn purge<T>(
         &mut self,
         cluster: &Cluster,
@@ -64,7 +64,7 @@ impl Buckets {
         (met, went)
     }
 
-    /// Of buckets that were met, those that are gone.
+    /// Returns the deleted buckets among `met`.
     async fn gone_of(
         &mut self,
         cluster: &Cluster,
@@ -78,8 +78,8 @@ impl Buckets {
     }
 }
 
-/// Takes everything of a bucket that is gone from devices, which stay closed to it; whether all of
-/// them have let go.
+/// Removes everything of a deleted bucket from devices, which stay closed to it. Returns true if
+/// all of them removed it.
 async fn purge(cluster: &Cluster, bucket: BucketId, devices: &[DeviceId]) -> bool {
     let purge = |device: &DeviceId| purge_one(cluster, *device, bucket);
     let told = join_all(devices.iter().map(purge)).await;
@@ -88,7 +88,7 @@ async fn purge(cluster: &Cluster, bucket: BucketId, devices: &[DeviceId]) -> boo
     for (device, told) in devices.iter().zip(told) {
         match told {
             Ok(()) => {}
-            // The device has registers of the bucket from others, and was not told of its fence.
+            // The device got registers of the bucket from others, and has no fence of it.
             Err(error) if error.kind() == ErrorKind::Conflict && is_known_closed => {
                 untold.push(*device);
             }

@@ -1,4 +1,4 @@
-//! Which tombstones go, and all that keeps them.
+//! Tombstones that are collected, and conditions that keep them.
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Value;
@@ -30,7 +30,7 @@ fn delete(world: &Many, key: &RegisterKey) -> EntryWrite {
     write
 }
 
-/// Deletes keys everywhere, and lets the reclaim age go by.
+/// Deletes keys everywhere, and waits for the reclaim age.
 async fn world_of_deleted(count: u64) -> Many {
     let world = Many::new(5);
     for number in 0..count {
@@ -42,7 +42,7 @@ async fn world_of_deleted(count: u64) -> Many {
     world
 }
 
-/// Devices that hold anything of a key.
+/// Number of devices that hold anything of a key.
 async fn holders(world: &Many, key: &RegisterKey) -> usize {
     let mut count = 0;
     for id in (0..5).map(DeviceId) {
@@ -80,13 +80,13 @@ async fn any_silent_device_of_the_ring_keeps_all_of_them() {
     world.wipe(DeviceId(1)).await;
     assert_eq!(run(&world).await.done, 0, "without its vote");
     world.memory(DeviceId(1)).set_voting(DeviceId(1), true).await.unwrap();
-    // What it has forgotten it is given back first, by those who compare what they hold.
+    // First the workers that compare devices restore its lost registers.
     let progress = run(&world).await;
     assert!(progress.kept > 0, "{progress:?}");
 }
 
-/// A node that was away for longer than the reclaim age holds what was deleted meanwhile: nothing was
-/// collected without it, so it finds out.
+/// A node that was away for longer than the reclaim age holds objects deleted meanwhile. No
+/// tombstone was collected without the node, so it receives the deletes.
 #[tokio::test]
 async fn who_was_away_for_longer_than_the_reclaim_age_brings_nothing_back() {
     let world = Many::new(5);
@@ -147,7 +147,7 @@ async fn while_replicas_move_tombstones_stay() {
     assert!(progress.done > 0 && progress.kept > 0, "{progress:?}");
     let moving = (0..100).map(key_of).filter(|key| world.primaries(key).contains(&new));
     assert_eq!(progress.kept % 3, moving.count() as u64 % 3, "{moved:?} and others like it");
-    // Those that moved are with the new holder too, or were let go: one way or the other, they end.
+    // Moved registers are on the new holder too, or were dropped: either way the change ends.
     run_once(&mut change).await.unwrap();
     for device in (0..5).map(DeviceId) {
         let term = Term::of(world.shared.get().index.change(), Phase::New);
@@ -155,8 +155,8 @@ async fn while_replicas_move_tombstones_stay() {
     }
 }
 
-/// Whoever dies after marking leaves marks behind that no walk shows: the first pass of the next looks
-/// for them.
+/// A worker that dies after marking leaves marks that no walk returns: the first pass of the next
+/// worker finds them.
 #[tokio::test]
 async fn marks_that_were_left_behind_are_found_after_a_restart() {
     let world = world_of_deleted(2).await;

@@ -1,29 +1,29 @@
-//! What may be done with one tombstone, by what every device of the index ring says of it: pure.
+//! Verdict on one tombstone, by the holdings of every device of the index ring: a pure function.
 
 use std::collections::HashMap;
 
 use martlet_protocol::backend::Holding;
 use martlet_protocol::{DeviceId, Stamp};
 
-/// A tombstone, and what everybody says of its register.
+/// A tombstone, and every device's holding of its register.
 pub(super) struct Case<'a> {
     pub(super) order: Stamp,
     pub(super) primaries: &'a [DeviceId],
     pub(super) holdings: HashMap<DeviceId, Holding>,
-    /// Nobody comes back any more with a promise from before.
+    /// No proxy uses a promise from before this stamp any more.
     pub(super) before: Stamp,
 }
 
-/// What may be done.
+/// Allowed action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
+    /// None.
     Keep,
-    /// It may be marked on all primaries.
+    /// Mark the tombstone on all primaries.
     Mark,
-    /// It is marked wherever it is, and may go.
+    /// Drop the tombstone, which is marked on all its holders.
     Drop {
-        /// Unless something above this has come.
+        /// The drop is refused if anything above this has come.
         up_to: Stamp,
     },
 }
@@ -36,14 +36,14 @@ impl Case<'_> {
             promise = promise.max(holding.promise);
             match holding.held {
                 _ if holding.hint.is_some() => return Verdict::Keep,
-                // Marked, it stays out of exchange wherever it is.
+                // A marked tombstone is not exchanged, on any device.
                 Some((order, _)) if order == self.order && (is_primary || holding.collectable) => {
                     unmarked += usize::from(!holding.collectable);
                 }
-                // Left behind where it doesn't belong, since the others were settled anew: nothing
-                // moves what is marked, and it goes with them.
+                // A stray left when the others were settled anew: marked tombstones don't move, and
+                // it is dropped with them.
                 Some((order, _)) if !is_primary && holding.collectable && order < self.order => {}
-                // Another order; or a copy that is where it doesn't belong, and would come back.
+                // Another order, or a stray copy that would come back.
                 Some(_) => return Verdict::Keep,
                 None => missing += usize::from(is_primary),
             }
@@ -52,7 +52,7 @@ impl Case<'_> {
             return Verdict::Keep;
         }
         match (missing, unmarked) {
-            // Those that miss it let it go already: marks come only after all had it.
+            // Primaries without it have dropped it: marks come only after all held it.
             (_, 0) => Verdict::Drop { up_to: self.order.max(promise) },
             (0, _) => Verdict::Mark,
             _ => Verdict::Keep,
@@ -63,7 +63,7 @@ impl Case<'_> {
         self.primaries.iter().all(|id| self.holdings.contains_key(id))
     }
 
-    /// The highest promise for a register of which nobody holds anything else, if it is spent.
+    /// Returns the highest promise for an otherwise empty register, if the promise has expired.
     pub(super) fn spent_promise(&self) -> Option<Stamp> {
         let mut holdings = self.holdings.values();
         let is_empty = holdings.all(|it| it.held.is_none() && it.hint.is_none());
@@ -85,7 +85,7 @@ mod tests {
         Holding { held: Some((order, WriteId([1; 16]))), collectable, ..Holding::default() }
     }
 
-    /// What four devices say; three of them are primaries.
+    /// Returns the verdict for four devices, three of which are primaries.
     fn verdict(holdings: [Holding; 4]) -> Verdict {
         let holdings = (0..4).map(DeviceId).zip(holdings).collect();
         let before = Stamp::at_ms(1000);

@@ -1,5 +1,5 @@
-//! Which buckets there are and what is set about them, by the word of a quorum: one that is missed is
-//! met in a later pass, and nothing goes by its rules until then.
+//! Buckets and their settings, by a quorum. A later pass finds a missed bucket; its rules have no
+//! effect until then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use martlet_ring::Sets;
 use crate::cluster::Cluster;
 use crate::wanted::{Source, list};
 
-/// Buckets of a listing asked for at a time.
+/// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
 
-/// The buckets, and what clients call them.
+/// Returns the buckets with their names.
 pub(super) async fn buckets(cluster: &Cluster) -> Result<Vec<(Bytes, Box<Bucket>)>> {
     let shards: Vec<(Shard, Sets)> = (0..INDEX_SHARDS_DEFAULT)
         .map(|shard| (Shard(shard), cluster.sets(index_placement(BucketId::ROOT, Shard(shard)))))

@@ -1,10 +1,10 @@
-//! The walk over the objects of buckets that have rules: bucket by bucket, shard by shard, a stretch
-//! of keys in each step.
+//! Walk over the objects of buckets that have rules: bucket by bucket, shard by shard, a range of
+//! keys in each step.
 //!
-//! What is due, and how a version goes, is the object layer's to know ([`ObjectExpiry`]). Here it is
-//! only known where the walk stands. Of each shard one worker takes care, whose scope has its first
-//! primary; where two do, the second one finds nothing left. A cursor that is lost, or names what
-//! is not there any more, costs a walk begun anew.
+//! The object layer ([`ObjectExpiry`]) decides which versions expire and removes them; this file
+//! only keeps the position. One worker handles each shard: the worker whose scope has its first
+//! primary. If two do, the second finds nothing left. A cursor that is lost or outdated costs a new
+//! walk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use martlet_protocol::{BucketId, Shard};
 use crate::cursors::Cursors;
 use crate::worker::Progress;
 
-/// The name under which a cursor is kept.
+/// Name under which the cursor is stored.
 const NAME: &str = "expire";
 
-/// A shard of a bucket whose objects are to be gone through, from some place on.
+/// A shard of a bucket whose objects are to be visited, from a position on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     id: BucketId,
@@ -28,15 +28,15 @@ pub(super) struct Task {
     after: Option<Place>,
 }
 
-/// The walk.
+/// State of the walk.
 pub(super) struct Objects {
     expiry: Arc<dyn ObjectExpiry>,
     cursors: Arc<dyn Cursors>,
-    /// What the next walk goes through, once the uploads are done.
+    /// Tasks of the next walk, which begins after the uploads.
     awaited: Option<VecDeque<Task>>,
-    /// What is left of this one.
+    /// Tasks left in this walk.
     left: VecDeque<Task>,
-    /// When the last one began.
+    /// Start of the last walk.
     began_ms: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Task {
         Self { id, shard, bucket: String::from_utf8_lossy(name).into_owned(), after: None }
     }
 
-    /// Where it stands, as a line of text.
+    /// Encodes the position as a line of text.
     fn cursor(&self) -> String {
         let key = self.after.as_ref().map_or("-".to_owned(), |place| hex_of(&place.key));
         format!("{} {} {key}", self.id, self.shard.0)
@@ -57,18 +57,18 @@ impl Objects {
         Self { expiry, cursors, awaited: None, left: VecDeque::new(), began_ms: None }
     }
 
-    /// The object layer.
+    /// Returns the object layer.
     pub(super) fn expiry(&self) -> &dyn ObjectExpiry {
         &*self.expiry
     }
 
-    /// Whether it is in the middle of a walk.
+    /// Returns true during a walk.
     pub(super) fn is_under_way(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Has a walk begin soon, unless the last one began less than a period ago. The first one goes on
-    /// where one before this process stood.
+    /// Schedules a walk, unless the last one began less than a period ago. The first walk continues
+    /// at the saved cursor.
     pub(super) fn await_turn(&mut self, mut tasks: Vec<Task>, now_ms: u64, period_ms: u64) {
         let is_due = |began_ms: u64| began_ms.saturating_add(period_ms) <= now_ms;
         if !self.began_ms.is_none_or(is_due) {
@@ -84,7 +84,7 @@ impl Objects {
         self.awaited = Some(tasks.into());
     }
 
-    /// Begins the walk that is awaited; whether there is any.
+    /// Begins the scheduled walk; returns true if a walk is in progress.
     pub(super) fn begin(&mut self) -> bool {
         if let Some(tasks) = self.awaited.take() {
             self.left = tasks;
@@ -92,7 +92,7 @@ impl Objects {
         self.is_under_way()
     }
 
-    /// Goes through a stretch.
+    /// Visits the next range of keys.
     pub(super) async fn step(&mut self, day: Day) -> Progress {
         let Some(mut task) = self.left.pop_front() else { return Progress::default() };
         let (bucket, shard, after) = (task.bucket.clone(), task.shard, task.after.take());
@@ -116,8 +116,8 @@ impl Objects {
     }
 }
 
-/// The tasks from a saved place on. What is known in the middle of a key's versions is not saved: its
-/// rest waits for the next walk.
+/// Returns the tasks from a saved position on. A position within a key's versions is not saved: the
+/// rest of the key waits for the next walk.
 fn from(tasks: Vec<Task>, (id, shard, key): (BucketId, Shard, Option<String>)) -> Vec<Task> {
     let mut rest: Vec<Task> =
         tasks.into_iter().filter(|task| (task.id, task.shard) >= (id, shard)).collect();
@@ -147,7 +147,7 @@ fn hex_of(key: &str) -> String {
     })
 }
 
-/// The inverse of [`hex_of`].
+/// Decodes the result of [`hex_of`].
 fn text_of(hex: &str) -> Option<String> {
     let digits = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(digits).collect();

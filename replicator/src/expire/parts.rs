@@ -1,4 +1,4 @@
-//! Which parts an upload has, by the word of a quorum.
+//! Parts of an upload, by a quorum.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use martlet_protocol::{Error, RegisterKey, RegisterKind, Result};
 use crate::cluster::Cluster;
 use crate::wanted::{Source, list};
 
-/// The names of the parts of an upload that any quorum may know.
+/// Returns the names of the parts of an upload that any quorum may know.
 pub(super) async fn parts_of(
     cluster: &Cluster,
     at: &RegisterKey,

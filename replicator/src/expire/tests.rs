@@ -1,4 +1,4 @@
-//! Which uploads go, and in which order; and whose objects are gone through.
+//! Uploads that are removed, in order; and objects that are visited.
 
 mod rules;
 
@@ -39,7 +39,7 @@ impl Fixture {
         fixture
     }
 
-    /// Writes the bucket on so many primaries.
+    /// Writes the bucket on a number of primaries.
     async fn set_bucket(&self, settings: martlet_protocol::Settings, replicas: usize) {
         let bucket = Bucket {
             id: self.bucket,
@@ -56,7 +56,7 @@ impl Fixture {
         self.put(&at, Value::Bucket(Box::new(bucket)), replicas).await;
     }
 
-    /// Writes an entry on so many primaries.
+    /// Writes an entry on a number of primaries.
     async fn put(&self, at: &RegisterKey, value: Value, replicas: usize) {
         self.world.clock.advance_ms(1);
         let mut put: EntryWrite = write(at, self.world.stamps.issue(), 0, Body::Empty);
@@ -108,7 +108,7 @@ impl Fixture {
         run_once(&mut Expire::new(shared, clock, Scope::All, OPTIONS)).await.unwrap()
     }
 
-    /// What a quorum holds.
+    /// Returns the value that a quorum holds.
     async fn held(&self, at: &RegisterKey) -> Value {
         let mut newest: Option<Entry> = None;
         for device in self.world.primaries(at) {
@@ -193,14 +193,14 @@ async fn open_uploads_are_given_up_when_they_are_too_old_and_only_then() {
     assert!(fixture.is_gone(&part).await);
 }
 
-/// A completion that was decided at the same moment wins or loses as a whole (rule M1).
+/// A concurrently decided completion wins or loses as a whole (rule M1).
 #[tokio::test]
 async fn m1_a_decided_completion_is_left_to_those_who_drive_it() {
     let fixture = Fixture::new().await;
     let (at, id) = fixture.upload("key", UploadState::Open).await;
     let part = fixture.part(&at, id, 1, 3).await;
     fixture.wait(101_000);
-    // Known to a quorum, and not to the device that lists it.
+    // Known to a quorum, but not to the device that lists it.
     let upload = Upload {
         key: "key".into(),
         id,

@@ -1,4 +1,4 @@
-//! Identity rounds go by sets and name the term; replacing decides on what a quorum holds.
+//! Identity rounds use the sets and name the term; `replace` decides on a quorum's entry.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
     let common: Vec<DeviceId> =
         sets.members().filter(|id| sets.is_of(0, *id) && sets.is_of(1, *id)).collect();
     world.write_on(&common[..1], &write).await;
-    // Without one of both and the new one, the new set is no quorum, and the old one is.
+    // Without a device of both sets and the new device, the new set has no quorum, but the old set
+    // has.
     for device in [common[1], new] {
         world.memory(device).set_offline(device, true);
     }
@@ -101,7 +102,7 @@ async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
 
 type Sent = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
 
-/// A cluster whose replicas get no write, and the writes that were sent to them.
+/// Makes a cluster whose replicas get no write; returns the writes that were sent to them.
 fn with_stopped_writes() -> (Many, Sent) {
     let sent = Sent::default();
     let seen = sent.clone();

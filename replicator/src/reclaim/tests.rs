@@ -1,4 +1,4 @@
-//! What reclaim frees, when, and what it keeps.
+//! Extents that reclaim frees, the time of this, and extents that it keeps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -93,7 +93,7 @@ async fn extents_that_an_entry_still_names_stay_and_their_record_is_forgotten() 
     let world = World::new().await;
     let body = world.extents("k", None, 2).await;
     world.commit("k", &body.body, false).await;
-    // New tags over the same bytes, without the word that keeps the body.
+    // New tags over the same extents, without `keep_body`.
     world.commit("k", &body.body, false).await;
     world.clock.advance_ms(GRACE_MS);
     assert_eq!(run(&world).await.freed, 0);
@@ -131,7 +131,8 @@ async fn a_device_that_is_silent_keeps_everything_until_it_is_back() {
     assert_eq!(world.garbage().await, 0);
 }
 
-/// Cuts the worker off before and after each of its calls in turn; a new one must end the work.
+/// Interrupts the worker before and after each of its calls in turn; a new worker must complete the
+/// work.
 #[tokio::test]
 async fn a_crash_between_any_two_steps_is_made_good() {
     for lost in [false, true] {

@@ -1,13 +1,13 @@
-//! Lost fragments of an extent, made of others and written to their homes.
+//! Rebuilds lost fragments of an extent from others, and writes them to their homes.
 //!
 //! ```text
-//! sources ──a step of columns──▶ arithmetic ──▶ a body for each home ──▶ written, compared
+//! sources ──a step of columns──▶ coding ──▶ a body for each home ──▶ written, compared
 //! ```
 //!
-//! All that are lost are made in one pass over their sources, a step of columns at a time: so much of
-//! each source, and twice as much of each fragment that is made, is in memory, whatever the extent's
-//! length. What is made has the owner and the birth of its siblings (rules X1, X4), is on disk when
-//! this returns, and is what was sent: one that differs is let go again.
+//! All lost fragments are rebuilt in one pass over their sources, a step of columns at a time.
+//! Memory holds one step of each source and two of each rebuilt fragment, whatever the extent's
+//! length. A rebuilt fragment has the owner and birth of its siblings (rules X1, X4), and is on
+//! disk when this returns. A fragment that differs from the sent bytes is released again.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -26,46 +26,47 @@ use crate::coded::Coded;
 use crate::coded::read::Sources;
 use crate::replicate::copy::patience;
 
-/// Columns that are made at a time.
+/// Columns rebuilt at a time, in bytes of each fragment.
 pub(super) const STEP_BYTES: u64 = 512 * 1024;
-/// A home that takes nothing for so long is given up, so that others get theirs.
+/// Time after which a home that accepts no bytes is given up, so that other homes get their
+/// fragments.
 const STUCK: Duration = Duration::from_secs(20);
-/// Homes that may be given up so before the others run out of time.
+/// Number of homes that may be given up before the other homes run out of time.
 const HOMES_STUCK_MAX: u32 = 4;
 
-/// Fragments to be made.
+/// A rebuild of lost fragments.
 pub(crate) struct Job {
     pub(crate) coded: Coded,
-    /// Of any fragment.
+    /// Record of any fragment.
     pub(crate) record: ExtentRecord,
     pub(crate) lost: Vec<FragmentIndex>,
-    /// Who has which, in the order in which they are best read.
+    /// Fragments with their holders, in order of preference.
     pub(crate) sources: Vec<(FragmentIndex, DeviceId)>,
 }
 
-/// What came of it.
+/// Outcome of a rebuild.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
-    /// Fragments written, and their bytes.
+    /// Number of fragments written, and their bytes.
     pub(crate) made: u64,
     pub(crate) made_bytes: u64,
     pub(crate) read_bytes: u64,
-    /// Homes that did not take theirs.
+    /// Homes that did not accept their fragments.
     pub(crate) failed: Vec<(DeviceId, ErrorKind)>,
 }
 
-/// A fragment on its way home.
+/// A fragment that is being sent home.
 struct Target {
     id: ExtentId,
     home: DeviceId,
     bytes: u64,
-    /// None once the home takes no more.
+    /// None once the home accepts no more bytes.
     body: Option<mpsc::Sender<Result<Bytes>>>,
     hash: blake3::Hasher,
 }
 
 impl Job {
-    /// Bytes that it takes to make what is lost, and bytes of that.
+    /// Bytes to read and write for the rebuild.
     pub(crate) fn traffic_bytes(&self) -> u64 {
         let geometry = &self.coded.geometry;
         let made = self.lost.iter().map(|fragment| geometry.stored_bytes(*fragment));
@@ -73,11 +74,11 @@ impl Job {
         read + made.sum::<u64>()
     }
 
-    /// Makes what is lost, but for homes that are `full`; none when a fragment was written at
-    /// `young_ms` or later: its writer is still at work.
+    /// Rebuilds lost fragments, except for homes that are `full`. None if a fragment was born at
+    /// `young_ms` or later: its writer may still be at work.
     ///
     /// # Errors
-    /// When too few sources can be read.
+    /// If too few sources can be read.
     pub(crate) async fn build(
         mut self,
         cluster: &Cluster,
@@ -118,7 +119,7 @@ impl Job {
         if built.made == 0 { fed.map(|()| Some(built)) } else { Ok(Some(built)) }
     }
 
-    /// Leaves out sources that are fragments of something else; the birth of the youngest.
+    /// Excludes sources that belong to another extent; returns the birth of the youngest.
     async fn check_sources(&mut self, cluster: &Cluster) -> Option<u64> {
         let asked = self.sources.iter().map(|(fragment, device)| async {
             let id = self.coded.id(*fragment);
@@ -178,7 +179,7 @@ impl Target {
         }
     }
 
-    /// Bytes written; none if somebody else was quicker.
+    /// Returns the bytes written; none if another worker was faster.
     async fn judge(self, cluster: &Cluster, written: Result<ExtentRef>) -> Result<u64> {
         let (id, home) = (self.id, self.home);
         let node = cluster.node(home)?;
@@ -205,7 +206,7 @@ impl Target {
     }
 }
 
-/// Makes the lost fragments, step by step, and sends them on their ways.
+/// Rebuilds the lost fragments step by step, and sends them to their homes.
 async fn feed(
     coded: &Coded,
     sources: &mut Sources<'_>,

@@ -1,6 +1,6 @@
-//! Who has which fragments of the extents of a page. First the homes of those that a device watches
-//! over are asked; where one of them lacks its fragment, all homes; and everybody else only about what
-//! is missing there.
+//! Holders of the fragments of a page's extents. First the homes of the fragments watched by a
+//! device are queried. If one lacks its fragment, all homes are queried; then all other devices
+//! about the missing fragments.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::replicate::plan::Turn;
 /// An extent of which a device has fragments.
 pub(super) struct Item {
     pub(super) coded: Coded,
-    /// Those that the device has.
+    /// Fragments that the device has.
     pub(super) records: Vec<ExtentRecord>,
     pub(super) seen: Vec<Seen>,
     pub(super) everyone_asked: bool,
@@ -26,13 +26,13 @@ pub(super) struct Item {
 type Lists = BTreeMap<DeviceId, BTreeSet<ExtentId>>;
 
 impl Item {
-    /// What `device` is to do about it.
+    /// Returns the action of `device` on the extent.
     pub(super) fn deed(&self, device: DeviceId, pass: u64) -> Deed {
         let turn = Turn::of(self.coded.whole, pass);
         plan(device, &self.seen, self.coded.geometry.needed(), turn, self.everyone_asked)
     }
 
-    /// The fragments that who has these records watches over.
+    /// Returns the fragments that the holder of these records watches.
     fn watched(&self) -> BTreeSet<FragmentIndex> {
         let stored: Vec<FragmentIndex> = self.coded.fragments().collect();
         let numbers = self.records.iter().map(|record| record.extent.id.fragment_number());
@@ -41,7 +41,7 @@ impl Item {
         at.flat_map(|at| watched(at, stored.len(), needed)).map(|at| stored[at]).collect()
     }
 
-    /// The devices that have fragments, those of `first` before the others.
+    /// Returns the holders of fragments; `first` comes before other devices.
     pub(super) fn sources(&self, first: DeviceId) -> Vec<(FragmentIndex, DeviceId)> {
         let mut sources: Vec<_> = self
             .seen
@@ -53,8 +53,8 @@ impl Item {
     }
 }
 
-/// The coded extents of which a device has these records, by extent; and how many records name a
-/// policy that nobody knows.
+/// Groups a device's records by coded extent; also returns the number of records with an unknown
+/// policy.
 pub(super) fn items(cluster: &Cluster, records: Vec<ExtentRecord>) -> (Vec<Item>, u64) {
     let mut items: Vec<Item> = Vec::new();
     let mut unknown = 0;
@@ -79,7 +79,7 @@ pub(super) fn items(cluster: &Cluster, records: Vec<ExtentRecord>) -> (Vec<Item>
     (items, unknown)
 }
 
-/// Those of `items` that lack a fragment which is watched over from here, as far as its home says.
+/// Returns the items that lack a fragment watched by this device, as their homes report.
 pub(super) async fn suspects(cluster: &Cluster, mut items: Vec<Item>) -> Vec<Item> {
     let mut lists = Lists::new();
     for item in &items {
@@ -97,7 +97,7 @@ pub(super) async fn suspects(cluster: &Cluster, mut items: Vec<Item>) -> Vec<Ite
     items
 }
 
-/// Asks the homes of all fragments, and those they are taking over from.
+/// Queries the homes of all fragments, and the devices from which they are taking over.
 pub(super) async fn ask_homes(cluster: &Cluster, items: &mut [Item]) {
     let mut lists = Lists::new();
     for item in &*items {
@@ -125,7 +125,7 @@ pub(super) async fn ask_homes(cluster: &Cluster, items: &mut [Item]) {
     }
 }
 
-/// Asks everybody else about the fragments that are not where they should be.
+/// Queries all other devices about the fragments that are not at home.
 pub(super) async fn ask_everyone(cluster: &Cluster, items: &mut [&mut Item]) {
     let mut lists = Lists::new();
     for item in &*items {
@@ -147,7 +147,7 @@ pub(super) async fn ask_everyone(cluster: &Cluster, items: &mut [&mut Item]) {
     }
 }
 
-/// Who else may have the fragments of an item that are not at home.
+/// Returns the other devices that may have an item's fragments that are not at home.
 fn elsewhere(cluster: &Cluster, item: &Item) -> Vec<(ExtentId, Vec<DeviceId>)> {
     let everyone = item.coded.everyone(cluster).unwrap_or_default();
     let away = item.seen.iter().filter(|seen| seen.at_home != Some(Presence::Here));

@@ -1,4 +1,4 @@
-//! A page of a device's fragments, looked at: what of it is to be made, deleted, or told.
+//! Check of a page of a device's fragments: what to rebuild, delete, or report.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -16,19 +16,19 @@ use crate::sweep::list_buckets;
 use crate::wanted::Wanted;
 use crate::worker::Progress;
 
-/// Who looks, and when.
+/// Device that checks, with time and turn.
 #[derive(Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) device: DeviceId,
     pub(super) turn: u64,
-    /// What was born then or later is left to its writer.
+    /// Birth time from which on extents are left to their writers.
     pub(super) young_ms: u64,
     pub(super) now_ms: u64,
 }
 
 impl Look<'_> {
-    /// What is to be made of the extents that the device has these fragments of.
+    /// Returns the rebuilds of extents of which the device has these fragments.
     pub(super) async fn jobs(
         &self,
         records: Vec<ExtentRecord>,
@@ -70,7 +70,7 @@ impl Look<'_> {
         Some(Job { record: item.records.pop()?, coded: item.coded, lost, sources })
     }
 
-    /// Asks everybody about what is missing at home.
+    /// Queries all devices about fragments missing at home.
     async fn search(&self, items: &mut [Item]) {
         let mut asked: Vec<&mut Item> =
             items.iter_mut().filter(|item| self.deed(item) == Deed::Search).collect();
@@ -79,8 +79,8 @@ impl Look<'_> {
         }
     }
 
-    /// Deletes what was deleted elsewhere and nobody wants; the rest of `items`. What is wanted is
-    /// mended: those who were told to delete it don't have it.
+    /// Deletes extents that were deleted elsewhere and are unneeded; returns the remaining items.
+    /// Needed extents are repaired: devices with a delete mark don't have their fragments.
     async fn judge(&self, items: Vec<Item>, progress: &mut Progress) -> Result<Vec<Item>> {
         let is_judged = |item: &Item| self.deed(item) == Deed::Judge;
         let (judged, mut rest): (Vec<Item>, Vec<Item>) = items.into_iter().partition(is_judged);
@@ -100,7 +100,8 @@ impl Look<'_> {
     }
 }
 
-/// Tells of extents that can't be made good, and of how many; those that no entry names are none.
+/// Logs extents that can't be rebuilt, and returns their number; excludes extents that no entry
+/// names.
 async fn told_lost(cluster: &Cluster, lost: &[Item]) -> u64 {
     if lost.is_empty() {
         return 0;

@@ -1,15 +1,16 @@
-//! What is to be done about one extent that is kept as fragments, from what devices say. Pure.
+//! Action on one coded extent, from the presence of its fragments. Pure functions.
 //!
 //! Invariants:
-//! * nothing is made while anybody says that a fragment of it was deleted (rule X4);
-//! * what somebody has, or may be holding for the home, is not lost: replication brings it home;
-//! * of those who watch over what is lost, the first in an order that the extent's id gives makes it, in
-//!   whatever process and pass; over so many passes as there are watchers each other one has its turn
-//!   too, so that one that can't holds up nobody.
+//! * nothing is rebuilt while any device reports that a fragment was deleted (rule X4);
+//! * a fragment that a device has, or may hold for the home, is not lost: replication brings it
+//!   home;
+//! * of the watchers of a loss, the first in an order derived from the extent's id rebuilds it, in
+//!   any process and pass. Over as many passes as watchers, each other watcher has its turn too, so
+//!   that a failing watcher blocks nothing.
 //!
-//! Who holds a fragment watches over those that come next, round in a circle, as many as may be lost.
-//! While no more than that are lost or out, each that is lost has a watcher that is there, and nobody
-//! has to ask about all.
+//! The holder of a fragment watches the next fragments in cyclic order, as many as may be lost.
+//! While no more are lost or out, each lost fragment has a watcher that is up, and no device must
+//! query about all.
 
 use martlet_erasure::FragmentIndex;
 use martlet_protocol::DeviceId;
@@ -17,39 +18,39 @@ use martlet_protocol::backend::Presence;
 
 use crate::replicate::plan::Turn;
 
-/// What is known of one fragment; silence is none.
+/// Presence of one fragment; a silent device is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) fragment: FragmentIndex,
     pub(super) home: DeviceId,
     pub(super) at_home: Option<Presence>,
-    /// Whom the home is taking over from, if it is.
+    /// Device from which the home is taking over, if any.
     pub(super) previous: Option<(DeviceId, Option<Presence>)>,
-    /// What all others say, once they were asked.
+    /// Presence on all other devices, once they were queried.
     pub(super) others: Vec<(DeviceId, Option<Presence>)>,
 }
 
-/// What is to be done.
+/// Action on an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// All is as it should be, or on its way there.
+    /// Every fragment is at home, or on its way home.
     Nothing,
-    /// Something is lost, and it is another's turn to make it.
+    /// A fragment is lost, and another device has the turn to rebuild it.
     Leave,
-    /// Somebody who may have a fragment did not answer.
+    /// A device that may have a fragment did not answer.
     Wait,
-    /// A fragment of it was deleted: the index has the last word.
+    /// A fragment was deleted: the index decides.
     Judge,
-    /// Something is missing at home: whether others have it must be asked.
+    /// A fragment is missing at home: all other devices must be queried.
     Search,
-    /// These are to be made.
+    /// Rebuild these fragments.
     Build(Vec<FragmentIndex>),
-    /// Fewer are left than it takes, wherever one looks.
+    /// Too few fragments are left on all devices together.
     Lost,
 }
 
 impl Seen {
-    /// Who has it.
+    /// Returns the devices that have the fragment.
     pub(super) fn holders(&self) -> impl Iterator<Item = DeviceId> {
         let home = (self.home, self.at_home);
         let all = [home].into_iter().chain(self.previous).chain(self.others.iter().copied());
@@ -62,7 +63,7 @@ impl Seen {
             .any(|said| said == Some(Presence::Deleted))
     }
 
-    /// Lets a delete be forgotten that the index knows nothing of: nobody there has it.
+    /// Ignores delete marks that the index contradicts: these devices don't have the fragment.
     pub(super) fn forget_deleted(&mut self) {
         let said = [&mut self.at_home].into_iter();
         let said = said.chain(self.previous.as_mut().map(|(_, said)| said));
@@ -77,13 +78,13 @@ impl Seen {
         self.at_home == Some(Presence::Missing) && self.holders().next().is_none()
     }
 
-    /// Whether somebody who did not answer is likely to have it.
+    /// Returns true if a device that did not answer is likely to have the fragment.
     fn is_uncertain(&self) -> bool {
         self.previous.is_some_and(|(_, said)| said.is_none())
     }
 }
 
-/// What `device` is to do, which has a fragment; `needed` of them give all others.
+/// Returns the action of `device`, which has a fragment; `needed` fragments give all others.
 pub(super) fn plan(
     device: DeviceId,
     seen: &[Seen],
@@ -115,9 +116,9 @@ pub(super) fn plan(
     if seen.iter().any(is_silent) { Deed::Wait } else { Deed::Lost }
 }
 
-/// Whether it is the turn of `device`: of those who hold what they should and watch over what is not at
-/// home, and of `device` if it holds what others should. What others were found to hold changes nothing
-/// about it.
+/// Returns true if `device` has the turn. Candidates are holders at home, or previous holders, that
+/// watch a fragment missing at home; and `device`, if it holds a fragment for another home. The
+/// holdings of other devices don't matter.
 fn gives(device: DeviceId, seen: &[Seen], needed: u8, turn: Turn) -> bool {
     let (mut settled, mut givers) = (Vec::new(), Vec::new());
     for (at, of) in seen.iter().enumerate() {
@@ -139,8 +140,8 @@ fn gives(device: DeviceId, seen: &[Seen], needed: u8, turn: Turn) -> bool {
     turn.is_of(device, &homes, &givers)
 }
 
-/// What is watched over by the holder of the fragment that is at `at` of `count`, `needed` of which
-/// give all others.
+/// Returns the positions watched by the holder of the fragment at `at` of `count`; `needed`
+/// fragments give all others.
 pub(super) fn watched(at: usize, count: usize, needed: u8) -> impl Iterator<Item = usize> {
     let spare = count.saturating_sub(usize::from(needed));
     (1..=spare).map(move |step| (at + step) % count)
@@ -152,12 +153,12 @@ mod tests {
 
     use super::*;
 
-    /// In a pass, of an extent whose first watcher is the first home.
+    /// Turn in a pass, of an extent whose first watcher is the first home.
     fn turn(pass: u64) -> Turn {
         Turn { start: 0, pass }
     }
 
-    /// Fragment i is at home on device i.
+    /// Fragment i has its home on device i.
     fn seen(homes: &[Option<Presence>]) -> Vec<Seen> {
         let one = |(number, at_home): (u8, &Option<Presence>)| Seen {
             fragment: FragmentIndex(number),
@@ -169,7 +170,7 @@ mod tests {
         (0..).zip(homes).map(one).collect()
     }
 
-    /// What the holders do; all but one may leave it to that one.
+    /// Returns the holders' action; all but one may leave it to that one.
     fn decided(seen: &[Seen], everyone_asked: bool) -> Deed {
         let holders = seen.iter().flat_map(Seen::holders);
         let mut deeds: Vec<Deed> =
@@ -201,11 +202,11 @@ mod tests {
         let mut moving = seen(&[Some(Here), Some(Here), Some(Missing)]);
         moving[2].previous = Some((DeviceId(7), None));
         assert_eq!(decided(&moving, false), Deed::Wait);
-        // A silent device that is neither home nor previous holder keeps nobody from mending.
+        // A silent device that is neither home nor previous holder doesn't block a rebuild.
         let mut stray = seen(&[Some(Here), Some(Here), Some(Missing)]);
         stray[2].others = vec![(DeviceId(8), None)];
         assert_eq!(decided(&stray, true), Deed::Build(vec![FragmentIndex(2)]));
-        // But where too few are left, it may have what it takes.
+        // But if too few are left, it may have the missing fragments.
         let mut few = seen(&[Some(Missing), Some(Here), Some(Missing)]);
         assert_eq!(decided(&few, true), Deed::Lost);
         few[0].others = vec![(DeviceId(8), None)];
@@ -220,7 +221,7 @@ mod tests {
         let mut stray = seen(&[Some(Here), Some(Here), Some(Missing)]);
         stray[2].others = vec![(DeviceId(8), Some(Missing)), (DeviceId(9), Some(Here))];
         assert_eq!(decided(&stray, true), Deed::Nothing);
-        // What lies elsewhere is as good a source as any.
+        // A fragment away from home is as good a source as any.
         let mut source = seen(&[None, Some(Here), Some(Missing)]);
         source[0].others = vec![(DeviceId(9), Some(Here))];
         assert_eq!(
@@ -260,7 +261,7 @@ mod tests {
                 assert_eq!(building, expected, "{start}, {pass}");
             }
         }
-        // Who holds one for somebody else has its turn after them.
+        // The holder of a stray fragment has its turn last.
         let building: Vec<bool> = (0..3).map(|pass| builds(9, turn(pass))).collect();
         assert_eq!(building, [false, false, true]);
     }

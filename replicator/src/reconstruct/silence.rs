@@ -1,5 +1,5 @@
-//! For how long devices have been silent whom homes are taking over from: they are waited for, for then
-//! nothing has to be made anew, but whoever is drained may be dead.
+//! Duration of silence of devices from which homes are taking over. They are waited for, because
+//! then nothing must be rebuilt; but a drained device may be dead.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use martlet_protocol::DeviceId;
 
 use super::plan::Seen;
 
-/// How long a silent device is waited for.
+/// Time in milliseconds for which a silent device is waited for.
 pub(super) const PATIENCE_MS: u64 = 15 * 60 * 1000;
 
-/// Who is silent.
+/// Silent devices.
 #[derive(Default)]
 pub(super) struct Silence(BTreeMap<DeviceId, Spell>);
 
@@ -20,7 +20,8 @@ struct Spell {
 }
 
 impl Silence {
-    /// Takes in who has answered now and who has not, and lets go of those who were waited for long.
+    /// Records which devices have answered now, and stops waiting for devices that were silent too
+    /// long.
     pub(super) fn take_in<'a>(&mut self, seen: impl Iterator<Item = &'a mut Seen>, now_ms: u64) {
         for seen in seen {
             let Some((device, said)) = seen.previous else { continue };
@@ -32,11 +33,11 @@ impl Silence {
         }
     }
 
-    /// Whether a silent device is waited for no longer.
+    /// Returns true if a silent device is waited for no longer.
     fn is_over(&mut self, device: DeviceId, now_ms: u64) -> bool {
         let new = Spell { since_ms: now_ms, last_ms: now_ms };
         let spell = self.0.entry(device).or_insert(new);
-        // Nobody asked for long: what it did meanwhile nobody knows.
+        // After a long time without queries, the device's state in between is unknown.
         if now_ms.saturating_sub(spell.last_ms) > PATIENCE_MS {
             spell.since_ms = now_ms;
         }

@@ -1,4 +1,4 @@
-//! What is lost is made again, byte for byte, and nothing else is.
+//! Lost fragments are rebuilt byte for byte, and nothing else is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,12 +38,12 @@ async fn count(world: &Many) -> CensusReport {
     census(&world.shared.get(), fast, &mut |_| ()).await
 }
 
-/// A number's own extent.
+/// Returns the extent id of a number.
 fn id(n: u16) -> ExtentId {
     extent_id(n).whole()
 }
 
-/// Extents of these lengths, whole and old enough to be looked after.
+/// Writes extents of these lengths, whole and old enough to be processed.
 async fn filled(world: &Many, lengths: &[usize]) -> Vec<ExtentId> {
     let mut ids = Vec::new();
     for (n, length) in (0..).zip(lengths) {
@@ -54,7 +54,7 @@ async fn filled(world: &Many, lengths: &[usize]) -> Vec<ExtentId> {
     ids
 }
 
-/// A short one, one that ends within a fragment, one in full blocks of 64 KiB, one of several steps.
+/// Lengths: short, ending within a fragment, full blocks of 64 KiB, several steps.
 fn lengths(k: usize) -> Vec<usize> {
     vec![10_000, 65_536 * (k - 1) + 1, 65_536 * k, 700_000 * k - 77]
 }
@@ -103,7 +103,7 @@ async fn where_more_than_m_are_lost_all_is_left_and_told() {
     let mut worker = worker(&world);
     let progress = run_once(&mut worker).await.unwrap();
     assert_eq!(world.fragments(6).await, before);
-    // A write that never came to its end is nobody's loss.
+    // A write that never ended is no loss.
     assert_eq!((progress.kept, progress.backlog, progress.copied), (1, 1, 0));
     world.clock.advance_ms(5000);
     assert_eq!(run_once(&mut worker).await.unwrap().oldest_age_ms, 5000);
@@ -111,7 +111,7 @@ async fn where_more_than_m_are_lost_all_is_left_and_told() {
     assert_eq!((report.lost, report.extents.missing, report.clean), (1, 3, false));
     assert!(report.findings[0].contains("LOST"), "{report:?}");
 
-    // While somebody is silent it may be there.
+    // While a device is silent, it may have the fragment.
     world.memory(world.homes(extent.id)[0]).set_offline(world.homes(extent.id)[0], true);
     assert_eq!(count(&world).await.lost, 0);
 }
@@ -145,7 +145,7 @@ async fn a_source_that_is_corrupt_is_left_out_for_the_next() {
     world.memory(bad).corrupt(bad, ids[0].fragment(1));
     let progress = run(&world).await;
     assert_eq!((progress.copied, progress.kept), (1, 0));
-    // Its node puts it aside; then it is lost, and made again.
+    // Its node quarantines it; then it is lost, and is rebuilt.
     world.memory(bad).audit_extents(bad, None, u64::MAX).await.unwrap();
     assert_eq!(run(&world).await.copied, 1);
     assert_eq!(world.fragments(6).await, before);
@@ -183,7 +183,7 @@ async fn extents_that_are_being_written_are_left_to_their_writer() {
     assert_eq!(run(&world).await.copied, 0);
     world.clock.advance_ms(1);
     assert_eq!(run(&world).await.copied, 1);
-    // One whose last fragment has come just now, and whose first has not.
+    // An extent whose last fragment has just come, and whose first has not.
     world.lose(lost.id, 0).await;
     let (home, last) = (world.homes(lost.id)[2], lost.id.fragment(2));
     let stripe = Stripe { k: 2, m: 1, length: 100_000 };

@@ -1,4 +1,4 @@
-//! How two devices find the registers in which they differ: bins, then walks, a page at a time.
+//! Search for registers in which two devices differ: bins, then walks, a page at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,41 +11,42 @@ use martlet_protocol::{BucketId, DeviceId, Partition, RegisterKey, Result, Shard
 use super::failures::Failed;
 use crate::cluster::{Cluster, in_time};
 
-/// Bins asked for at a time: those of a run.
+/// Bins requested at a time: those of a run.
 const BINS_PAGE: usize = 1000;
-/// Registers asked for at a time.
+/// Registers requested at a time.
 const WALK_PAGE: usize = 500;
-/// A device looks for one bin through its whole run: if more of them differ, the run is walked once.
+/// A device reads a whole run to find one bin. If more bins than this differ, the run is walked
+/// once.
 const BINS_APART_MAX: usize = 4;
 
-/// Something that is still to be looked into.
+/// Pending work.
 #[derive(Clone, Debug)]
 pub(super) enum Task {
-    /// A stretch in which two devices differ.
+    /// A range in which two devices differ.
     Pair { device: DeviceId, peer: DeviceId, look: Look },
-    /// Registers of a partition on a device that has no business with it.
+    /// Registers of a partition on a device that is not a member of it.
     Strays { device: DeviceId, partition: Partition, after: Option<RegisterKey> },
 }
 
 impl Task {
-    /// All of a span.
+    /// Creates the comparison of a whole span.
     pub(super) fn bins(device: DeviceId, peer: DeviceId, span: Span) -> Self {
         Self::Pair { device, peer, look: Look::Bins { span, after: None } }
     }
 
-    /// All of a partition.
+    /// Creates the work on strays of a whole partition.
     pub(super) fn strays(device: DeviceId, partition: Partition) -> Self {
         Self::Strays { device, partition, after: None }
     }
 
-    /// Whose task it is.
+    /// Device that the task belongs to.
     pub(super) fn device(&self) -> DeviceId {
         match self {
             Self::Pair { device, .. } | Self::Strays { device, .. } => *device,
         }
     }
 
-    /// The other device that the task needs, if there is just one.
+    /// The other device that the task needs, if it is a single one.
     pub(super) fn peer(&self) -> Option<DeviceId> {
         match self {
             Self::Pair { peer, .. } => Some(*peer),
@@ -54,16 +55,16 @@ impl Task {
     }
 }
 
-/// Where two devices are compared.
+/// Range of a comparison.
 #[derive(Clone, Debug)]
 pub(super) enum Look {
-    /// The bins of a span, above one.
+    /// The bins of a span, above `after`.
     Bins { span: Span, after: Option<BinKey> },
-    /// The registers of a walk, above one.
+    /// The registers of a walk, above `after`.
     Walk { walk: Walk, after: Option<RegisterKey> },
 }
 
-/// A register in which two devices differ: the orders that they hold.
+/// A register in which two devices differ, with their orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Differing {
     pub(super) key: RegisterKey,
@@ -72,10 +73,11 @@ pub(super) struct Differing {
 }
 
 impl Look {
-    /// Looks at one page: the registers in which the devices differ, and where to look next.
+    /// Compares one page. Returns the registers in which the devices differ, and the ranges to
+    /// compare next.
     ///
     /// # Errors
-    /// Those of either device, with its name; those of `device` before those of `peer`.
+    /// Errors of either device, with its id; those of `device` before those of `peer`.
     pub(super) async fn go_on(
         self,
         cluster: &Cluster,
@@ -112,8 +114,8 @@ impl Look {
     }
 }
 
-/// What differs in two sorted pages, up to the lower end of those that are full; and that end, if
-/// there may be more.
+/// Returns the differences between two sorted pages, up to the lower end of the full pages. Also
+/// returns that end, if more pages may follow.
 #[expect(clippy::type_complexity, reason = "what each side has of what differs")]
 fn apart<K: Ord + Clone, V: PartialEq>(
     mine: Vec<(K, V)>,
@@ -134,7 +136,7 @@ fn apart<K: Ord + Clone, V: PartialEq>(
     (sides, horizon)
 }
 
-/// How differing bins are best walked.
+/// Returns the best walks for differing bins.
 fn walks(bins: impl Iterator<Item = BinKey>) -> Vec<Look> {
     let mut runs: BTreeMap<(BucketId, Shard), BTreeSet<BinKey>> = BTreeMap::new();
     for bin in bins {
@@ -162,7 +164,7 @@ async fn bins(
     Ok(bins.into_iter().map(|(bin, sum)| ((bin.placement(), bin), sum)).collect())
 }
 
-/// Order and write id of what a device holds.
+/// Returns order and write id of a device's registers.
 async fn registers(
     cluster: &Cluster,
     device: DeviceId,
@@ -186,7 +188,7 @@ mod tests {
         let (sides, horizon) = apart(page(&[1, 2, 5]), page(&[2, 3]), 3);
         assert_eq!(horizon, Some(5));
         assert_eq!(sides.into_keys().collect::<Vec<_>>(), [1, 3, 5]);
-        // The other page ends at 4: what is above may be on the next.
+        // The other page ends at 4: keys above may be on its next page.
         let (sides, horizon) = apart(page(&[1, 2, 9]), page(&[2, 3, 4]), 3);
         assert_eq!(horizon, Some(4));
         assert_eq!(sides.into_keys().collect::<Vec<_>>(), [1, 3, 4]);

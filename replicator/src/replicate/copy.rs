@@ -1,4 +1,4 @@
-//! One more copy of an extent: read where it is, written where it is missing, compared.
+//! Copies an extent: read from a holder, written where it is missing, compared.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -12,23 +12,24 @@ use crate::cluster::{Cluster, in_time};
 use crate::coded::{Coded, code_of};
 use crate::reconstruct::Job;
 
-/// What a copy has to begin, end and wait for disks.
+/// Base time of a copy, for its begin, its end and slow disks.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A copy that is slower than this is given up.
+/// Minimum rate; a slower copy is given up.
 const BYTES_PER_SECOND_MIN: u64 = 512 * 1024;
 
-/// How long the bytes of extents may take on their way.
+/// Timeout for the transfer of an extent's bytes.
 pub(crate) fn patience(bytes: u64) -> Duration {
     PATIENCE + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
 
-/// Gives `to` the copy of an extent that `from` has; the bytes written, none if it had it by then.
+/// Copies an extent from `from` to `to`. Returns the bytes written, none if `to` had the extent
+/// already.
 ///
-/// The copy keeps owner and birth, is on disk when this returns, and is the same: one that differs
-/// is let go again.
+/// The copy keeps owner and birth, is on disk when this returns, and is identical. A copy that
+/// differs is released again.
 ///
 /// # Errors
-/// When there is no new copy. [`ErrorKind::Conflict`]: it was deleted there.
+/// If no new copy was made. [`ErrorKind::Conflict`]: the extent was deleted on `to`.
 pub(crate) async fn copy(
     cluster: &Cluster,
     record: &ExtentRecord,
@@ -58,7 +59,7 @@ pub(crate) async fn copy(
                 "device {from} has other bytes of extent {id} than it says"
             )))
         }
-        // Somebody else was quicker, or it was deleted.
+        // Another worker was faster, or the extent was deleted.
         Err(error) if error.kind() == ErrorKind::Conflict => {
             match in_time(target.presence(to, &[id])).await?.first() {
                 Some(Presence::Here) => Ok(0),
@@ -69,8 +70,9 @@ pub(crate) async fn copy(
     }
 }
 
-/// Gives a device its copy, or its fragment, of an extent back: from whoever has one, or made of
-/// other fragments; the bytes written. None when it is not where such an extent belongs.
+/// Restores a device's copy, or its fragment, of an extent: from a device with a copy, or rebuilt
+/// from other fragments. Returns the bytes written; none if the extent doesn't belong on the
+/// device.
 pub(crate) async fn copy_back(
     cluster: &Cluster,
     device: DeviceId,
@@ -123,7 +125,7 @@ async fn copy_again(
     Err(failed.unwrap_or_else(nobody))
 }
 
-/// Makes a fragment anew from those of its siblings that are at home.
+/// Rebuilds a fragment from its siblings that are at home.
 async fn make_again(
     cluster: &Cluster,
     device: DeviceId,

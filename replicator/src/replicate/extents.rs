@@ -1,16 +1,16 @@
-//! Extents: every primary of an extent gets its copy, and whoever else has one lets it go.
+//! Extents: every primary of an extent gets its copy, and other devices release theirs.
 //!
 //! ```text
 //! a page of a device's extents ──presence──▶ every primary
-//!    some lack it     copy, a few at a time, so many bytes a step
-//!    all have it      a device that is no primary asks once more, then lets go
-//!    one deleted it   gone here too, if nobody wants it (rule X4); otherwise the others get theirs
+//!    some lack it     copy, a few at a time, with a limit of bytes in a step
+//!    all have it      a device that is no primary queries again, then releases its copy
+//!    one deleted it   deleted here too, if unneeded (rule X4); otherwise copied to the others
 //!    silence          kept
 //! ```
 //!
-//! Previous holders and handoffs are those who have an extent and are no primaries of it: one rule
-//! serves moves, drains, returns and wiped devices. Extents that were written just now are left to
-//! whoever writes them: a copy would stand in the way of the writer's own.
+//! Previous holders and handoffs are devices that have an extent and are no primaries of it. One
+//! rule serves moves, drains, returns and wiped devices. Recent extents are left to their writers:
+//! a copy would conflict with the writer's own.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -31,18 +31,18 @@ use crate::cursors::Cursors;
 use crate::pages::{self, Page, Paged, Pages};
 use crate::worker::{Progress, Worker};
 
-/// Copies that are on their way at once.
+/// Copies made concurrently.
 const COPY_AT_ONCE: usize = 4;
-/// A step ends after so many bytes, or so many copies.
+/// Limits of a step: bytes, or number of copies.
 const STEP_BYTES: u64 = 32 * 1024 * 1024;
 const STEP_COPIES: usize = 64;
 
-/// How extents are replicated.
+/// Options of the replication of extents.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicateOptions {
-    /// Extents younger than this are left to their writers, in milliseconds.
+    /// Age in milliseconds below which extents are left to their writers.
     pub young_ms: u64,
-    /// Bytes copied in a second, at most; none lets clients' latency alone set the pace.
+    /// Maximum bytes copied in a second; with none, only clients' latency sets the pace.
     pub bytes_per_second_max: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ pub struct ReplicateExtents {
 impl ReplicateExtents {
     const NAME: &str = "replicate-data";
 
-    /// A worker over the data devices that `scope` looks after.
+    /// Creates a worker over the data devices in `scope`.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         Self {
             cluster: cluster.into(),
@@ -75,21 +75,21 @@ impl ReplicateExtents {
         }
     }
 
-    /// The same with other options.
+    /// Sets other options.
     #[must_use]
     pub fn with_options(self, options: ReplicateOptions) -> Self {
         Self { options, ..self }
     }
 
-    /// The same, going on where `cursors` say.
+    /// Continues at the position in `cursors`.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
         self.pages.go_by(cursors);
         self
     }
 
-    /// Returns the copies to make of extents that are wanted while a primary has a mark of their
-    /// delete: those that other primaries lack.
+    /// Returns the copies to make of needed extents while a primary has their delete mark: the
+    /// copies that other primaries lack.
     async fn copies_of_wanted(
         &self,
         places: &Places<'_>,
@@ -104,7 +104,8 @@ impl ReplicateExtents {
         Ok(planned.filter(|(_, deed)| matches!(deed, Deed::Copy(_))).collect())
     }
 
-    /// Makes copies, a few at a time; those that nobody lacks any more, as far as was known.
+    /// Makes copies, a few at a time. Returns the extents that no primary lacks any more, as far as
+    /// known.
     async fn copy_all(
         &mut self,
         cluster: &Cluster,

@@ -1,13 +1,13 @@
-//! Devices that failed again and again: they keep what concerns others from nobody.
+//! Devices that failed repeatedly: they must not block work on other devices.
 
 use std::collections::BTreeMap;
 
 use martlet_protocol::{DeviceId, Error};
 
-/// Calls in a row that a device may fail before it is left for a while.
+/// Number of consecutive failed calls after which a device is skipped for now.
 const FAILURES_MAX: u32 = 3;
 
-/// A call that failed, and the device that did not answer it as it should.
+/// A failed call, and the device that caused the failure.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) device: DeviceId,
@@ -15,33 +15,33 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// Returns a function that blames a device for an error.
+    /// Returns a function that attributes an error to a device.
     pub(super) fn by(device: DeviceId) -> impl Fn(Error) -> Self {
         move |error| Self { device, error }
     }
 }
 
-/// Failures in a row, by device.
+/// Consecutive failures, by device.
 #[derive(Debug, Default)]
 pub(super) struct Failures(BTreeMap<DeviceId, u32>);
 
 impl Failures {
-    /// Notes that a device failed a call.
+    /// Records a failed call of a device.
     pub(super) fn note(&mut self, device: DeviceId) {
         *self.0.entry(device).or_default() += 1;
     }
 
-    /// Notes that a device answered.
+    /// Records that a device answered.
     pub(super) fn forget(&mut self, device: DeviceId) {
         self.0.remove(&device);
     }
 
-    /// Returns true when a device failed too often in a row to be asked again for now.
+    /// Returns true if a device failed too often in a row to be queried again for now.
     pub(super) fn is_out(&self, device: DeviceId) -> bool {
         self.0.get(&device).is_some_and(|count| *count >= FAILURES_MAX)
     }
 
-    /// Forgets all of them.
+    /// Forgets all failures.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,7 +1,7 @@
-//! Extents that a primary was told to delete while another device still has them (rule X4).
+//! Extents with a delete mark on a primary while another device still has them (rule X4).
 //!
-//! Whoever was out at the time missed it. The index has the last word: what it wants stays, and so
-//! does what nobody can tell about.
+//! A device that was out missed the delete. The index decides: extents that it needs stay, and so
+//! do extents in unknown state.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::sweep::{Known, list_buckets};
 use crate::wanted::{Claim, Wanted};
 use crate::worker::Progress;
 
-/// Deletes those of `records` on a device that nobody wants; those that somebody does.
+/// Deletes the unneeded ones of `records` from a device; returns the needed ones.
 pub(crate) async fn judge(
     cluster: &Cluster,
     device: DeviceId,
@@ -24,7 +24,7 @@ pub(crate) async fn judge(
     if records.is_empty() {
         return Ok(Vec::new());
     }
-    // They were deleted before this list is read: their buckets are in it, or gone.
+    // They were deleted before this listing: their buckets are in it, or deleted.
     let buckets = match list_buckets(cluster).await {
         Ok(buckets) => buckets,
         Err(error) => {
@@ -64,10 +64,11 @@ pub(crate) async fn judge(
     Ok(stay)
 }
 
-/// Whether the index wants an extent, by its owner's word; `buckets` were listed after it was met.
+/// Returns true if the index needs an extent, by its owner; `buckets` were listed after it was
+/// found.
 ///
 /// # Errors
-/// When nobody can tell.
+/// If the answer is unknown.
 pub(crate) async fn is_wanted(
     buckets: &HashMap<BucketId, Known>,
     wanted: &mut Wanted<'_>,

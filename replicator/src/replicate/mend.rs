@@ -1,8 +1,8 @@
-//! Brings the newer of two registers to the device that lacks it (rule R6).
+//! Copies the newer of two registers to the device that lacks it (rule R6).
 //!
-//! What was read is sent at once or not at all, and replicas refuse what comes later all the same: a
-//! process that was stopped in between, for longer than tombstones are kept, would bring a deleted
-//! object back (rule T1).
+//! A read register is sent at once or not at all, and replicas refuse later copies anyway.
+//! Otherwise a process that was suspended for longer than tombstones are kept could bring back a
+//! deleted object (rule T1).
 
 use futures::StreamExt;
 use martlet_protocol::backend::{Want, WriteReply};
@@ -13,12 +13,12 @@ use crate::cluster::{Cluster, in_time};
 use crate::identity::{Candidate, Known, settle};
 use crate::worker::Progress;
 
-/// Registers that are on their way at once.
+/// Registers copied concurrently.
 const AT_ONCE: usize = 16;
-/// What was read longer ago is read again.
+/// Age in milliseconds after which a register must be read again.
 const READ_AGE_MS_MAX: u64 = 60_000;
 
-/// Who mends.
+/// Context of repairs.
 #[derive(Clone, Copy)]
 pub(super) struct Mender<'a> {
     pub(super) cluster: &'a Cluster,
@@ -27,7 +27,7 @@ pub(super) struct Mender<'a> {
 }
 
 impl Mender<'_> {
-    /// Brings two devices to the newer of what they hold, register by register.
+    /// Copies the newer of two devices' entries to the other, register by register.
     pub(super) async fn mend_all(
         &self,
         device: DeviceId,
@@ -56,7 +56,7 @@ impl Mender<'_> {
         progress
     }
 
-    /// Brings what `from` holds to `to`; whether there was anything to bring.
+    /// Copies an entry from `from` to `to`; returns true if `from` held one.
     pub(super) async fn mend(
         &self,
         key: &RegisterKey,
@@ -77,8 +77,8 @@ impl Mender<'_> {
         Ok(true)
     }
 
-    /// Settles a register whose repair a promise stands in the way of, and brings the outcome to
-    /// those who may not have been of the quorum.
+    /// Settles a register whose repair a promise refuses, and copies the outcome to devices that
+    /// may have been outside the quorum.
     async fn settle_and_bring(
         &self,
         key: &RegisterKey,
@@ -96,8 +96,8 @@ impl Mender<'_> {
         Ok(())
     }
 
-    /// Brings a write to a device: none when it holds that order or a newer one now, or the promise
-    /// that stands in the way.
+    /// Sends a write to a device. Returns none if the device now holds this order or a newer one,
+    /// else the promise that refuses the write.
     async fn bring(
         &self,
         key: &RegisterKey,

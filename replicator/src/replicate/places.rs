@@ -1,7 +1,7 @@
-//! Which devices should have an extent.
+//! Devices that should have an extent.
 //!
-//! Its own record says by which storage policy it was placed, and, for a fragment, which of the
-//! partition's replicas it is: a fragment belongs to one device.
+//! The extent's record contains its storage policy and, for a fragment, its replica number in the
+//! partition: a fragment belongs to one device.
 
 use martlet_protocol::DeviceId;
 use martlet_protocol::extent::ExtentRecord;
@@ -9,22 +9,23 @@ use martlet_protocol::extent::ExtentRecord;
 use crate::cluster::Cluster;
 use crate::coded::{Coded, code_of};
 
-/// Where extents belong, as far as the rings of a cluster say.
+/// Required holders of extents, by a cluster's rings.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'a>(&'a Cluster);
 
 impl<'a> Places<'a> {
-    /// By the rings as they are now.
+    /// Uses the current rings.
     pub(crate) fn of(cluster: &'a Cluster) -> Self {
         Self(cluster)
     }
 
-    /// The cluster that this is about.
+    /// Returns the cluster.
     pub(crate) fn cluster(self) -> &'a Cluster {
         self.0
     }
 
-    /// The primaries of an extent, or the home of a fragment; none when no ring is known for it.
+    /// Returns the primaries of an extent, or the home of a fragment; none without a ring for its
+    /// policy.
     pub(crate) fn primaries(self, record: &ExtentRecord) -> Vec<DeviceId> {
         match Coded::of_record(self.0, record) {
             Some(Ok(coded)) => coded.home_of(record.extent.id).into_iter().collect(),

@@ -1,42 +1,45 @@
-//! What is to be done with one extent of a device, from what its primaries say. Pure.
+//! Action on one extent of a device, from its presence on its primaries. Pure functions.
 //!
 //! Invariants:
-//! * nothing is let go unless every primary says that it has it;
-//! * nothing is copied while a primary says that it was deleted, unless the index wants it (rule X4);
-//! * of those who could make a copy, the first in an order that the extent's id gives makes it, in
-//!   whatever process and pass: two that run at different times never leave it to each other;
-//! * over so many passes as there are holders each other one has its turn too, so that one that can't
-//!   read its copy holds up nobody.
+//! * an extent is released only if every primary has it;
+//! * nothing is copied while a primary reports a delete, unless the index needs the extent (rule
+//!   X4);
+//! * of the devices that could make a copy, the first in an order derived from the extent's id
+//!   makes it, in any process and pass: two workers at different times never leave it to each
+//!   other;
+//! * over as many passes as holders, each other holder has its turn too, so that a holder with an
+//!   unreadable copy blocks nothing.
 
 use martlet_protocol::backend::Presence;
 use martlet_protocol::{DeviceId, ExtentId};
 
-/// What a primary says; silence is none.
+/// Presence on a primary; a silent device is none.
 pub(super) type Said = (DeviceId, Option<Presence>);
 
-/// What is to be done with a device's copy of an extent.
+/// Action on a device's copy of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
-    /// All is as it should be.
+    /// No action: primaries have it.
     Nothing,
-    /// These primaries lack it, and it is this device's turn to give it to them.
+    /// Copy to these primaries, which lack it: this device has the turn.
     Copy(Vec<DeviceId>),
-    /// All primaries have it, and this device is none of them.
+    /// Release: all primaries have it, and this device is none of them.
     LetGo,
-    /// A primary was told to delete it: this device may have missed that.
+    /// A primary has its delete mark, and this device may have missed the delete: the index
+    /// decides.
     Judge,
-    /// Somebody lacks it, and it is another's turn to give it.
+    /// A primary lacks it, and another device has the turn to copy it.
     Leave,
-    /// Not all of those who must have it before it may go have answered.
+    /// Wait: not all primaries have answered.
     Wait,
 }
 
-/// Whose turn it is to make a copy.
+/// Turn to make a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// The place of the extent's first giver, modulo the number of its primaries.
+    /// Position of the extent's first giver, modulo the number of its primaries.
     pub(crate) start: usize,
-    /// The number of this process's passes before this one.
+    /// Number of this process's passes before this one.
     pub(crate) pass: u64,
 }
 
@@ -47,7 +50,8 @@ impl Turn {
         Self { start: usize::from(id.0[14]), pass }
     }
 
-    /// Returns true when `device` gives, one of `givers`, which are some of `all` in their order.
+    /// Returns true if `device` has the turn. It is one of `givers`, which are a subset of `all` in
+    /// order.
     pub(crate) fn is_of(self, device: DeviceId, all: &[DeviceId], givers: &[DeviceId]) -> bool {
         let start = self.start % all.len().max(1);
         let in_order = all[start..].iter().chain(&all[..start]);
@@ -57,8 +61,8 @@ impl Turn {
     }
 }
 
-/// What `device` is to do, which has the extent; `said` is what the primaries say, this device
-/// among them if it is one.
+/// Returns the action of `device`, which has the extent. `said` is the presence on the primaries,
+/// including this device if it is one.
 pub(super) fn plan(device: DeviceId, said: &[Said], turn: Turn) -> Deed {
     let who = |wanted| {
         let those = said.iter().filter(move |(_, presence)| *presence == Some(wanted));
@@ -67,7 +71,7 @@ pub(super) fn plan(device: DeviceId, said: &[Said], turn: Turn) -> Deed {
     if who(Presence::Deleted).next().is_some() {
         return Deed::Judge;
     }
-    // An extent that belongs nowhere that is known may belong somewhere.
+    // An extent without a known ring may belong to an unknown one.
     if said.is_empty() {
         return Deed::Wait;
     }
@@ -88,8 +92,8 @@ pub(super) fn plan(device: DeviceId, said: &[Said], turn: Turn) -> Deed {
     if turn.is_of(device, &all, &givers) { Deed::Copy(missing) } else { Deed::Leave }
 }
 
-/// The same of an extent that the index wants: primaries with a mark of its delete refuse it, and
-/// are left as if they were silent.
+/// Returns the action on an extent that the index needs. Primaries with its delete mark refuse
+/// copies, and count as silent.
 pub(super) fn plan_wanted(device: DeviceId, mut said: Vec<Said>, turn: Turn) -> Deed {
     for (_, presence) in &mut said {
         presence.take_if(|it| *it == Presence::Deleted);
@@ -109,7 +113,7 @@ mod tests {
 
     const STRAY: DeviceId = DeviceId(9);
 
-    /// In a pass, of an extent whose first giver is `start`.
+    /// Turn in a pass, of an extent whose first giver is `start`.
     fn turn(start: usize, pass: u64) -> Turn {
         Turn { start, pass }
     }
@@ -154,7 +158,7 @@ mod tests {
         // A stray has its turn after the primaries that have a copy.
         let deeds: Vec<Deed> = (0..3).map(|pass| plan(STRAY, &all, turn(0, pass))).collect();
         assert_eq!(deeds, [Deed::Leave, Deed::Leave, copy]);
-        // And gives at once where nobody else can.
+        // It copies at once if no other device can.
         let none = said(&[Some(Missing), None, Some(Missing)]);
         for pass in 0..3 {
             assert!(matches!(plan(STRAY, &none, turn(1, pass)), Deed::Copy(_)));

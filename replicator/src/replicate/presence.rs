@@ -1,4 +1,4 @@
-//! Asking primaries which extents they have, and letting go of copies that all of them have.
+//! Queries of primaries about extents, and release of copies that all primaries have.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::plan::{Deed, Said, Turn, plan};
 use crate::cluster::in_time;
 use crate::worker::Progress;
 
-/// Devices that are asked at once.
+/// Devices queried concurrently.
 const AT_ONCE: usize = 16;
 
-/// What the primaries of each extent say of it; of `device` it is known.
+/// Returns the presence of each extent on its primaries; `device` itself is known to have it.
 pub(super) async fn presence(
     places: &Places<'_>,
     device: DeviceId,
@@ -56,7 +56,7 @@ pub(super) async fn presence(
     Ok(said)
 }
 
-/// Lets go of a device's copies that all primaries have, asked now.
+/// Releases a device's copies that all primaries have, by a fresh query.
 pub(super) async fn let_go(
     places: &Places<'_>,
     device: DeviceId,

@@ -1,21 +1,21 @@
-//! Registers: devices that share partitions of the index find out that they hold the same, or bring
-//! each other what differs (rules R6, H1).
+//! Registers: devices that share partitions of the index compare them, and copy what differs to
+//! each other (rules R6, H1).
 //!
 //! ```text
-//! a batch of partitions ──sums──▶ the device and each peer     nothing differs: that was it
+//! a batch of partitions ──sums──▶ the device and each peer     no difference: done
 //!    a sum differs        bins of both, page by page
-//!    some bins differ     walks of these bins, or of their run, by both ──▶ the newer is brought
-//! partitions that are another's, with something in them ──▶ strays
+//!    some bins differ     walks of these bins, or of their run, by both ──▶ the newer is copied
+//! non-empty partitions of which the device is no member ──▶ strays
 //! ```
 //!
-//! What is left of buckets that are gone is nobody's difference: it goes (rule M2).
+//! Registers of deleted buckets are not compared but removed (rule M2).
 //!
-//! A pass over devices that agree costs one call for each batch of partitions and peer. Only devices
-//! with votes are compared: what one without them lacks is the business of the sync.
+//! A pass over devices that agree costs one call for each batch of partitions and peer. Only
+//! devices with votes are compared: sync fills devices without votes.
 //!
-//! One that fails keeps what it shares from being compared, and nothing else: a task that fails is left
-//! for the next pass, and after a few in a row all others of its batch that need the device. A pass
-//! over a device ends early only when the device itself fails.
+//! A failing device blocks only the comparison of its own partitions. A failed task waits for the
+//! next pass. After a few consecutive failures, so do all other tasks of the batch that need the
+//! device. A pass over a device ends early only if the device itself fails.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -37,12 +37,12 @@ use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::collect::gone::Buckets;
 use crate::worker::{Progress, Worker};
 
-/// Partitions whose sums are asked for at a time, at most.
+/// Maximum number of partitions whose sums are requested at a time.
 const BATCH_MAX: u32 = 1024;
-/// Summing up takes as long as there are bins: a batch that took longer is followed by a smaller
-/// one, and one that took less by a larger.
+/// Target duration of a batch. Summing takes time in proportion to the bins. So a slower batch is
+/// followed by a smaller one, and a faster batch by a larger one.
 const BATCH_TIME: Duration = Duration::from_secs(1);
-/// Peers that are asked at once.
+/// Peers queried concurrently.
 const AT_ONCE: usize = 16;
 
 /// The worker.
@@ -52,16 +52,16 @@ pub struct ReplicateRegisters {
     scope: Scope,
     stamps: StampSource,
     rounds: Rounds,
-    /// The partition that the next batch begins with, and how many it has.
+    /// First partition of the next batch, and the batch's size.
     next: u32,
     batch: u32,
     tasks: VecDeque<Task>,
     /// Devices that failed tasks of this batch.
     failures: Failures,
-    /// Which buckets there are, as far as this pass has asked.
+    /// Existing buckets, as far as this pass has queried them.
     buckets: Buckets,
-    /// What this pass found and could not mend, what the last whole one did, and since when
-    /// something differs.
+    /// Counters of this pass; items left by the last whole pass; and the time since which something
+    /// differs.
     pass: Pass,
     left: u64,
     since_ms: Option<u64>,
@@ -71,18 +71,18 @@ pub struct ReplicateRegisters {
 struct Pass {
     left: u64,
     found: u64,
-    /// Devices that were gone through.
+    /// Number of devices visited.
     devices: u64,
 }
 
-/// A batch of a device's partitions, and who shares them.
+/// A batch of a device's partitions, and the devices that share them.
 #[derive(Default)]
 struct Batch {
     partitions: Vec<Partition>,
     spans: Vec<Span>,
-    /// For each peer, which of the partitions.
+    /// For each peer, indexes of the shared partitions.
     shared: BTreeMap<DeviceId, Vec<usize>>,
-    /// Those that are no business of the device.
+    /// Indexes of the partitions of which the device is no member.
     foreign: Vec<usize>,
 }
 
@@ -107,7 +107,7 @@ impl Batch {
 }
 
 impl ReplicateRegisters {
-    /// A worker over the index devices that `scope` looks after.
+    /// Creates a worker over the index devices in `scope`.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self {
@@ -127,7 +127,7 @@ impl ReplicateRegisters {
         }
     }
 
-    /// Compares the next batch of partitions of a device; how many they were.
+    /// Compares the next batch of partitions of a device.
     async fn compare(
         &mut self,
         cluster: &Cluster,
@@ -170,7 +170,7 @@ impl ReplicateRegisters {
         Ok(progress)
     }
 
-    /// The same in as much time as a step may take.
+    /// Compares like [`Self::compare`], and adapts the batch's size to the time of a step.
     async fn compare_in_time(
         &mut self,
         cluster: &Cluster,
@@ -187,7 +187,7 @@ impl ReplicateRegisters {
         compared
     }
 
-    /// One page of what differs. A failure that is not the device's own is counted.
+    /// Processes one page of differences. Counts failures of other devices.
     async fn work(&mut self, cluster: &Cluster, task: Task) -> Result<Progress> {
         let device = task.device();
         match self.try_work(cluster, task).await {
@@ -206,7 +206,8 @@ impl ReplicateRegisters {
         }
     }
 
-    /// Leaves the tasks of this batch that need a device, if it failed too often; how many.
+    /// Skips the tasks of this batch that need a device, if it failed too often; returns their
+    /// number.
     fn leave(&mut self, failed: DeviceId) -> u64 {
         if !self.failures.is_out(failed) {
             return 0;
@@ -250,7 +251,7 @@ impl ReplicateRegisters {
         }
     }
 
-    /// Goes on to the next device; whether that ended a pass.
+    /// Advances to the next device; returns true if that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.next = 0;
         self.tasks.clear();
@@ -292,7 +293,7 @@ fn partitions(cluster: &Cluster) -> u32 {
     1 << cluster.index.part_power()
 }
 
-/// Whether it is known who has a say about what the device holds, and the device is told no less.
+/// Returns true if the deciding devices are known, and the device has the highest known term.
 fn is_settled(
     cluster: &Cluster,
     device: DeviceId,
@@ -322,7 +323,7 @@ impl Worker for ReplicateRegisters {
         let Some(device) = self.rounds.at(&devices) else {
             return Ok(Progress { idle: true, ..Progress::default() });
         };
-        // Tasks of a device that is gone are nobody's.
+        // Drops tasks of devices that have left.
         self.tasks.retain(|task| task.device() == device);
         let mut progress = match self.go_on(&cluster, device).await {
             Ok(progress) => progress,

@@ -1,9 +1,9 @@
-//! Registers on devices that no longer have business with them: brought to those who should have
-//! them, and let go once all of those say that they do.
+//! Strays: registers on devices that are no longer members of their partition. They are copied to
+//! the members, and dropped once all members confirm that they hold them.
 //!
-//! Before anything goes: every device that has a say at the term in force holds that order or a
-//! newer one; and the device that lets go was told of that term, so that no quorum which goes by an
-//! older one can count on it any more (rules P1, P3).
+//! Conditions of a drop: every device that decides at the current term holds this order or a newer
+//! one. And the dropping device has recorded that term, so that no quorum of an older term can rely
+//! on it (rules P1, P3).
 
 use futures::StreamExt;
 use futures::future::{join, join_all};
@@ -14,27 +14,27 @@ use super::mend::Mender;
 use crate::cluster::in_time;
 use crate::worker::Progress;
 
-/// Registers that are looked at at a time.
+/// Registers processed at a time.
 const PAGE: usize = 256;
 const AT_ONCE: usize = 16;
-/// What was said longer ago is no reason to let go.
+/// Maximum age in milliseconds of replies that justify a drop.
 const WORD_AGE_MS_MAX: u64 = 60_000;
 
-/// A page of a partition's strays, dealt with.
+/// Outcome of a page of a partition's strays.
 #[derive(Debug, Default)]
 pub(super) struct Dealt {
     pub(super) progress: Progress,
-    /// Where the next page begins, if there is more.
+    /// Start of the next page, if any.
     pub(super) next: Option<RegisterKey>,
-    /// The members that did not answer: nothing of the page was let go.
+    /// Members that did not answer: nothing of the page was dropped.
     pub(super) silent: Vec<DeviceId>,
 }
 
-/// Deals with a page of a partition's strays on a device. Members that are `out` are not asked: those
-/// that answer get what they lack, and nothing is let go.
+/// Processes a page of a partition's strays on a device. Members that are `out` are not queried.
+/// Members that answer get missing registers, and nothing is dropped.
 ///
 /// # Errors
-/// Those of the device itself.
+/// Errors of the device itself.
 pub(super) async fn strays(
     mender: &Mender<'_>,
     (device, partition): (DeviceId, Partition),
@@ -65,7 +65,7 @@ pub(super) async fn strays(
     Ok(Dealt { progress, next, silent })
 }
 
-/// Lets go of those registers that all members hold; how many they were.
+/// Drops the registers that all members hold; returns their number.
 async fn let_go(
     mender: &Mender<'_>,
     device: DeviceId,
@@ -84,11 +84,11 @@ async fn let_go(
     Ok(drops.len() as u64)
 }
 
-/// What a device and others hold of some registers.
+/// Holdings of some registers on a device and on other devices.
 struct Held {
     mine: Vec<Holding>,
     theirs: Vec<(DeviceId, Vec<Holding>)>,
-    /// The others that did not answer.
+    /// Other devices that did not answer.
     silent: Vec<DeviceId>,
 }
 
@@ -119,7 +119,8 @@ impl Held {
         Ok(Self { mine: mine?, theirs, silent })
     }
 
-    /// Brings what the device holds to every member that holds less; how many registers.
+    /// Copies the device's registers to every member with an older entry or none; returns the
+    /// number of registers.
     async fn bring_to_members(
         &self,
         mender: &Mender<'_>,
@@ -139,8 +140,8 @@ impl Held {
         brought.collect::<Vec<_>>().await.into_iter().sum()
     }
 
-    /// Those registers that all members hold as new as the device does, or newer; none where a member
-    /// did not answer.
+    /// Returns drops of the registers that all members hold in the device's order or a newer one;
+    /// none if a member did not answer.
     fn by_all(&self, keys: &[RegisterKey]) -> Vec<LetGo> {
         let mut drops = Vec::new();
         for (at, key) in keys.iter().enumerate().filter(|_| self.silent.is_empty()) {

@@ -1,4 +1,4 @@
-//! What tests of replication do to a cluster in memory.
+//! Operations of replication tests on a cluster in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::cluster::Cluster;
 use crate::testing::POLICY;
 use crate::testing::many::{Many, write};
 
-/// The bucket of all extents here.
+/// Bucket of all extents of these tests.
 pub(crate) const BUCKET: BucketId = BucketId([7; 16]);
 
 impl Many {
-    /// Another ring for extents.
+    /// Sets another ring for extents.
     pub(crate) fn set_data_ring(&self, ring: Ring) {
         let mut cluster = Cluster::clone(&self.shared.get());
         cluster.data.insert(POLICY, Arc::new(ring));
@@ -35,7 +35,7 @@ impl Many {
         ring.primaries(ring.partition(id.placement())).collect()
     }
 
-    /// An extent of the object `key` on these devices.
+    /// Writes an extent of the object `key` to these devices.
     pub(crate) async fn extent_on(
         &self,
         devices: &[DeviceId],
@@ -45,7 +45,7 @@ impl Many {
         self.extent_under(POLICY, devices, id, key).await
     }
 
-    /// The same under another policy.
+    /// Writes an extent under another policy.
     pub(crate) async fn extent_under(
         &self,
         policy: PolicyId,
@@ -77,7 +77,7 @@ impl Many {
         written.expect("it was written somewhere")
     }
 
-    /// So many extents, each on its primaries, which are old enough to be looked after.
+    /// Writes `count` extents to their primaries, old enough to be processed.
     pub(crate) async fn extents(&self, count: u16) -> Vec<ExtentId> {
         let mut ids = Vec::new();
         for n in 0..count {
@@ -89,7 +89,7 @@ impl Many {
         ids
     }
 
-    /// Who has which extents.
+    /// Returns the holders of each extent.
     pub(crate) fn copies(&self, devices: u32) -> BTreeMap<ExtentId, Vec<DeviceId>> {
         let mut copies: BTreeMap<ExtentId, Vec<DeviceId>> = BTreeMap::new();
         for device in (0..devices).map(DeviceId) {
@@ -100,7 +100,7 @@ impl Many {
         copies
     }
 
-    /// Whether each of `ids` is on its primaries and nowhere else.
+    /// Returns true if each of `ids` is on its primaries and nowhere else.
     pub(crate) fn is_in_place(&self, devices: u32, ids: &[ExtentId]) -> bool {
         let copies = self.copies(devices);
         let mut all = copies.len() == ids.len();
@@ -113,12 +113,12 @@ impl Many {
         all
     }
 
-    /// What a device's record of an extent says.
+    /// Returns a device's record of an extent.
     pub(crate) async fn record(&self, device: DeviceId, id: ExtentId) -> ExtentRecord {
         self.memory(device).stat_extent(device, id).await.unwrap().record
     }
 
-    /// Lets the index know the bucket of all extents here.
+    /// Writes the entry of the bucket of all extents to the index.
     pub(crate) async fn make_bucket(&self, policy: PolicyId) {
         let bucket = Bucket {
             id: BUCKET,
@@ -137,7 +137,7 @@ impl Many {
         self.write_on(&self.primaries(&key), &made).await;
     }
 
-    /// An object that wants these extents, on its primaries.
+    /// Writes an object with these extents to its primaries.
     pub(crate) async fn commit(&self, key: &str, extents: Vec<ExtentRef>) {
         self.commit_body(
             key,
@@ -151,7 +151,7 @@ impl Many {
         .await;
     }
 
-    /// An object of these bytes, on its primaries.
+    /// Writes an object with this body to its primaries.
     pub(crate) async fn commit_body(&self, key: &str, body: Body) {
         let register = RegisterKey::object(BUCKET, 16, key);
         let made = write(&register, self.stamps.issue(), 16, body);
@@ -162,14 +162,14 @@ impl Many {
     }
 }
 
-/// Ids spread over the partitions.
+/// Returns ids that are spread over the partitions.
 pub(crate) fn extent_id(n: u16) -> ExtentId {
     let mut id = [0; 16];
     id.copy_from_slice(&spread(n));
     ExtentId(id)
 }
 
-/// Sixteen bytes that look like chance, and are the same each time.
+/// Returns sixteen pseudo-random bytes, deterministic for `n`.
 fn spread(n: u16) -> [u8; 16] {
     let mut state = u64::from(n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut bytes = [0; 16];

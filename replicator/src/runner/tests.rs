@@ -1,4 +1,4 @@
-//! Pace, yielding, panics, stopping, and what is told of it.
+//! Pace, yielding, panics, stopping, and status.
 
 use super::*;
 use async_trait::async_trait;
@@ -60,7 +60,7 @@ async fn a_worker_steps_back_while_clients_wait() {
     let steps = Arc::new(AtomicU64::new(0));
     let worker = Counting { steps: steps.clone(), idle_every: 100, fails: false };
     let status = run_for(fast(), foreground, worker).await;
-    // Told to stop while it yields, it still takes the step that it was about to take.
+    // Stopped while it yields, the worker still takes its next step.
     assert!(steps.load(Ordering::SeqCst) <= 1);
     assert_eq!(status.yields, 1);
 }
@@ -187,7 +187,7 @@ fn what_is_left_takes_as_long_as_its_rate_says() {
     assert_eq!(eta(&left(0, 20, true), 10.0), None, "the rest waits for others");
 }
 
-/// One that panics in its first step, and those that are made after it.
+/// A worker that panics in its first step, and the workers created after it.
 struct Panicking {
     at_step: u64,
     steps: u64,
@@ -217,7 +217,7 @@ async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_i
     let mut runner = Runner::new(fast(), Arc::default());
     let (made, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let count = made.clone();
-    // The first three panic at once; the fourth goes on.
+    // The first three panic at once; the fourth runs.
     runner.start(move || match count.fetch_add(1, Ordering::SeqCst) {
         0..3 => Panicking::at(1),
         _ => Panicking::at(0),
@@ -230,7 +230,7 @@ async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_i
     assert_eq!((first.panics, first.steps), (1, 0));
     assert!(first.error.is_some_and(|error| error.contains("panicked")));
     assert_eq!(steps.load(Ordering::SeqCst), 5);
-    // One, two and four seconds apart.
+    // Pauses of one, two and four seconds.
     tokio::time::sleep(Duration::from_secs(7)).await;
     runner.stop().await;
     let first = statuses().remove(0);

@@ -1,4 +1,4 @@
-//! Which buckets there are, as far as anybody who must know says.
+//! List of all buckets known to any primary or hint.
 
 use martlet_protocol::Term;
 use std::collections::{BTreeMap, HashMap};
@@ -13,17 +13,17 @@ use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 use crate::cluster::Cluster;
 use crate::wanted::{Source, list};
 
-/// Buckets of a listing asked for at a time.
+/// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
 
-/// What is known of a bucket.
+/// A known bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// The shards of its index.
+    /// Number of shards of its index.
     pub(crate) shards: u16,
 }
 
-/// The buckets that any primary of the root bucket's shards, or any hint, knows.
+/// Lists the buckets that any primary of the root bucket's shards, or any hint, knows.
 pub(crate) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, Known>> {
     let mut primaries: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
     for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {

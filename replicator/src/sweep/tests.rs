@@ -1,4 +1,4 @@
-//! What the sweep deletes, and all that makes it keep.
+//! Extents that the sweep deletes, and conditions under which it keeps them.
 
 use martlet_protocol::entry::{ETag, UploadState};
 use martlet_protocol::testing::{Fault, Op};
@@ -10,13 +10,13 @@ use crate::testing::World;
 
 const GRACE_MS: u64 = 1000;
 
-/// A sweep of a process that starts now.
+/// Creates a sweep of a process that starts now.
 fn sweep(world: &World, cluster: Cluster) -> Sweep {
     let options = SweepOptions { grace_ms: GRACE_MS, writers_gone_before_ms: world.clock.now_ms() };
     Sweep::new(cluster, world.clock.clone(), options)
 }
 
-/// Two passes, a grace time apart.
+/// Runs two passes, a grace time apart.
 async fn run(world: &World, sweep: &mut Sweep) -> Progress {
     let first = run_once(sweep).await.unwrap();
     assert_eq!(first.freed, 0, "nothing goes at first sight");
@@ -24,7 +24,7 @@ async fn run(world: &World, sweep: &mut Sweep) -> Progress {
     run_once(sweep).await.unwrap()
 }
 
-/// What was written before the process started.
+/// Creates a sweep of a process that starts after all writes.
 fn restart(world: &World) -> Sweep {
     world.clock.advance_ms(10);
     sweep(world, world.cluster.clone())
@@ -108,7 +108,7 @@ async fn parts_and_decided_uploads_are_owners_too() {
     assert!(!world.is_gone(&part) && !world.is_gone(&taken) && world.is_gone(&dropped));
 }
 
-/// Whoever ended the upload died before it had freed the parts.
+/// The process that ended the upload died before it freed the parts.
 #[tokio::test]
 async fn parts_of_an_upload_that_ended_own_nothing_but_what_the_object_took() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Whom a device syncs from, whether they are enough, and what they know of buckets.
+//! Peers of a sync: their choice, their sufficiency, and their fences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use martlet_ring::Sets;
 
 use crate::cluster::{Cluster, in_time};
 
-/// Who decides about each partition in which a device has a say at a term.
+/// Returns the deciding devices of each partition about which a device decides at a term.
 fn sets_with(
     cluster: &Cluster,
     device: DeviceId,
@@ -19,7 +19,7 @@ fn sets_with(
     sets.filter(move |(_, sets)| sets.contains(device))
 }
 
-/// All others who have a say in those partitions, before a change that isn't over and after it.
+/// Returns all other deciding devices of these partitions, before and after an unfinished change.
 pub(super) fn peers_of(cluster: &Cluster, device: DeviceId, term: Term) -> BTreeSet<DeviceId> {
     let mut peers = BTreeSet::new();
     for (_, sets) in sets_with(cluster, device, term) {
@@ -29,8 +29,8 @@ pub(super) fn peers_of(cluster: &Cluster, device: DeviceId, term: Term) -> BTree
     peers
 }
 
-/// Whether each quorum that a device was part of had one of `peers`. Where it is to take the place of
-/// another, the same of each quorum that decided before.
+/// Returns an error unless each quorum with the device had one of `peers`. If the device is to
+/// replace another, this applies to each quorum that decided before.
 pub(super) fn check_coverage(
     cluster: &Cluster,
     device: DeviceId,
@@ -41,7 +41,7 @@ pub(super) fn check_coverage(
         for at in 0..sets.count() {
             let (count, others) =
                 (sets.set(at).count(), sets.set(at).filter(|id| peers.contains(id)));
-            // A quorum without the device may have decided all by itself.
+            // A quorum without the device may have decided alone.
             let needed = if sets.is_of(at, device) { count - count / 2 } else { sets.quorum(at) };
             if others.count() < needed {
                 return Err(Error::unavailable(format!(
@@ -54,8 +54,8 @@ pub(super) fn check_coverage(
     Ok(())
 }
 
-/// Lets a device know every fence that any other device of the index ring knows (rule M2). `needed`
-/// are those whose silence is an error; some may have left the ring.
+/// Copies the fences of all other devices of the index ring to a device (rule M2). Silence of a
+/// device in `needed` is an error; `needed` may contain devices that have left the ring.
 pub(crate) async fn copy_fences<'a>(
     cluster: &Cluster,
     device: DeviceId,
@@ -79,7 +79,8 @@ pub(crate) async fn copy_fences<'a>(
     let mut newest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
     for fence in fences {
         let held = newest.entry(fence.bucket).or_insert(fence);
-        // Of one generation, closed is the safer one: whoever opens it again says so to all.
+        // In one generation, closed is safer: a proxy that reopens the bucket sends this to all
+        // devices.
         if (fence.generation, !fence.open) > (held.generation, !held.open) {
             *held = fence;
         }

@@ -1,4 +1,4 @@
-//! How a device gets its votes back, and all that keeps it waiting.
+//! Return of a device's votes, and conditions that delay it.
 
 use martlet_protocol::Backend;
 use martlet_protocol::backend::{BucketFence, EntryWrite, PromiseReply};
@@ -19,7 +19,7 @@ async fn run(world: &Many) -> Progress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
-/// A key for which a device is a primary.
+/// Returns a key of which a device is a primary.
 fn key_on(world: &Many, device: DeviceId) -> RegisterKey {
     let keys = (0..).map(|number| key(&format!("on {number}")));
     keys.into_iter().find(|key| world.primaries(key).contains(&device)).unwrap()
@@ -69,8 +69,8 @@ async fn a_floor_stands_on_all_peers_and_on_the_device_before_it_votes() {
     let key = key_on(&world, WIPED);
     world.write_on(&world.primaries(&key), &world.write(&key)).await;
     let before = world.stamps.issue();
-    // Whoever has this promise, from a fast clock and from this device alone, may come back with it
-    // to the device that forgot it.
+    // A proxy with a fast clock may hold this promise of this device alone, and use it after the
+    // device forgot it.
     let far = Stamp::at_ms(world.clock.now_ms() + CLOCK_SKEW_MS_MAX);
     world.promise_on(&[WIPED], &key, far).await;
     world.wipe(WIPED).await;
@@ -121,14 +121,14 @@ async fn a_device_under_the_first_ring_is_left_to_its_founders_for_a_while() {
         assert_eq!((progress.done, progress.kept), (done, 1 - done), "after {waited_ms} ms");
         assert_eq!(world.is_voting(WIPED).await, done > 0);
     }
-    // Wiped once more it is another device, and waits again.
+    // After another wipe it has another identity, and waits again.
     world.wipe(WIPED).await;
     assert_eq!(run_once(&mut sync).await.unwrap().done, 0);
     world.clock.advance_ms(5_000);
     assert_eq!(run_once(&mut sync).await.unwrap().done, 1);
 }
 
-/// Genesis is not for this worker: nobody here remembers anything.
+/// This worker doesn't found clusters: no device here remembers anything.
 #[tokio::test]
 async fn devices_that_are_all_new_stay_without_votes() {
     let world = Many::new(4);
@@ -148,7 +148,7 @@ async fn what_replicas_differ_in_is_settled_under_its_own_write_id() {
     let peers = others(&world, &key, WIPED);
     let (older, newer) = (world.write(&key), world.inline(&key));
     world.write_on(&peers, &older).await;
-    // Acknowledged by a peer and the device that will forget it.
+    // Acknowledged by a peer and by the device that will forget it.
     world.write_on(&[peers[0], WIPED], &newer).await;
     world.wipe(WIPED).await;
     assert_eq!(run(&world).await.done, 1);
@@ -179,7 +179,7 @@ async fn a_session_that_ended_between_floor_and_votes_is_made_good() {
     let old = world.write(&key);
     world.write_on(&world.primaries(&key), &old).await;
     world.wipe(WIPED).await;
-    // As a worker leaves it that died after the floor: nothing old can be copied as it is.
+    // State after a worker died after the floor: old orders can't be copied unchanged.
     world.clock.advance_ms(10);
     world.memory(WIPED).raise_floor(WIPED, world.stamps.issue()).await.unwrap();
     assert_eq!(run(&world).await.done, 1);

@@ -1,4 +1,4 @@
-//! Clusters in memory that grow and shrink: new devices, and rings that follow.
+//! Clusters in memory that grow and shrink: new devices, and successor rings.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::POLICY;
 use super::many::{Many, key};
 use crate::cluster::Cluster;
 
-/// A ring of few partitions, in which moves are few.
+/// Returns a ring of few partitions, so that changes move little.
 pub(crate) fn small_ring(count: u32) -> Ring {
     let settings = Settings {
         policy: POLICY,
@@ -29,7 +29,7 @@ pub(crate) fn small_ring(count: u32) -> Ring {
     builder.ring().unwrap()
 }
 
-/// The ring that follows `ring` when its devices are changed so.
+/// Returns the successor of `ring` after `edit`.
 pub(crate) fn successor(ring: &Ring, edit: impl FnOnce(&mut Builder)) -> Arc<Ring> {
     let mut builder = Builder::from_ring(ring, 0, 0.0, 0).unwrap();
     builder.settle().unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn successor(ring: &Ring, edit: impl FnOnce(&mut Builder)) -> Arc<Rin
     Arc::new(builder.ring().unwrap())
 }
 
-/// A device to be added, on a node of its own.
+/// Returns a device to add, on a node of its own.
 pub(crate) fn new_device(id: u32) -> NewDevice {
     NewDevice {
         region: 1,
@@ -59,13 +59,13 @@ impl Many {
         self.put_in_place(device, fresh);
     }
 
-    /// A ring takes the place of the index ring.
+    /// Replaces the index ring.
     pub(crate) fn follow(&self, index: Arc<Ring>) {
         let cluster = Cluster::clone(&self.shared.get());
         self.shared.set(Cluster { index, ..cluster });
     }
 
-    /// The cluster gets one more device, and a ring that moves a part of all to it.
+    /// Adds a device, and a ring that moves partitions to it.
     pub(crate) async fn grow(&self, id: u32) -> Arc<Ring> {
         self.set_up(DeviceId(id)).await;
         let ring = successor(&self.shared.get().index, |builder| {
@@ -75,7 +75,7 @@ impl Many {
         ring
     }
 
-    /// A ring that moves everything away from a device, which stays.
+    /// Sets a ring that moves all partitions away from a device, which stays.
     pub(crate) fn drain(&self, device: DeviceId) -> Arc<Ring> {
         let ring = successor(&self.shared.get().index, |builder| {
             builder.set_weight(device, 0.0).unwrap();
@@ -84,18 +84,18 @@ impl Many {
         ring
     }
 
-    /// What a device holds, if it answers.
+    /// Returns a device's entry of a key, if the device answers.
     pub(crate) async fn held_if_up(&self, device: DeviceId, key: &RegisterKey) -> Option<Entry> {
         let all = Backend::registers(&*self.memory(device), device, None, usize::MAX).await.ok()?;
         all.into_iter().find(|(at, _)| at == key).and_then(|(_, view)| view.entry)
     }
 
-    /// The term that a device was told.
+    /// Returns the term of a device.
     pub(crate) async fn term_of(&self, device: DeviceId) -> Term {
         self.memory(device).devices().await.unwrap()[0].term
     }
 
-    /// A key that moves to a device in the ring's change.
+    /// Returns a key that moves to a device in the ring's change.
     pub(crate) fn key_moving_to(&self, device: DeviceId) -> RegisterKey {
         let ring = self.shared.get().index.clone();
         let is_moving = |key: &RegisterKey| {
@@ -107,7 +107,7 @@ impl Many {
     }
 }
 
-/// A key in a bucket of its own, so that keys spread over all partitions.
+/// Returns a key in a bucket of its own, so that keys spread over all partitions.
 pub(crate) fn key_of(number: u64) -> RegisterKey {
     let mut bucket = [9; 16];
     bucket[..8].copy_from_slice(&number.to_be_bytes());

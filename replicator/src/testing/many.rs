@@ -36,7 +36,7 @@ pub(crate) fn ring(devices: impl IntoIterator<Item = u32>) -> Ring {
     ring_of(devices.into_iter().map(|id| (id, 1.0)))
 }
 
-/// A ring of devices and their weights.
+/// Returns a ring of devices with these weights.
 pub(crate) fn ring_of(devices: impl IntoIterator<Item = (u32, f64)>) -> Ring {
     let device = |(id, weight): (u32, f64)| Device {
         id: DeviceId(id),
@@ -56,7 +56,7 @@ impl Many {
         Self::wrapped(count, Arc::new(ManualClock::at(1_000_000_000)), |_, memory| memory)
     }
 
-    /// Every node wrapped, a new one too.
+    /// Makes a cluster whose nodes are wrapped by `wrap`, later nodes too.
     pub(crate) fn wrapped(
         count: u32,
         clock: Arc<ManualClock>,
@@ -90,16 +90,16 @@ impl Many {
         self.memories.lock()[&device].clone()
     }
 
-    /// Takes everything from a device; it comes back without votes.
+    /// Wipes a device; it comes back without votes.
     pub(crate) async fn wipe(&self, device: DeviceId) {
         let fresh = Arc::new(MemoryBackend::new(self.clock.clone(), [device]));
         fresh.set_voting(device, false).await.unwrap();
-        // Whoever still speaks with the one before speaks with nobody.
+        // Holders of the old node get no answers any more.
         self.memory(device).set_offline(device, true);
         self.put_in_place(device, fresh);
     }
 
-    /// From now on a device is this one.
+    /// Replaces the node of a device.
     pub(crate) fn put_in_place(&self, device: DeviceId, memory: Arc<MemoryBackend>) {
         self.memories.lock().insert(device, memory.clone());
         let mut cluster = Cluster::clone(&self.shared.get());
@@ -115,13 +115,13 @@ impl Many {
         self.shared.get().holders(key.placement()).primaries
     }
 
-    /// A device that is no primary of a key.
+    /// Returns a device that is no primary of a key.
     pub(crate) fn handoff(&self, key: &RegisterKey) -> DeviceId {
         let cluster = self.shared.get();
         cluster.index.handoffs(cluster.index.partition(key.placement())).next().unwrap()
     }
 
-    /// What a device holds, whether or not it has a vote.
+    /// Returns a device's register, with or without a vote.
     pub(crate) async fn held(&self, device: DeviceId, key: &RegisterKey) -> RegisterView {
         let all =
             Backend::registers(&*self.memory(device), device, None, usize::MAX).await.unwrap();
@@ -160,13 +160,13 @@ impl Many {
         memory.read(device, key, Want::Entry, Term::ANY).await.unwrap().entry
     }
 
-    /// A write of a new object, stamped now.
+    /// Makes a write of a new object, stamped now.
     pub(crate) fn write(&self, key: &RegisterKey) -> EntryWrite {
         self.clock.advance_ms(1);
         write(key, self.stamps.issue(), 0, Body::Empty)
     }
 
-    /// The same with bytes in the index.
+    /// Makes a write like [`Self::write`], with inline bytes.
     pub(crate) fn inline(&self, key: &RegisterKey) -> EntryWrite {
         let body = Body::Inline { crc32c: ABC_CRC32C };
         let inline = Some(Bytes::from_static(b"abc"));
@@ -179,7 +179,7 @@ pub(crate) fn key(name: &str) -> RegisterKey {
     RegisterKey::object(BUCKET, 16, name)
 }
 
-/// A plain write of an object of `size`.
+/// Makes a plain write of an object of `size`.
 pub(crate) fn write(key: &RegisterKey, order: Stamp, size: u64, body: Body) -> EntryWrite {
     let object = Object {
         size,

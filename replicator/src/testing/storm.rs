@@ -1,12 +1,12 @@
-//! Clients that write, run ballots and read while something happens to the devices below them.
+//! Clients that write, run ballots and read while the devices change.
 //!
-//! What is checked: a read that began after a write was acknowledged sees that write or one that was
-//! stamped above it; reads of one reader never go back; a ballot never finds less than what was
-//! acknowledged. A write that failed may take effect late: it counts by the order that it was sent
-//! with, whatever a ballot raised it to. What is not checked: time, and clients that write to one key
-//! side by side.
+//! Checked: a read that began after a write was acknowledged sees that write or one with a higher
+//! stamp. Reads of one reader never go back. A ballot never finds less than the acknowledged
+//! writes. A write that failed may take effect late: it counts by the order that it was sent with,
+//! even if a ballot raised its order. Not checked: time, and concurrent clients that write to one
+//! key.
 //!
-//! Every client goes by its own ring and term, and learns of newer ones by being refused.
+//! Every client has its own ring and term, and gets newer ones from refusals.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::identity::{Candidate, Known, newest, settle};
 
 pub(crate) const KEYS: usize = 8;
 
-/// Splitmix: small, and the same everywhere.
+/// SplitMix generator: small, and equal on all platforms.
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -46,7 +46,7 @@ impl Chance {
     }
 }
 
-/// What is going on, and what was found wrong.
+/// State of a storm, and its errors.
 pub(crate) struct Storm {
     pub(crate) world: Many,
     chance: Arc<Mutex<Chance>>,
@@ -58,12 +58,12 @@ pub(crate) struct Storm {
     wrong: Mutex<Vec<String>>,
 }
 
-/// What was written to a key.
+/// Writes to a key.
 #[derive(Default)]
 struct Sent {
-    /// The order with which each write was sent, by its number.
+    /// Order with which each write was sent, by its number.
     orders: HashMap<u64, Stamp>,
-    /// The highest that was acknowledged.
+    /// Highest acknowledged order.
     acknowledged: Stamp,
 }
 
@@ -111,12 +111,12 @@ impl Storm {
         tokio::time::sleep(Duration::from_millis(self.roll(up_to_ms))).await;
     }
 
-    /// Says that something was wrong.
+    /// Records an error.
     pub(crate) fn blame(&self, what: String) {
         self.wrong.lock().push(what);
     }
 
-    /// The order with which a write was sent that somebody found, and no less than `least`.
+    /// Returns the order of a found write, and records an error if it is below `least`.
     fn check(&self, what: &str, at: usize, least: Stamp, found: u64) -> Stamp {
         let order = self.keys[at].lock().orders.get(&found).copied().unwrap_or_default();
         if order < least {
@@ -135,7 +135,7 @@ impl Storm {
         Client { storm: self.clone(), at, key, ring, term }
     }
 
-    /// Whichever quorum of primaries is asked in the end, it knows what was acknowledged.
+    /// Checks that every quorum of primaries knows the acknowledged writes.
     async fn any_quorum_knows_all(&self) {
         for at in 0..KEYS {
             let key = key_of(at as u64);
@@ -150,7 +150,7 @@ impl Storm {
         }
     }
 
-    /// Lets clients work while `event` happens, to its end, and says what was wrong.
+    /// Runs clients until `event` ends; returns the errors.
     pub(crate) async fn rage(seed: u64, devices: u32, event: impl AsyncFn(&Self)) -> Vec<String> {
         let _seeded = Seeded::new(seed);
         let storm = Self::new(seed, devices);
@@ -178,7 +178,7 @@ impl Storm {
 }
 
 impl Client {
-    /// Who decides, as far as this client knows, and the term to name.
+    /// Returns the deciding sets known to this client, and the term to name.
     fn sets(&mut self) -> Option<(Sets, Term)> {
         if self.term.get() > Term::of(self.ring.change(), Phase::New) {
             self.ring = self.storm.world.shared.get().index.clone();
@@ -187,7 +187,7 @@ impl Client {
         Some((self.ring.sets(self.ring.partition(self.key.placement()), self.term.get()), named))
     }
 
-    /// Devices that are a quorum, and no more than that: none may rest on more than it needs.
+    /// Returns a minimal quorum: no quorum may depend on additional devices.
     fn bare_quorum(&self, sets: &Sets) -> Vec<DeviceId> {
         let mut left: BTreeSet<DeviceId> = sets.members().collect();
         let mut candidates: Vec<DeviceId> = left.iter().copied().collect();
@@ -202,7 +202,7 @@ impl Client {
         left.into_iter().collect()
     }
 
-    /// What each of some devices answers.
+    /// Returns the answers of some devices.
     async fn ask<T>(
         &self,
         devices: &[DeviceId],
@@ -223,7 +223,7 @@ impl Client {
         answers
     }
 
-    /// What a quorum holds; none when there is no quorum.
+    /// Returns the views of a quorum; none without a quorum.
     async fn read_quorum(&mut self) -> Option<Vec<RegisterView>> {
         let (sets, term) = self.sets()?;
         let key = &self.key;
@@ -235,7 +235,7 @@ impl Client {
         is_quorum.then(|| views.into_iter().map(|(_, view)| view).collect())
     }
 
-    /// A plain write (rule R3): whether it was acknowledged.
+    /// Does a plain write (rule R3); returns true if it was acknowledged.
     async fn put(&mut self, number: u64) -> bool {
         let Some(views) = self.read_quorum().await else { return false };
         let Some((sets, term)) = self.sets() else { return false };
@@ -251,7 +251,7 @@ impl Client {
         let stored = self.send(&devices, &put).await;
         let is_done = sets.has_quorum(|id| stored.contains(&id));
         if !stored.is_empty() && !is_done {
-            // Short of a quorum the rest is left to a handoff (rule A2).
+            // Without a quorum, a handoff stores the rest as a hint (rule A2).
             let world = &self.storm.world;
             let (cluster, handoff) = (world.shared.get(), world.handoff(&self.key));
             let _ = cluster.nodes[&handoff].keep_hint(handoff, put).await;
@@ -259,7 +259,7 @@ impl Client {
         is_done
     }
 
-    /// A conditional write (rule R7): whether it was acknowledged.
+    /// Does a conditional write (rule R7); returns true if it was acknowledged.
     async fn swap(&mut self, number: u64) -> bool {
         let least = self.storm.acknowledged(self.at);
         let ballot = self.storm.world.stamps.issue();
@@ -285,20 +285,20 @@ impl Client {
         let put = write(&self.key, ballot, number, Body::Empty);
         let accept = EntryWrite { mode: WriteMode::Accept, term, ..put };
         let devices: Vec<DeviceId> = promised.into_iter().map(|(device, _)| device).collect();
-        // Some are slow to go on: a phase may begin in between.
+        // Some clients are slow: a phase may begin in between.
         self.storm.rest(60).await;
         let stored = self.send(&devices, &accept).await;
         sets.has_quorum(|id| stored.contains(&id))
     }
 
-    /// Who took a write.
+    /// Returns the devices that stored a write.
     async fn send(&self, devices: &[DeviceId], write: &EntryWrite) -> Vec<DeviceId> {
         let replies = self.ask(devices, async |node, id| node.write(id, write.clone()).await);
         let stored = replies.await.into_iter().filter(|(_, it)| *it == WriteReply::Stored);
         stored.map(|(device, _)| device).collect()
     }
 
-    /// A quorum read (rule R5): what it found, if it could say.
+    /// Does a quorum read (rule R5); returns the number found, if the read succeeded.
     async fn get(&mut self) -> Option<u64> {
         let views = self.read_quorum().await?;
         let held = |view: &RegisterView| view.entry.as_ref().map(|it| (it.order, it.write_id));
@@ -346,7 +346,8 @@ impl Client {
     }
 }
 
-/// Some keys are busy all the time; others lie for long as a write left them, on two of three.
+/// Pause between writes. Some keys are always busy; others stay for long as a write left them, on
+/// two of three devices.
 fn pause_ms(at: usize) -> u64 {
     if at.is_multiple_of(2) { 30 } else { 1500 }
 }

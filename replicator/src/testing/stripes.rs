@@ -17,10 +17,10 @@ use super::many::Many;
 use crate::cluster::Cluster;
 use crate::replicate::testing::BUCKET;
 
-/// The policy of fragments here.
+/// Policy of fragments in these tests.
 pub(crate) const CODED: PolicyId = PolicyId(1);
 
-/// A ring of the code k+m over so many devices.
+/// Returns a ring of the code k+m over `count` devices.
 pub(crate) fn coded_ring(k: u8, m: u8, count: u32) -> Ring {
     let settings = Settings {
         policy: CODED,
@@ -39,7 +39,7 @@ pub(crate) fn coded_ring(k: u8, m: u8, count: u32) -> Ring {
     builder.ring().unwrap()
 }
 
-/// Bytes that look like chance, and are the same each time.
+/// Returns pseudo-random bytes, deterministic for `seed`.
 pub(crate) fn noise(seed: u64, length: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -53,18 +53,18 @@ pub(crate) fn noise(seed: u64, length: usize) -> Bytes {
     bytes.into()
 }
 
-/// Who has which fragments, and their bytes' hashes.
+/// Holders of fragments, with hashes of their bytes.
 pub(crate) type Held = BTreeMap<(ExtentId, DeviceId), [u8; 32]>;
 
 impl Many {
-    /// Another cluster of devices under one code.
+    /// Makes a cluster of devices under one code.
     pub(crate) fn coded(k: u8, m: u8, count: u32) -> Self {
         let world = Self::new(count);
         world.set_coded_ring(Arc::new(coded_ring(k, m, count)));
         world
     }
 
-    /// Another ring for coded extents.
+    /// Replaces the ring of coded extents.
     pub(crate) fn set_coded_ring(&self, ring: Arc<Ring>) {
         let mut cluster = Cluster::clone(&self.shared.get());
         cluster.data.insert(CODED, ring);
@@ -75,7 +75,7 @@ impl Many {
         self.shared.get().data[&CODED].clone()
     }
 
-    /// The homes of all fragments of an extent, in order.
+    /// Returns the homes of all fragments of an extent, in order.
     pub(crate) fn homes(&self, id: ExtentId) -> Vec<DeviceId> {
         let ring = self.coded_ring();
         ring.primaries(ring.partition(id.placement())).collect()
@@ -97,7 +97,7 @@ impl Many {
         self.memory(device).write_extent(device, new, body).await.unwrap();
     }
 
-    /// An extent of the object `key`, all of its fragments at home.
+    /// Writes an extent of the object `key`, with all of its fragments at home.
     pub(crate) async fn stripe(&self, id: ExtentId, bytes: &Bytes, key: &str) -> ExtentRef {
         self.stripe_as(id, bytes, owner(key, ExtentRole::Data)).await
     }
@@ -117,7 +117,7 @@ impl Many {
         ExtentRef { id: id.whole(), length, blake3: *blake3::hash(bytes).as_bytes() }
     }
 
-    /// An object that wants coded extents, on its primaries.
+    /// Writes an object with these coded extents to its primaries.
     pub(crate) async fn commit_coded(&self, key: &str, extents: Vec<ExtentRef>) {
         let body = Body::Extents(Manifest {
             policy: CODED,
@@ -128,7 +128,7 @@ impl Many {
         self.commit_body(key, body).await;
     }
 
-    /// All that devices hold which answer, and what it is.
+    /// Returns all fragments on devices that answer.
     pub(crate) async fn fragments(&self, devices: u32) -> Held {
         let mut held = Held::new();
         for device in (0..devices).map(DeviceId) {
@@ -140,20 +140,20 @@ impl Many {
         held
     }
 
-    /// Loses a fragment where it is at home.
+    /// Removes a fragment from its home.
     pub(crate) async fn lose(&self, id: ExtentId, number: u8) {
         let home = self.homes(id)[usize::from(number)];
         self.memory(home).release_extents(home, &[id.fragment(number)]).await.unwrap();
     }
 }
 
-/// The owner of what `key` has.
+/// Returns the owner of extents of `key`.
 pub(crate) fn owner(key: &str, role: ExtentRole) -> Owner {
     let write_id = WriteId([5; 16]);
     Owner { bucket: BUCKET, key: key.into(), write_id, upload: None, role, offset: 0 }
 }
 
-/// The fragments of `bytes`, those without bytes too.
+/// Returns the fragments of `bytes`, including empty ones.
 pub(crate) fn fragments(k: u8, m: u8, bytes: &Bytes) -> Vec<(u8, Bytes)> {
     let code = Code::new(k, m).unwrap();
     let geometry = Geometry::new(code, bytes.len() as u64).unwrap();

@@ -1,4 +1,4 @@
-//! What update delivers, when it forgets, and all that makes it keep.
+//! Deliveries, forgotten hints, and conditions that keep hints.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,7 +19,7 @@ async fn run(world: &Many) -> Progress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
-/// What each primary holds.
+/// Returns the entry of each primary.
 async fn held(world: &Many, key: &RegisterKey) -> Vec<Option<Entry>> {
     let mut all = Vec::new();
     for device in world.primaries(key) {
@@ -150,7 +150,7 @@ async fn a_quorum_that_can_be_settled_is_and_the_hint_waits_for_the_rest() {
     assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
     let settled = held_by(&world, &primaries[..2], &key).await;
     assert!(settled.iter().all(|entry| entry.as_ref().unwrap().write_id == hint.entry.write_id));
-    // Another pass has nothing to settle.
+    // The next pass has nothing to settle.
     assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
     assert_eq!(held_by(&world, &primaries[..2], &key).await, settled);
     world.memory(primaries[1]).set_offline(primaries[1], true);

@@ -1,4 +1,4 @@
-//! What is counted when, by whom, and what becomes of counts that are cut off.
+//! Counts: their schedule, their workers, and interrupted counts.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::testing::many::Many;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Buckets of two stretches each; a stretch takes a second.
+/// Buckets of two parts each; a part takes a second.
 struct Told {
     clock: Arc<ManualClock>,
     buckets: Mutex<Vec<Countable>>,
     reports: Mutex<BTreeMap<String, Vec<(u64, Usage)>>>,
-    /// Of this one, nothing can be counted.
+    /// Counts of this bucket fail.
     bad: Mutex<Option<&'static str>>,
 }
 
@@ -71,7 +71,7 @@ fn worker(told: &Arc<Told>, scope: Scope) -> CountUsage {
     CountUsage::new(many.shared.clone(), told.clock.clone(), scope, told.clone(), PERIOD)
 }
 
-/// Until there is nothing to do; how many steps that took.
+/// Runs until no work is left; returns the number of steps.
 async fn run(worker: &mut CountUsage) -> (u32, Progress) {
     let (mut steps, mut sum) = (0, Progress::default());
     loop {

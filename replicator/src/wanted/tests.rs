@@ -1,4 +1,4 @@
-//! Who must agree before an extent goes, in a cluster of several nodes (rule X3).
+//! Devices that must agree before an extent is deleted, in a cluster of several nodes (rule X3).
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -51,13 +51,13 @@ async fn extent(world: &Many, key: &RegisterKey) -> (Body, ExtentId) {
     )
 }
 
-/// A new write of `key` with a body.
+/// Makes a new write of `key` with a body.
 fn object(world: &Many, key: &RegisterKey, body: Body) -> EntryWrite {
     world.clock.advance_ms(1);
     write(key, world.stamps.issue(), 5, body)
 }
 
-/// How many devices have an extent.
+/// Number of devices that have an extent.
 fn copies(world: &Many, id: ExtentId) -> usize {
     (0..5).map(DeviceId).filter(|at| world.memory(*at).extents(*at).contains(&id)).count()
 }
@@ -80,7 +80,7 @@ async fn make_bucket(world: &Many, id: BucketId) {
     world.write_on(&world.primaries(&root), &made).await;
 }
 
-/// A world in which `key` was overwritten: its old extent is garbage on every primary.
+/// Makes a world in which `key` was overwritten: its old extent is garbage on every primary.
 async fn overwritten() -> (Many, RegisterKey, EntryWrite, ExtentId) {
     let world = Many::new(5);
     let key = key("k");
@@ -102,7 +102,7 @@ async fn reclaim(world: &Many) -> Progress {
     let options = ReclaimOptions { grace_ms: GRACE_MS };
     let mut worker = Reclaim::new(world.shared.clone(), world.clock.clone(), options);
     let mut totals = Progress::default();
-    // A device that is silent ends a step, and others follow.
+    // A silent device ends a step; the next steps go on.
     for _ in 0..20 {
         if let Ok(progress) = crate::Worker::step(&mut worker).await {
             totals.add(&progress);
@@ -111,7 +111,7 @@ async fn reclaim(world: &Many) -> Progress {
     totals
 }
 
-/// Passes of the sweep long after every commit window.
+/// Runs passes of the sweep long after every commit window.
 async fn sweep(world: &Many, sweep: &mut Sweep) {
     for _ in 0..30 {
         world.clock.advance_ms(GRACE_MS);
@@ -144,14 +144,14 @@ async fn garbage_of_one_replica_stays_while_another_missed_the_newer_entry() {
     assert_eq!(reclaim(&world).await.freed, 0);
     world.memory(primaries[2]).set_offline(primaries[2], false);
     assert_eq!((reclaim(&world).await.freed, copies(&world, id)), (0, 4), "it still names them");
-    // What was forgotten as garbage meanwhile is found by the last replica, or by the sweep.
+    // The last replica or the sweep finds garbage records that were forgotten meanwhile.
     world.write_on(&primaries[2..], &new).await;
     world.clock.advance_ms(GRACE_MS + 1);
     assert_eq!((reclaim(&world).await.freed, copies(&world, id)), (1, 0));
 }
 
-/// One primary took a write and a newer one over it; the other two know of neither yet, and will be
-/// brought the first by a ballot that is under way.
+/// One primary holds a write under a newer one. The other two know neither yet, and a running
+/// ballot will bring them the first.
 #[tokio::test]
 async fn garbage_of_a_write_that_is_still_under_way_stays() {
     let world = Many::new(5);
@@ -211,7 +211,7 @@ async fn what_a_hint_names_stays_until_it_is_delivered() {
     assert_eq!(copies(&world, hinted), 0);
 }
 
-/// A version that any primary, or anyone for them, holds beside the head of its key keeps its extents.
+/// A version beside the head of its key, on any primary or in any hint, keeps its extents.
 #[tokio::test]
 async fn x3_what_a_version_beside_the_head_names_stays() {
     let (world, key, _, id) = overwritten().await;
@@ -224,7 +224,7 @@ async fn x3_what_a_version_beside_the_head_names_stays() {
         if hinted {
             world.keep_on(world.handoff(&key), &aside).await;
         } else {
-            // One of them has it: the others may be about to.
+            // One primary has it: the others may get it soon.
             world.write_on(&primaries[1..2], &aside).await;
             assert_eq!(reclaim(&world).await.freed, 0, "{version}");
             world.write_on(&primaries, &aside).await;

@@ -1,9 +1,9 @@
-//! The last resort of balancing: when nobody who holds too much can give to anyone who needs more,
-//! neither straight nor over one between, a chain of several devices often can.
+//! Chains of moves: the last resort of balancing, for devices over their quotas that can't give to
+//! devices below, neither directly nor over one device between.
 //!
-//! A breadth-first search over devices, from all that hold too much at once: device b follows device
-//! a if some replica on a may go to b. The shortest chain that ends at a device in need is made, and
-//! the search begins again.
+//! A breadth-first search over devices starts from all devices over their quotas: device b follows
+//! device a if some replica on a may go to b. The shortest chain to a device below its quota is
+//! made, and the search starts again.
 
 use std::collections::VecDeque;
 
@@ -14,14 +14,14 @@ use super::state::{Replica, State, Whose};
 use super::tree::{LEAF, ROOT};
 use crate::table::NOBODY;
 
-/// Searches for a taker in one run of chains: some tenths of a second at most.
+/// Most searches for a receiving device in one run of chains: some tenths of a second.
 const SEARCHES_MAX: usize = 200_000;
 
-/// How a search came to a device: which replica it would get.
+/// Link of a search to a device: the replica that the device would receive.
 type Link = Option<Replica>;
 
 impl State {
-    /// Makes chains until there are no more, or the searches are used up. Says whether it made any.
+    /// Makes chains until none is left, or the searches are used up. Returns true if any was made.
     pub(super) fn chains(&mut self, scope: Scope) -> bool {
         let mut searches_left = SEARCHES_MAX;
         let mut made = false;
@@ -39,7 +39,7 @@ impl State {
         made
     }
 
-    /// For each device the replicas on it that may be touched.
+    /// Returns for each device its replicas within `scope`.
     fn held_in(&self, scope: Scope) -> Vec<Vec<Replica>> {
         let mut held = vec![Vec::new(); self.rules.tree.paths.len()];
         for partition in 0..self.table.parts() {
@@ -52,7 +52,8 @@ impl State {
         held
     }
 
-    /// The shortest chain: for each device that was met how it was, and the device in need.
+    /// Finds the shortest chain: the link of each visited device, and the last device, below its
+    /// quota.
     fn search(
         &mut self,
         held: &[Vec<Replica>],
@@ -82,7 +83,7 @@ impl State {
         None
     }
 
-    /// Devices that a chain may go over, and those that it may begin at.
+    /// Returns the devices that a chain may visit, and the devices where it may start.
     fn unmet_and_over(&self) -> (Needs, VecDeque<u16>) {
         let tree = &self.rules.tree;
         let (mut unmet, mut over) = (Needs::new(tree), VecDeque::new());
@@ -97,8 +98,8 @@ impl State {
         (unmet, over)
     }
 
-    /// Makes a chain from its end, or nothing of it: two of its replicas may be of one partition, of
-    /// which only one may move. Then it says which replica was in the way.
+    /// Makes a chain from its end, or undoes it: two of its replicas may be of one partition, of
+    /// which only one may move. Then the error is the replica that could not move.
     fn make(&mut self, links: &[Link], last: u16, scope: Scope) -> Result<(), Replica> {
         let mut done: Vec<(Replica, u16)> = Vec::new();
         let mut to = last;
@@ -117,7 +118,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a move leaves a partition no worse.
+    /// True if a move doesn't increase the faults of a partition.
     fn may_take(&mut self, replica: Replica, to: u16) -> bool {
         let row = self.table.row_mut(replica.partition);
         let before = self.rules.faults(row);

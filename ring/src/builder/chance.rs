@@ -1,4 +1,4 @@
-//! Seeded chance: the same seed gives the same ring on every machine and in every version.
+//! Seeded pseudo-random numbers: a seed gives the same ring on every machine and in every version.
 
 /// `SplitMix64`: small, quick, and good enough to break ties.
 #[derive(Clone, Debug)]
@@ -17,14 +17,14 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which isn't zero.
+    /// Returns a number below `bound`, which must not be zero.
     #[inline]
     pub(super) fn below(&mut self, bound: u32) -> u32 {
         let wide = (self.next() >> 32) * u64::from(bound);
         u32::try_from(wide >> 32).expect("a product's upper half is below its factors")
     }
 
-    /// All partitions of a ring once, in an order that looks like none.
+    /// All partitions of a ring once, in pseudo-random order.
     pub(super) fn walk(&mut self, part_power: u8) -> impl Iterator<Item = u32> + use<> {
         let count = 1u32 << part_power;
         let (start, key) = (self.below(u32::MAX), self.next());
@@ -33,7 +33,7 @@ impl Chance {
 }
 
 /// A permutation of the numbers below `2^bits`: multiplying by an odd number and folding the upper
-/// half onto the lower both have an inverse.
+/// half onto the lower are both invertible.
 fn scatter(number: u32, bits: u8, key: u64) -> u32 {
     if bits == 0 {
         return 0;
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_numbers() {
-        // A golden value: other numbers would make other rings of old seeds.
+        // Golden value: other numbers would change the rings of old seeds.
         assert_eq!(Chance::new(1).next(), 0x910a_2dec_8902_5cc1);
         let mut chance = Chance::new(3);
         assert!((0..1000).all(|_| chance.below(7) < 7));

@@ -1,4 +1,4 @@
-//! What is wrong with a builder, and what an attentive colleague would say about it.
+//! Validation of a builder, and advice on its settings.
 
 use martlet_protocol::DeviceId;
 
@@ -8,14 +8,14 @@ use super::{Builder, no_ring_yet};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Fewer replicas than this on a device can't be balanced within a percent.
+/// Below this number of replicas, a device can't be balanced within a percent.
 const PARTS_FEW: f64 = 100.0;
-/// With more than this on a device there is room for a cluster a thousand times larger: beyond it
-/// they cost memory and comparisons for nothing.
+/// Above this number of replicas on a device, partitions waste memory and comparisons: there is
+/// room for a cluster a thousand times larger.
 const PARTS_MANY: f64 = 200_000.0;
 
 impl Builder {
-    /// Looks for contradictions: replicas without a device, two on one device.
+    /// Checks the assignment: every replica has a device, and no device holds two of a partition.
     pub fn validate(&self) -> Result<()> {
         let Some(table) = &self.table else { return Err(no_ring_yet()) };
         for (partition, row) in table.rows() {
@@ -37,7 +37,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What an attentive colleague would say about the settings.
+    /// Returns advice on the settings, as sentences for operators.
     pub fn advice(&self) -> Vec<String> {
         let live: Vec<&Device> = self.devices().filter(|device| device.weight > 0.0).collect();
         let heaviest = live.iter().map(|device| device.weight).fold(0.0, f64::max);
@@ -48,7 +48,7 @@ impl Builder {
         let parts = f64::from(1u32 << self.settings.part_power);
         let total_replicas = parts * self.settings.replicas;
         let count = f64::from(u32::try_from(live.len()).expect("at most 2^16 devices"));
-        // No device holds two replicas of a partition.
+        // A device holds at most one replica of a partition.
         let each = (total_replicas / count).min(parts);
         let mut advice = Vec::new();
         if each < PARTS_FEW {
@@ -75,12 +75,12 @@ impl Builder {
         advice
     }
 
-    /// Devices that are being drained.
+    /// Devices being drained.
     pub fn draining(&self) -> impl Iterator<Item = DeviceId> {
         self.drains.iter().map(|drain| drain.device)
     }
 
-    /// The overload at which replicas would lie as far apart as the devices allow.
+    /// Overload at which replicas would be as far apart as the devices allow.
     pub fn required_overload(&self) -> f64 {
         let (devices, removed) = self.slots();
         let slots = (0u16..).zip(removed).filter(|(_, gone)| !**gone).map(|(slot, _)| slot);

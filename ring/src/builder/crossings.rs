@@ -1,29 +1,29 @@
-//! Moves between regions, zones and nodes come before moves within them.
+//! Moves between regions, zones and nodes, made before moves within them.
 //!
-//! Of a partition only one replica may move, and most of what could move across zones could as well
-//! move within one, while few partitions may give a replica to a zone that must grow. So what regions
-//! hold too much of, all their devices taken together, goes first, then what zones do, then nodes.
-//! Otherwise chance uses those partitions up, and what is left takes two moves instead of one.
+//! Only one replica of a partition may move. Most replicas that could move across zones could also
+//! move within one, but few partitions can give a replica to a zone that must grow. So surpluses of
+//! whole regions are moved first, then of zones, then of nodes. Otherwise random moves use up those
+//! partitions, and the rest takes two moves instead of one.
 
 use super::needs::Needs;
 use super::state::State;
 use super::tree::{LEAF, Tree};
 
-/// How much more than their quotas the elements of one level hold, and who takes it.
+/// Surplus of the elements of one level, and the devices that may receive it.
 struct Level {
     depth: usize,
-    /// The first element of the level.
+    /// First element of the level.
     start: u32,
-    /// For each element what it holds beyond its quota.
+    /// Replicas of each element beyond its quota.
     surplus: Vec<i64>,
-    /// Sum of what is above zero.
+    /// Sum of the positive surpluses.
     excess: u64,
-    /// Devices below their quotas in elements below theirs.
+    /// Devices below their quotas, in elements below theirs.
     takers: Needs,
 }
 
 impl State {
-    /// Moves replicas from elements over their quotas to elements below, the largest first.
+    /// Moves replicas from elements over their quotas to elements below, from the root down.
     pub(super) fn cross(&mut self) {
         for level in 1..=LEAF {
             let mut level = self.level(level);
@@ -78,12 +78,12 @@ impl Level {
         (tree.paths[usize::from(slot)][self.depth] - self.start) as usize
     }
 
-    /// What the element of a device holds beyond its quota.
+    /// Surplus of the element that contains a device.
     fn of(&self, tree: &Tree, slot: u16) -> i64 {
         self.surplus[self.at(tree, slot)]
     }
 
-    /// A replica went from an element that held too much to one that held too little.
+    /// Records a move from an element over its quota to one below.
     fn moved(&mut self, tree: &Tree, from: u16, to: u16) {
         let (giver, taker) = (self.at(tree, from), self.at(tree, to));
         self.surplus[giver] -= 1;

@@ -1,4 +1,4 @@
-//! What people do to a builder between rebalances.
+//! Edits of a builder between rebalances.
 
 use martlet_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
@@ -9,42 +9,42 @@ use crate::error::{Error, Result};
 use crate::ring::Move;
 use crate::table::{PART_POWER_MAX, Table};
 
-/// Longest name or address.
+/// Longest name or address, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// Longest metadata.
+/// Longest metadata, in bytes.
 const META_BYTES_MAX: usize = 4096;
 
-/// A device to be added; its id is given by the builder.
+/// A device to add; the builder assigns its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewDevice {
-    /// Its region.
+    /// Region of the device.
     pub region: u32,
-    /// Its zone within the region.
+    /// Zone within the region.
     pub zone: u32,
-    /// Its node within the zone.
+    /// Node within the zone.
     pub node: Node,
-    /// Its name on the node.
+    /// Name of the device on its node.
     pub name: String,
-    /// Its share of the data, in proportion to the other devices' weights.
+    /// Share of the data, relative to the other devices' weights.
     pub weight: f64,
-    /// Whatever else people want to know of it.
+    /// Free text for operators.
     #[serde(default)]
     pub meta: String,
 }
 
-/// What may change of a device without its data moving.
+/// Changes of a device that don't move data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// The address of its node: changes for all devices of that node.
+    /// Address of the device's node: changes for all devices of the node.
     pub address: Option<String>,
-    /// Its name on the node.
+    /// Name of the device on its node.
     pub name: Option<String>,
-    /// Whatever people want to know of it.
+    /// Free text for operators.
     pub meta: Option<String>,
 }
 
 impl Builder {
-    /// Adds a device. It gets its share with the next rebalance.
+    /// Adds a device. It receives its share with the next rebalance.
     pub fn add(&mut self, new: NewDevice) -> Result<DeviceId> {
         check_weight(new.weight)?;
         self.check_room()?;
@@ -91,9 +91,9 @@ impl Builder {
         Ok(())
     }
 
-    /// Removes a device that is dead or empty: with the next rebalance everything that it held goes
-    /// elsewhere at once. Refuses, unless told to `force`, to remove the last device of a region or
-    /// zone without which replicas lie closer together.
+    /// Removes a dead or empty device: the next rebalance moves all its replicas at once. Without
+    /// `force`, refuses to remove the last device of a region or zone that replicas need for their
+    /// distance.
     pub fn remove(&mut self, id: DeviceId, force: bool) -> Result<()> {
         let slot = self.slot_of(id)?;
         if !force {
@@ -120,8 +120,8 @@ impl Builder {
         self.check_survives(slot, &format!("zone r{region}z{zone}"), Device::zone_path)
     }
 
-    /// Whether the domains that `path` tells apart are more than replicas need, or have another
-    /// device with weight where this one stands.
+    /// Checks that the domain of a device, given by `path`, has another device with weight, or
+    /// isn't needed for the distance of replicas.
     fn check_survives(
         &self,
         slot: usize,
@@ -149,7 +149,7 @@ impl Builder {
         )))
     }
 
-    /// Changes a device's weight.
+    /// Changes a device's weight; ends its drain.
     pub fn set_weight(&mut self, id: DeviceId, weight: f64) -> Result<()> {
         check_weight(weight)?;
         let slot = self.slot_of(id)?;
@@ -159,7 +159,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Changes what is known of a device. Nothing moves; the next ring tells it.
+    /// Changes a device's description. No data moves; the next ring contains the change.
     pub fn set_info(&mut self, id: DeviceId, info: DeviceInfo) -> Result<()> {
         let slot = self.slot_of(id)?;
         let mut device = self.devices[slot].clone();
@@ -199,8 +199,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Empties a device in `steps` rebalances, lowering its weight to zero; then it can be removed
-    /// without a replica missing for a moment.
+    /// Empties a device in `steps` rebalances, lowering its weight to zero. Then it can be removed
+    /// without a replica ever missing.
     pub fn drain(&mut self, id: DeviceId, steps: u32) -> Result<()> {
         let slot = self.slot_of(id)?;
         if steps == 0 {
@@ -216,14 +216,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Lowers the weights of devices that are being drained.
+    /// Lowers the weights of draining devices by one step.
     pub(super) fn step_drains(&mut self) {
         for drain in std::mem::take(&mut self.drains) {
             let Ok(slot) = self.slot_of(drain.device) else { continue };
             let weight = &mut self.devices[slot].weight;
             *weight -= drain.step;
             self.changed = true;
-            // What is left of the division by the number of steps is nothing.
+            // A rest below half a step is a rounding error of the division.
             if *weight < drain.step / 2.0 {
                 *weight = 0.0;
             } else {
@@ -232,7 +232,7 @@ impl Builder {
         }
     }
 
-    /// Changes the overload.
+    /// Changes the overload; takes effect with the next rebalance.
     pub fn set_overload(&mut self, overload: f64) -> Result<()> {
         check_overload(overload)?;
         self.settings.overload = overload;
@@ -245,8 +245,8 @@ impl Builder {
         self.settings.min_part_hours = hours;
     }
 
-    /// Changes the number of replicas. The next rebalance places what is new; what is too much is
-    /// given up.
+    /// Changes the number of replicas. The next rebalance places additional replicas, or drops
+    /// surplus ones.
     pub fn set_replicas(&mut self, replicas: f64) -> Result<()> {
         check_replicas(replicas)?;
         check_redundancy(self.settings.redundancy, replicas)?;
@@ -255,15 +255,15 @@ impl Builder {
         Ok(())
     }
 
-    /// Lets the next rebalance move partitions whose moves aren't settled. Their previous holders stay
-    /// named.
+    /// Lets the next rebalance move partitions with unsettled moves. Their previous holders stay
+    /// listed.
     pub fn pretend_min_part_hours_passed(&mut self) {
         self.moves.iter_mut().for_each(|begun| begun.at_ms = LONG_AGO_MS);
     }
 
-    /// Says that all moves are done, as a census found: previous holders are forgotten, in a ring
-    /// of a new epoch (the next rebalance's, if devices have changed meanwhile). Says how many
-    /// replicas were moving.
+    /// Settles all moves, after a census has found them complete: previous holders are dropped, in
+    /// a ring of a new epoch (the next rebalance's, if devices have changed meanwhile). Returns the
+    /// number of settled replicas.
     pub fn settle(&mut self) -> Result<usize> {
         let settled = std::mem::take(&mut self.moves).len();
         if settled > 0 && !self.changed {
@@ -272,7 +272,8 @@ impl Builder {
         Ok(settled)
     }
 
-    /// Doubles the partitions: each is divided into two that stay where it was.
+    /// Doubles the partitions: each is split into two with unchanged devices. Returns the new part
+    /// power.
     pub fn increase_part_power(&mut self) -> Result<u8> {
         let power = self.settings.part_power + 1;
         if power > PART_POWER_MAX {
@@ -297,7 +298,7 @@ impl Builder {
     }
 }
 
-/// Names that anyone could want are shorter, and fields of the ring file hold them.
+/// Checks the lengths of names, address and metadata, which fields of the ring file bound.
 fn check_lengths(device: &Device) -> Result<()> {
     let fields = [
         ("node name", &device.node.name, NAME_BYTES_MAX),
@@ -325,7 +326,7 @@ fn check_weight(weight: f64) -> Result<()> {
 }
 
 impl Table {
-    /// Each partition twice.
+    /// Returns a table with each partition twice.
     fn doubled(&self) -> Self {
         let mut doubled = Self::empty(self.part_power() + 1, self.width(), self.extra() * 2);
         for (partition, row) in self.rows() {

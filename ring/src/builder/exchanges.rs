@@ -1,27 +1,27 @@
-//! Second thoughts: of a partition only one replica may move, and which one was chosen early, when
-//! others looked more in need. Where a partition's mover left a device that now holds too little,
-//! and stays with one that holds too much, the two change roles: nothing more moves, and both are
-//! better off.
+//! Exchanges of movers: only one replica of a partition may move, and it was chosen early, by the
+//! needs at that time. If the mover left a device that is now below its quota, and another replica
+//! stays on a device over its quota, the two change roles: the number of moves stays, and both
+//! devices improve.
 //!
-//! Where the one that stays is on a device that holds what it should, it may still change roles, if
-//! another exchange makes up for it: a chain of exchanges leads from a device that holds too much to
-//! one that was left with too little, and nobody between notices.
+//! If the staying replica is on a device at its quota, the roles may change if another exchange
+//! makes up for it. Such a chain of exchanges leads from a device over its quota to one below; the
+//! devices between keep their counts.
 
 use std::collections::VecDeque;
 
 use super::state::{Replica, State};
 use crate::table::NOBODY;
 
-/// Exchanges weighed in one run of chains at most: it must end soon where there is no way.
+/// Most exchanges evaluated in one run of chains, so that a run without solution ends soon.
 const WEIGHED_MAX: usize = 1_000_000;
 
-/// For each device the one before it in a chain: some replica there would leave, so that its
-/// partition's mover stays here.
+/// For each device its predecessor in a chain: a replica on the predecessor would leave, so that
+/// its partition's mover stays here.
 type Links = Vec<Option<u16>>;
 
 impl State {
-    /// Lets replicas on devices over their quotas move in the place of those that left devices now
-    /// below. Ends for lack of them, since each lowers the excess.
+    /// Lets replicas on devices over their quotas move instead of those that left devices now
+    /// below. Ends because each exchange lowers the excess.
     pub(super) fn exchange(&mut self) {
         for partition in self.chance.walk(self.table.part_power()) {
             if self.excess == 0 {
@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// Makes chains of exchanges until there are no more.
+    /// Makes chains of exchanges until none is left.
     pub(super) fn exchange_in_chains(&mut self) {
         let mut short = self.left();
         short.retain(|slot| self.is_below(*slot));
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// The devices that movers have left.
+    /// Returns the devices that movers have left.
     fn left(&self) -> Vec<u16> {
         let mut has_left = vec![false; self.rules.tree.paths.len()];
         for partition in 0..self.table.parts() {
@@ -72,7 +72,7 @@ impl State {
         (0..).zip(has_left).filter(|(_, has_left)| *has_left).map(|(slot, _)| slot).collect()
     }
 
-    /// For each device the replicas on it that stayed where another of their partition moved.
+    /// Returns for each device the replicas that stayed while another of their partition moved.
     fn stayed(&mut self) -> Vec<Vec<Replica>> {
         let mut stayed = vec![Vec::new(); self.rules.tree.paths.len()];
         for partition in self.chance.walk(self.table.part_power()) {
@@ -84,8 +84,8 @@ impl State {
         stayed
     }
 
-    /// The shortest chains of exchanges to at most `wanted` devices that hold too little: these, and
-    /// for each device that was met how it was.
+    /// Finds the shortest chains of exchanges to at most `wanted` devices below their quotas.
+    /// Returns the predecessor of each visited device, and these devices.
     fn search_exchanges(
         &mut self,
         stayed: &[Vec<Replica>],
@@ -124,8 +124,8 @@ impl State {
         (links, ends)
     }
 
-    /// Makes a chain from its end, or nothing of it: chains share devices, and one before may have
-    /// taken what this needs. Says whether it did.
+    /// Makes a chain from its end, or undoes it: chains share devices, and an earlier chain may
+    /// have used a replica that this one needs. Returns true if it was made.
     fn make_exchanges(&mut self, links: &Links, end: u16, stayed: &mut [Vec<Replica>]) -> bool {
         let mut done: Vec<(Replica, Replica)> = Vec::new();
         let mut to = end;
@@ -136,7 +136,7 @@ impl State {
             done.push((mover, other));
             to = from;
         }
-        // Where the chain began one has left already.
+        // The chain's first device has lost a replica already.
         if links[usize::from(to)].is_some() || self.is_below(to) {
             for (mover, other) in done.into_iter().rev() {
                 self.exchange_with(other, mover);
@@ -150,7 +150,7 @@ impl State {
         true
     }
 
-    /// A mover that could stay on `to` if the other, on `from`, went instead.
+    /// Finds a mover that could stay on `to` if another replica, on `from`, moved instead.
     fn exchange_between(
         &mut self,
         from: u16,
@@ -164,7 +164,7 @@ impl State {
         })
     }
 
-    /// The one replica of a partition that has left its device.
+    /// Returns the one replica of a partition that has left its device.
     fn only_mover(&self, partition: u32) -> Option<Replica> {
         if !self.has_departed(partition) {
             return None;
@@ -172,7 +172,8 @@ impl State {
         self.replicas(partition).find(|replica| self.slot(*replica) != self.origin(*replica))
     }
 
-    /// Whether it leaves a partition no worse if its mover stays and another goes instead.
+    /// True if keeping the mover and moving `other` instead doesn't increase the partition's
+    /// faults.
     fn may_exchange(&mut self, mover: Replica, other: Replica) -> bool {
         let (origin, taker) = (self.origin(mover), self.slot(mover));
         let holder = self.slot(other);

@@ -1,7 +1,7 @@
-//! The builder file: JSON for people, with the assignment in hexadecimal at its end.
+//! The builder file: JSON for operators, with the assignment in hexadecimal at its end.
 //!
-//! It is written whole or not at all and carries a BLAKE3 of everything but itself. It may be edited
-//! by hand where people must: without the `blake3` field it is taken as it is.
+//! The file is replaced atomically, and contains a BLAKE3 of all other fields. Operators may edit
+//! it by hand: without the `blake3` field it is accepted unverified.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ struct BuilderFile {
     martlet_ring_builder: u32,
     lineage: String,
     epoch: u64,
-    /// Files of earlier versions have none: their epoch stands for it.
+    /// Number of the last change; files of earlier versions lack it, and their epoch is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     change: Option<u64>,
     parent: String,
@@ -39,7 +39,7 @@ struct BuilderFile {
     history: Vec<HistoryEntry>,
     #[serde(default)]
     moves: Vec<MoveBatch>,
-    /// Rows of four hexadecimal digits for each replica: the position in `devices`.
+    /// Rows with four hexadecimal digits for each replica: the device's position in `devices`.
     #[serde(default)]
     assignment: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ const LINE_PARTITIONS: u32 = 64;
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 impl Builder {
-    /// The builder as its file holds it.
+    /// Encodes the builder as JSON.
     pub fn to_json(&self) -> String {
         let mut file = self.to_file();
         let bare = serde_json::to_string(&file).expect("numbers and strings make JSON");
@@ -100,7 +100,7 @@ impl Builder {
         }
     }
 
-    /// The inverse of [`Builder::to_json`].
+    /// Decodes the JSON of [`Builder::to_json`].
     pub fn from_json(text: &str) -> Result<Self> {
         let mut file: BuilderFile = serde_json::from_str(text).map_err(|error| {
             Error::corrupt(format!(
@@ -145,7 +145,7 @@ impl Builder {
             .map_err(|error| Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
-    /// Writes the builder file in the place of the one that was there, whole or not at all.
+    /// Writes the builder file atomically, replacing any before.
     pub fn save(&self, path: &Path) -> Result<()> {
         disk::replace(path, self.to_json().as_bytes())
     }
@@ -190,8 +190,8 @@ impl BuilderFile {
         })
     }
 
-    /// Columns of the assignment: those of its first partition. They may differ from the settings
-    /// when the number of replicas was changed and not rebalanced.
+    /// Columns of the assignment, from its first partition. They differ from the settings if the
+    /// number of replicas was changed and not rebalanced.
     fn width(&self) -> Result<usize> {
         let Some(lines) = &self.assignment else { return Ok(1) };
         let digits: usize = lines.first().map_or(0, |line| row_lengths(line).next().unwrap_or(0));
@@ -234,7 +234,7 @@ fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
         .collect()
 }
 
-/// The moves of all batches in their order.
+/// All moves of the batches, sorted.
 fn all_begun(batches: &[MoveBatch], epoch: u64) -> Vec<Begun> {
     let mut all: Vec<Begun> = batches.iter().flat_map(|batch| begun(batch, epoch)).collect();
     all.sort_by_key(|begun| begun.replica);

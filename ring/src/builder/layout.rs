@@ -1,15 +1,16 @@
-//! How a builder file is laid out: JSON with a line for each thing that people read or compare, and
-//! small arrays in one line. A move takes one line instead of five: they are most of a large file.
+//! Text layout of a builder file: JSON with one line for each item that operators read or compare,
+//! and deeply nested arrays in one line. A move takes one line instead of five: moves are most of a
+//! large file.
 
 use std::io::{Result, Write};
 
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
-/// Arrays and objects nested deeper than this stand in one line.
+/// Depth beyond which arrays and objects are written in one line.
 const DEPTH_MAX: usize = 4;
 
-/// `value` as indented JSON.
+/// Formats `value` as indented JSON.
 pub(super) fn to_text(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     value
@@ -19,14 +20,14 @@ pub(super) fn to_text(value: &impl Serialize) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// Indents what is shallow.
+/// Formatter that indents shallow values only.
 #[derive(Default)]
 struct Layout {
     depth: usize,
     pretty: PrettyFormatter<'static>,
 }
 
-/// Passes calls on to one formatter or the other, by depth.
+/// Forwards calls to one formatter or the other, by depth.
 macro_rules! by_depth {
     ($($name:ident($($argument:ident: $kind:ty)?)),*) => {$(
         fn $name<W: ?Sized + Write>(&mut self, to: &mut W $(, $argument: $kind)?) -> Result<()> {

@@ -1,29 +1,29 @@
-//! Rounding leans away from crowded places.
+//! Rounding of quotas away from crowded places.
 //!
-//! Where weights make a zone (or a region, or a node) hold more replicas of a partition than distance
-//! asks for, each replica more that its devices hold lies beside another. So they may hold a little
-//! less than their share, by a [part](LEAN) of what is too close there: the more crowded a place is, the
-//! more it leans. Devices elsewhere take it, as far as rounding reaches.
+//! If weights make a zone (or a region, or a node) hold more replicas of a partition than distance
+//! allows, each further replica on its devices lies beside another. So its devices may hold
+//! slightly less than their share, by a [part](LEAN) of the surplus: the more crowded a place, the
+//! less. Devices elsewhere receive the difference, within their rounding.
 
 use super::targets::{Bounds, Targets, spread};
 use super::tree::{LEAF, ROOT, Tree};
 
-/// Below this a difference in replicas is an error of floating point.
+/// Differences below this, in replicas, are floating-point errors.
 const EPSILON: f64 = 1e-6;
-/// How short of its share a device could be if all replicas around it were too close together. Small
+/// Relative shortfall of a device's share if all replicas around it were too close together. Small
 /// against the percent within which devices count as balanced.
 const LEAN: f64 = 0.0025;
 
-/// What quotas lean by.
+/// State of shifting quotas away from crowded places.
 pub(super) struct Leaning<'a> {
     tree: &'a Tree,
     targets: &'a Targets,
     parts: u32,
     bounds: Vec<Bounds>,
-    /// For each element how many replicas of a partition it holds more than distance asks for;
-    /// below zero, if it could take more.
+    /// For each element, replicas of a partition beyond what distance allows; negative if the
+    /// element could hold more.
     beyond: Vec<f64>,
-    /// Worst deviation of a device that rounding causes, relative to its share.
+    /// Worst deviation of a device through rounding, relative to its share.
     worst: f64,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Leaning<'a> {
         Self { tree, targets, parts, bounds: targets.bounds(), beyond, worst }
     }
 
-    /// Shifts quotas from devices in crowded places, and from all above them, to others.
+    /// Shifts quotas from devices in crowded places, and from the elements above them, to others.
     pub(super) fn lean(&self, quotas: &mut [u32], held: &[u32]) {
         for parent in 0..self.tree.level(LEAF - 1).start {
             let children = self.tree.element(parent).children.clone();
@@ -52,8 +52,8 @@ impl<'a> Leaning<'a> {
         }
     }
 
-    /// Takes one replica each from devices in crowded places and gives it to others. Says whether
-    /// there were any to take and to give.
+    /// Shifts one replica of quota from each device in a crowded place to another device. Returns
+    /// true if any was shifted.
     fn shift(
         &self,
         level: usize,
@@ -68,7 +68,7 @@ impl<'a> Leaning<'a> {
             |leaf: u32, more: i64| self.off(leaf, i64::from(quotas[leaf as usize]) + more);
         givers.retain(|leaf| -off_with(*leaf, -1) <= self.slack(*leaf));
         takers.retain(|leaf| self.is_rounding(*leaf, off_with(*leaf, 1)));
-        // Whoever has to give or to get anyway comes first, so that less moves.
+        // Devices that must give or receive anyway come first, to reduce moves.
         let off = |leaf: u32| off_with(leaf, 0);
         let (has, quota) = (|leaf: u32| held[leaf as usize], |leaf: u32| quotas[leaf as usize]);
         givers.sort_by(|&a, &b| {
@@ -95,8 +95,8 @@ impl<'a> Leaning<'a> {
         has_shifted
     }
 
-    /// Whether what is held could be what is asked for: no device farther off than it may be, and none
-    /// that leans less than it might. Then nothing has to move.
+    /// True if the held replicas satisfy the targets: no device deviates too much, and none could
+    /// lean further. Then nothing has to move.
     pub(super) fn is_settled(&self, held: &[u32], total: u32) -> bool {
         let is_within = |it: usize| (self.least(it)..=self.most(it)).contains(&held[it]);
         let mut leaning = held.to_vec();
@@ -109,7 +109,7 @@ impl<'a> Leaning<'a> {
             }
     }
 
-    /// Whether so many replicas are within a device's rounding, or hardly short of its share.
+    /// True if `replicas` is within a device's rounding, or at most slightly below its share.
     fn may_hold(&self, leaf: u32, replicas: u32) -> bool {
         let off = self.off(leaf, replicas.into());
         self.is_rounding(leaf, off) || off <= 0.0 && -off <= self.slack(leaf)
@@ -119,13 +119,13 @@ impl<'a> Leaning<'a> {
         (off * self.target(leaf)).abs() < 1.0 && off.abs() <= self.worst
     }
 
-    /// How short of its share a device may be.
+    /// Allowed shortfall of a device, relative to its share.
     fn slack(&self, leaf: u32) -> f64 {
         let beyond = self.path(leaf, 1).map(|it| self.beyond[it] / self.targets.replicas[it]);
         LEAN * beyond.fold(0.0, f64::max)
     }
 
-    /// How far a device would be above its share with so many replicas, relative to it.
+    /// Deviation of a device with so many replicas, relative to its share.
     fn off(&self, leaf: u32, replicas: i64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "at most 2^24 partitions")]
         let difference = replicas as f64 - self.target(leaf);
@@ -136,7 +136,7 @@ impl<'a> Leaning<'a> {
         self.targets.replicas[leaf as usize] * f64::from(self.parts)
     }
 
-    /// A device and those above it, from a level on.
+    /// The device's element and those above it, from `level` down.
     fn path(&self, leaf: u32, level: usize) -> impl Iterator<Item = usize> {
         let path = self.tree.paths[usize::from(self.tree.element(leaf).slot)];
         path.into_iter().skip(level).map(|element| element as usize)

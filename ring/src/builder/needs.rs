@@ -1,5 +1,5 @@
-//! Who takes more replicas, and how many: a number for each device, summed up the tree, from which
-//! a taker can be drawn by lot in proportion to what it needs.
+//! Needs: the number of replicas that each device still needs, summed up the tree. A receiving
+//! device is drawn at random in proportion to its need.
 //!
 //! The children of an element share a Fenwick tree (sums over runs of doubling length), so that
 //! drawing one of a thousand takes ten steps.
@@ -7,11 +7,11 @@
 use super::chance::Chance;
 use super::tree::{LEVELS, Tree};
 
-/// The needs of all elements.
+/// Needs of all elements.
 #[derive(Clone, Debug)]
 pub(super) struct Needs {
     need: Vec<u32>,
-    /// The Fenwick trees, each in the range of its parent's children.
+    /// Fenwick trees, each in the range of its parent's children.
     sums: Vec<u32>,
 }
 
@@ -21,18 +21,18 @@ impl Needs {
         Self { need: vec![0; count], sums: vec![0; count] }
     }
 
-    /// What an element and all below it need.
+    /// Returns the need of an element and all below it.
     #[inline]
     pub(super) fn of(&self, element: u32) -> u32 {
         self.need[element as usize]
     }
 
-    /// A device needs more.
+    /// Raises the need of a device and of the elements above it.
     pub(super) fn raise(&mut self, tree: &Tree, path: &[u32; LEVELS], by: u32) {
         self.change(tree, path, |figure| *figure += by);
     }
 
-    /// A device needs less.
+    /// Lowers the need of a device and of the elements above it.
     pub(super) fn lower(&mut self, tree: &Tree, path: &[u32; LEVELS], by: u32) {
         self.change(tree, path, |figure| *figure -= by);
     }
@@ -51,7 +51,7 @@ impl Needs {
         }
     }
 
-    /// A child of `parent`, which needs something, drawn in proportion to need.
+    /// Draws a child of `parent` in proportion to need; the need of `parent` must not be zero.
     pub(super) fn draw(&self, tree: &Tree, parent: u32, chance: &mut Chance) -> u32 {
         let children = &tree.element(parent).children;
         let count = children.end - children.start;

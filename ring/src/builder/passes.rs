@@ -1,11 +1,11 @@
-//! The stages of a rebalance, in the order of its aims: give every replica a holder, spread what is
-//! too close together, then move replicas from those who hold too much to those who need more.
+//! Stages of a rebalance, in the order of its aims: every replica gets a holder, replicas that are
+//! too close are spread, then replicas move from devices over their quotas to devices below.
 //!
-//! (`exchanges` and `chains`, beside this file, do what is left of that.)
+//! (`exchanges` and `chains` handle what these stages leave.)
 //!
-//! Every pass walks all partitions once, in an order that looks like chance. No pass adds a fault
-//! (two replicas too close together), and the balancing ones only ever lower the excess, so they
-//! end, and where they have ended, another run finds nothing to do.
+//! Every pass walks all partitions once, in pseudo-random order. No pass adds a fault (two replicas
+//! too close together), and the balancing passes only lower the excess. So they end, and a further
+//! run of a finished pass finds nothing to do.
 
 use super::needs::Needs;
 use super::rules::Strictness;
@@ -13,24 +13,24 @@ use super::state::{Replica, State, Whose};
 use super::tree::LEAF;
 use crate::table::NOBODY;
 
-/// Walks in which a pass may still find something; each finds far less than the one before.
+/// Most walks of a pass; each finds far less than the one before.
 const WALKS_MAX: usize = 12;
-/// Replicas remembered for each device that could pass something on.
+/// Most replicas remembered for each device that could relay.
 const RELAYS_MAX: usize = 16;
 
-/// Which replicas a pass may touch.
+/// Replicas that a pass may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those whose move costs nothing.
+    /// Replicas whose move costs nothing.
     Free,
-    /// All that aren't locked.
+    /// All replicas that aren't locked.
     Movable,
 }
 
-/// What came of a walk for distance.
+/// Result of a walk that increases distance.
 struct Spread {
     has_moved: bool,
-    /// Whether some partition's replicas are still closer together than they should be.
+    /// True if replicas of some partition are still too close together.
     is_faulty: bool,
 }
 
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// Runs all stages. Says whether nothing is left to wish for.
+    /// Runs all stages. Returns true when no replica is misplaced and all quotas are met.
     pub(super) fn run(&mut self) -> bool {
         self.fill();
         self.balance(Scope::Free);
@@ -62,8 +62,9 @@ impl State {
         false
     }
 
-    /// Gives every replica that has none a holder: one who needs more and keeps it apart from the
-    /// others; else anyone who keeps it apart; else anyone.
+    /// Gives every replica without holder a device: one below its quota that keeps the distance;
+    /// else any device that keeps the distance; else any device without a replica of the partition,
+    /// those below their quotas first.
     fn fill(&mut self) {
         for partition in self.chance.walk(self.table.part_power()) {
             if !self.table.row(partition).contains(&NOBODY) {
@@ -98,8 +99,8 @@ impl State {
         spread
     }
 
-    /// Makes the one move that leaves the fewest faults, if it leaves fewer than there are; the first
-    /// that nothing could be better than.
+    /// Makes the move that leaves the fewest faults, if it lowers their number; stops at the first
+    /// optimal move.
     fn spread_one(&mut self, partition: u32, faults: u32) -> bool {
         const BEST: (u32, bool, bool) = (0, false, false);
         let mut best: Option<((u32, bool, bool), Replica, u16)> = None;
@@ -131,8 +132,8 @@ impl State {
         true
     }
 
-    /// Moves replicas from devices over their quotas to devices below, straight or over one
-    /// between. Says whether it moved any.
+    /// Moves replicas from devices over their quotas to devices below, directly or over one device
+    /// between. Returns true if the excess fell.
     fn balance(&mut self, scope: Scope) -> bool {
         let before = self.excess;
         if scope == Scope::Free && !self.has_free() {
@@ -145,7 +146,7 @@ impl State {
             if self.excess > 0 {
                 self.direct(scope);
             }
-            // What stays after a walk for direct moves waits for others to make room.
+            // The rest needs other replicas to make room first.
             let excess = self.excess;
             if self.excess > 0 && scope == Scope::Movable {
                 self.exchange();
@@ -161,15 +162,15 @@ impl State {
         self.excess < before
     }
 
-    /// Moves over several between, where that is worth a search: while others move and much is
-    /// left to move, a later rebalance has it easier.
+    /// Makes moves over several devices, if a search is worthwhile: while much is left and others
+    /// still move, a later rebalance has less work.
     fn chain(&mut self, scope: Scope) -> bool {
         let is_little = self.excess <= self.rules.tree.level(LEAF).len() as u64;
         let is_stuck = scope == Scope::Movable && !self.has_free();
         self.excess > 0 && (is_little || is_stuck) && self.chains(scope)
     }
 
-    /// Moves from over to below.
+    /// Makes direct moves from devices over their quotas to devices below.
     fn direct(&mut self, scope: Scope) {
         for partition in self.chance.walk(self.table.part_power()) {
             if self.excess == 0 {
@@ -190,8 +191,8 @@ impl State {
         }
     }
 
-    /// Moves over one between: what is over gives to a device that can pass something else on to
-    /// one below.
+    /// Makes moves over one device between: a device over its quota gives to a device that passes
+    /// another replica on to one below its quota.
     fn relay(&mut self, scope: Scope) {
         let (mut relays, mut offers) = self.relays(scope);
         for partition in self.chance.walk(self.table.part_power()) {
@@ -220,7 +221,7 @@ impl State {
         }
     }
 
-    /// For each device the replicas that it could give to someone below, and their number.
+    /// Returns for each device the replicas that it could pass on, and their number.
     fn relays(&mut self, scope: Scope) -> (Vec<Vec<Replica>>, Needs) {
         let mut relays = vec![Vec::new(); self.rules.tree.paths.len()];
         let mut offers = Needs::new(&self.rules.tree);
@@ -239,7 +240,7 @@ impl State {
         (relays, offers)
     }
 
-    /// The second half of a relay, if it still can be.
+    /// Makes the second half of a relay, if still possible. Returns true if it was made.
     fn pass_on(&mut self, replica: Replica, holder: u16, scope: Scope) -> bool {
         if self.slot(replica) != holder || !self.may_touch(replica, scope) {
             return false;

@@ -1,39 +1,40 @@
-//! Quotas: how many replicas of all partitions each element shall hold, in whole numbers.
+//! Quotas: the replicas of all partitions that each element should hold, in whole numbers.
 //!
-//! Each is its target rounded down or up, and those of children add up to their parent's. Such a set
-//! of quotas always has an assignment within the bounds: lay the devices end to end, each as long as
-//! its quota, and give partition p what lies at p, p + P, p + 2P, and so on.
+//! Each quota is its target rounded down or up, and the quotas of children add up to their
+//! parent's. Such quotas always have an assignment within the bounds: lay the devices end to end,
+//! each as long as its quota, and give partition p the devices at p, p + P, p + 2P, and so on.
 //!
-//! Which targets to round up is chosen so that the worst deviation of a device is as small as can
-//! be, for one replica more or less is nothing to a large device and much to a small one; and within
-//! that so that whoever holds more now keeps it. The first takes a pass up the tree: what is the worst
-//! deviation below an element if it is rounded down, and if up?
+//! The rounding minimizes the worst relative deviation of a device: one replica more or less is
+//! little for a large device and much for a small one. Among equal solutions, devices keep the
+//! replicas that they hold. The first step takes a pass up the tree: it computes the worst
+//! deviation below each element, rounded down and rounded up.
 //!
-//! Last, quotas [lean](super::lean) away from where replicas lie too close together.
+//! Last, quotas [lean](super::lean) away from places where replicas are too close together.
 
 use super::lean::Leaning;
 use super::targets::Targets;
 use super::tree::{LEAF, ROOT, Tree};
 
-/// Below this a part of a replica is an error of floating point.
+/// Fractions of a replica below this are floating-point errors.
 const EPSILON: f64 = 1e-6;
 
-/// A target that isn't whole, and what it would mean to round it.
+/// A fractional target, with the effects of rounding it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rounding {
-    /// The target rounded down.
+    /// Target rounded down.
     whole: u32,
-    /// What that leaves out.
+    /// Fractional part of the target.
     remainder: f64,
-    /// Worst deviation of a device below if it is rounded down, relative to the device's target.
+    /// Worst deviation of a device below if rounded down, relative to the device's target.
     off_if_down: f64,
-    /// And if it is rounded up.
+    /// Worst deviation if rounded up.
     off_if_up: f64,
-    /// Whether more than the whole part is held already.
+    /// True if more than the whole part is held already.
     keeps: bool,
 }
 
-/// The quotas of `total` replicas of `parts` partitions, where each element holds `held` now.
+/// Returns the quotas for `total` replicas of `parts` partitions; `held` are the replicas of each
+/// element now.
 pub(super) fn quotas(
     targets: &Targets,
     tree: &Tree,
@@ -64,7 +65,7 @@ pub(super) fn quotas(
     quotas
 }
 
-/// For each element what rounding it means, from the devices up.
+/// Computes the rounding of each element, from the devices up.
 fn roundings(targets: &Targets, tree: &Tree, parts: u32, held: &[u32]) -> Vec<Rounding> {
     let mut roundings = vec![Rounding::default(); tree.elements.len()];
     for element in (0..tree.level_starts[LEAF + 1]).rev() {
@@ -85,7 +86,7 @@ fn roundings(targets: &Targets, tree: &Tree, parts: u32, held: &[u32]) -> Vec<Ro
             (least_worst(&children, rest(whole)), least_worst(&children, rest(whole + 1)))
         };
         let keeps = held[element as usize] > whole;
-        // Whoever is exactly at a whole number takes no more, unless nobody else can.
+        // Elements with a whole target take no more, unless no other element can.
         let off_if_up = if remainder <= EPSILON { f64::INFINITY } else { off_if_up };
         roundings[element as usize] = Rounding { whole, remainder, off_if_down, off_if_up, keeps };
     }
@@ -101,15 +102,14 @@ fn children(tree: &Tree, roundings: &[Rounding], parent: u32) -> Vec<Rounding> {
     roundings[children.start as usize..children.end as usize].to_vec()
 }
 
-/// How many of the children of an element with this quota are rounded up.
+/// Number of children to round up for an element with this quota.
 fn rest(tree: &Tree, roundings: &[Rounding], parent: u32, quota: u32) -> usize {
     let children = tree.element(parent).children.clone();
     let whole: u32 = children.map(|child| roundings[child as usize].whole).sum();
     quota.saturating_sub(whole) as usize
 }
 
-/// Which `rest` of some shares to round up, given that a worst deviation of `allowed` elsewhere lets
-/// these deviate as much.
+/// Chooses `rest` shares to round up; `allowed` is a worst deviation that occurs elsewhere anyway.
 fn round_up(shares: &[Rounding], rest: usize, allowed: f64) -> Vec<usize> {
     let worst = least_worst(shares, rest).max(allowed);
     let class = |share: &Rounding| match () {
@@ -127,7 +127,7 @@ fn round_up(shares: &[Rounding], rest: usize, allowed: f64) -> Vec<usize> {
     order
 }
 
-/// The smallest worst deviation that rounding `rest` of some shares up, and the others down, allows.
+/// Returns the smallest worst deviation with `rest` shares rounded up and the others down.
 fn least_worst(shares: &[Rounding], rest: usize) -> f64 {
     let is_enough = |worst: f64| {
         let must = shares.iter().filter(|share| share.off_if_down > worst);
@@ -139,7 +139,7 @@ fn least_worst(shares: &[Rounding], rest: usize) -> f64 {
         shares.iter().flat_map(|share| [share.off_if_up, share.off_if_down]).collect();
     levels.sort_by(f64::total_cmp);
     let at = levels.partition_point(|level| !is_enough(*level));
-    // A hair above, so that equal deviations compare as equal.
+    // Slightly above, so that equal deviations compare as equal.
     levels.get(at).map_or(f64::INFINITY, |level| level * (1.0 + 1e-9))
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let first = quotas(&targets, &tree, 16, 48, &held);
         assert_eq!(tree.level(LEAF).map(|leaf| first[leaf as usize]).sum::<u32>(), 48);
         assert_eq!(first[tree.leaf(3) as usize], 16);
-        // Two of three devices of 10.67 hold eleven; whoever does so keeps it.
+        // Two of three devices with a target of 10.67 hold eleven, and keep them.
         for (slot, holds) in [10, 11, 11, 16].into_iter().enumerate() {
             for element in tree.paths[slot] {
                 held[element as usize] += holds;
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(leaves, [10, 11, 11, 16]);
     }
 
-    /// Of shares that can't all be rounded to the nearest whole number the small ones come first: one
-    /// replica more or less is more to them.
+    /// If not all shares can be rounded to the nearest whole number, small shares come first: one
+    /// replica is more to them.
     #[test]
     fn rounding_keeps_the_worst_deviation_small() {
         let share = |target: f64, keeps| Rounding {

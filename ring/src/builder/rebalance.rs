@@ -1,4 +1,4 @@
-//! A rebalance: the assignment follows the devices.
+//! A rebalance: adapts the assignment to the devices.
 
 use martlet_protocol::Partition;
 use serde::Serialize;
@@ -10,51 +10,51 @@ use crate::figures::Figures;
 use crate::ring::Move;
 use crate::table::{NOBODY, Table};
 
-/// How many rebalances to look ahead.
+/// Most rebalances to look ahead.
 const AHEAD_MAX: u32 = 32;
-/// The average weight may drift by this factor before the order of handoffs is drawn again.
+/// Factor of drift in the average weight from which the order of handoffs changes.
 const HANDOFF_DRIFT_MAX: f64 = 4.0;
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
-/// When a rebalance happens, and what breaks its ties.
+/// Time and seed of a rebalance.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Occasion {
-    /// Now, in milliseconds since 1970.
+    /// Current time, in milliseconds since 1970.
     pub now_ms: u64,
-    /// The same seed gives the same ring.
+    /// Seed for ties: equal seeds give equal rings.
     pub seed: u64,
 }
 
-/// What a rebalance did.
+/// Result of a rebalance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The epoch of the ring that it made.
+    /// Epoch of the resulting ring.
     pub epoch: u64,
-    /// Replicas that left a device which is still there.
+    /// Replicas that left a device that still exists.
     pub moved: u64,
     /// Replicas that had no device, or a removed one.
     pub placed: u64,
-    /// Partitions that were left alone because an earlier move is under way.
+    /// Partitions that could not move because an earlier move is in progress.
     pub locked: u64,
     /// Worst deviation of a device from its share by weight, in percent.
     pub balance: f64,
-    /// Replicas that lie closer together than devices would allow, in percent.
+    /// Replicas closer together than the devices require, in percent.
     pub dispersion: f64,
-    /// How many further rebalances would still move something.
+    /// Number of further rebalances that would move replicas, at most 32.
     pub rebalances_to_go: u32,
 }
 
-/// What one rebalance did to the assignment.
+/// Result of one step of the assignment.
 struct Step {
     moved: u64,
     placed: u64,
     locked: u64,
-    /// Whether the next one would find nothing to do.
+    /// True if a further rebalance would find nothing to do.
     is_final: bool,
 }
 
 impl Builder {
-    /// Makes the assignment follow the devices.
+    /// Adapts the assignment to the devices.
     pub fn rebalance(&mut self, occasion: Occasion) -> Result<Report> {
         self.check_can_rebalance(occasion.now_ms)?;
         let was = (self.table.clone(), self.moves.clone());
@@ -104,8 +104,8 @@ impl Builder {
         )))
     }
 
-    /// Solves and takes over the solution. Moves keep their previous holders until `settle`, and lock
-    /// their partitions: their age doesn't show that their bytes have arrived (rule P3).
+    /// Computes a solution and adopts it. Moves keep their previous holders until `settle`, and
+    /// lock their partitions: a move's age doesn't prove that its bytes have arrived (rule P3).
     fn step(&mut self, occasion: Occasion) -> Step {
         let now_ms = occasion.now_ms;
         self.step_drains();
@@ -143,7 +143,7 @@ impl Builder {
         problem.solve(shaped)
     }
 
-    /// The assignment in the shape that the number of replicas asks for.
+    /// Returns the assignment in the shape of the configured number of replicas.
     fn shaped_table(&self) -> Table {
         let (width, extra) = Table::shape(self.settings.part_power, self.settings.replicas);
         let mut shaped = Table::empty(self.settings.part_power, width, extra);
@@ -158,7 +158,7 @@ impl Builder {
     }
 
     fn note_moves(&mut self, before: &Table, after: &Table, now_ms: u64) {
-        // Both lie in the order of partitions and replicas.
+        // Both sequences are in the order of partitions and replicas.
         let mut known = std::mem::take(&mut self.moves).into_iter().peekable();
         for (partition, row) in after.rows() {
             for (column, (&from, &to)) in before.row(partition).iter().zip(row).enumerate() {
@@ -170,9 +170,9 @@ impl Builder {
                     self.moves.extend(earlier);
                     continue;
                 }
-                // A replica that moves on before it arrived comes from where it was before that;
-                // unless it goes back there: by then that device may have let go of it, and has
-                // to be treated as new.
+                // A replica that moves again before it arrived keeps its first previous holder. An
+                // exception is a move back to that holder: that device may have dropped its copy,
+                // and counts as new.
                 let (from, to) = (usize::from(from), usize::from(to));
                 let previous = earlier
                     .map(|begun| begun.replica.previous)
@@ -185,7 +185,7 @@ impl Builder {
         }
     }
 
-    /// Takes removed devices, which hold nothing any more, out of the list and the slots.
+    /// Removes deleted devices, which hold nothing, from the list and the slots.
     fn forget_removed(&mut self) {
         let Some(table) = &mut self.table else { return };
         let mut next = 0;
@@ -208,8 +208,8 @@ impl Builder {
         self.removed = vec![false; self.devices.len()];
     }
 
-    /// Keeps the unit of the handoffs' virtual nodes, so that their order stays, until weights have
-    /// become quite others.
+    /// Keeps the unit of the handoffs' virtual nodes, so that their order is stable, until the
+    /// average weight has drifted far.
     fn follow_handoff_unit(&mut self) {
         let weights: Vec<f64> =
             self.devices().map(|device| device.weight).filter(|weight| *weight > 0.0).collect();
@@ -221,7 +221,7 @@ impl Builder {
         }
     }
 
-    /// How many rebalances after this one would still move something, if each were let finish.
+    /// Returns the number of further rebalances that would move replicas, if each completes first.
     fn rebalances_to_go(&self, this: &Step, occasion: Occasion) -> u32 {
         if this.is_final && self.drains.is_empty() {
             return 0;
@@ -241,7 +241,7 @@ impl Builder {
         AHEAD_MAX
     }
 
-    /// A step of which only the assignment is wanted, and that finds all moves done.
+    /// Computes only the next assignment, assuming that all moves are complete.
     fn step_ahead(&mut self, seed: u64) -> Solution {
         self.step_drains();
         let shaped = self.shaped_table();
@@ -251,7 +251,7 @@ impl Builder {
         solution
     }
 
-    /// The ring as a rebalance would make it, and its report; nothing changes.
+    /// Returns the builder after a rebalance, and its report; `self` is unchanged.
     pub fn rehearse(&self, occasion: Occasion) -> Result<(Self, Report)> {
         let mut rehearsal = self.clone();
         let report = rehearsal.rebalance(occasion)?;

@@ -1,5 +1,5 @@
-//! Where a replica may go: the search down the tree for a device that leaves a partition's replicas
-//! as far apart as the bounds ask.
+//! Search down the tree for a device that may hold a replica, so that a partition's replicas are as
+//! far apart as the bounds require.
 
 use super::chance::Chance;
 use super::needs::Needs;
@@ -7,15 +7,15 @@ use super::targets::Bounds;
 use super::tree::{LEAF, LEVELS, ROOT, Tree};
 use crate::table::NOBODY;
 
-/// Lots drawn before all children are tried in turn.
+/// Random draws before all children are tried in turn.
 const DRAWS: usize = 4;
 
-/// How strictly the bounds are taken.
+/// Strictness of the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strictness {
     /// No element above its most, none below its least.
     Bounds,
-    /// Only never two replicas on one device.
+    /// Only no two replicas on one device.
     Devices,
 }
 
@@ -24,15 +24,15 @@ pub(super) enum Strictness {
 pub(super) struct Rules {
     pub(super) tree: Tree,
     pub(super) bounds: Vec<Bounds>,
-    /// For each device the most of its elements, from the root to itself: beside each other for the
-    /// walks that look at every row.
+    /// For each device the most of its elements, from the root to itself; in one array for walks
+    /// over all rows.
     mosts: Vec<[u8; LEVELS]>,
-    /// For each element those below it that must hold something of every partition: a handful,
-    /// since what they must hold adds up to the number of replicas at most.
+    /// For each element, the elements below it that must hold a replica of every partition. They
+    /// are few: their least replicas sum up to at most the number of replicas.
     musts: Vec<Vec<Must>>,
 }
 
-/// An element that must hold something of every partition.
+/// An element that must hold a replica of every partition.
 #[derive(Clone, Copy, Debug)]
 struct Must {
     level: usize,
@@ -55,7 +55,7 @@ impl Rules {
         Self { tree, bounds, mosts, musts }
     }
 
-    /// How many replicas of a row an element of `level` holds.
+    /// Returns the number of replicas of a row in an element of `level`.
     #[inline]
     pub(super) fn count(&self, row: &[u16], level: usize, element: u32) -> u8 {
         let mut count = 0;
@@ -67,8 +67,8 @@ impl Rules {
         count
     }
 
-    /// How many replicas of a row are one too many or one too few for some element: 0 when they
-    /// are as far apart as they should be.
+    /// Returns the number of replicas of a row that are too many or too few for an element; 0 if
+    /// they are as far apart as required.
     pub(super) fn faults(&self, row: &[u16]) -> u32 {
         let mut faults = 0;
         for (at, &slot) in row.iter().enumerate().filter(|(_, slot)| **slot != NOBODY) {
@@ -83,13 +83,13 @@ impl Rules {
         faults + self.musts[ROOT as usize].iter().map(|must| self.lack(row, *must)).sum::<u32>()
     }
 
-    /// How many replicas of a row an element lacks that must have some.
+    /// Returns the number of replicas that an element lacks in a row.
     fn lack(&self, row: &[u16], must: Must) -> u32 {
         let least = self.bounds[must.element as usize].least;
         u32::from(least.saturating_sub(self.count(row, must.level, must.element)))
     }
 
-    /// A device that needs more and may take the one replica of `row` that nobody holds.
+    /// Finds a device with needs that may take the replica of `row` without holder.
     pub(super) fn find(
         &self,
         row: &[u16],
@@ -101,7 +101,8 @@ impl Rules {
         search.below(ROOT, 0, chance)
     }
 
-    /// One within the element of `level` that held the replica: elements above keep what they hold.
+    /// Finds a device as [`Rules::find`], within the element of `level` that held the replica: the
+    /// counts of elements above stay.
     pub(super) fn find_within(
         &self,
         row: &[u16],
@@ -114,7 +115,7 @@ impl Rules {
     }
 }
 
-/// One search.
+/// One search for a device.
 struct Search<'a> {
     rules: &'a Rules,
     row: &'a [u16],
@@ -123,7 +124,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// A taker below `parent`, which is on `level`.
+    /// Finds a device below `parent`, an element of `level`.
     fn below(&self, parent: u32, level: usize, chance: &mut Chance) -> Option<u16> {
         if self.needs.of(parent) == 0 {
             return None;
@@ -150,8 +151,8 @@ impl Search<'_> {
             .find_map(|child| self.try_child(child, level + 1, chance))
     }
 
-    /// Children of `parent` in which something lacks a replica, at whatever depth: a replica that
-    /// went elsewhere would leave it lacking.
+    /// Children of `parent` that contain an element lacking a replica, at any depth; the replica
+    /// must go there.
     fn short_children(&self, parent: u32, level: usize) -> impl Iterator<Item = u32> {
         let musts = self.rules.musts[parent as usize].iter();
         musts.filter(|must| self.rules.lack(self.row, **must) > 0).map(move |must| {

@@ -1,4 +1,4 @@
-//! One rebalance as a pure function: devices and an assignment in, an assignment out.
+//! One rebalance as a pure function from devices and assignment to an assignment.
 
 use super::chance::Chance;
 use super::quotas::quotas;
@@ -9,43 +9,43 @@ use super::tree::{ROOT, Tree};
 use crate::device::Device;
 use crate::table::{NOBODY, Table};
 
-/// What there is to place.
+/// Input of a rebalance.
 pub(super) struct Problem<'a> {
     /// All devices, in the order of their slots.
     pub(super) devices: &'a [Device],
-    /// Which of them are to lose everything at once.
+    /// True for devices that lose all their replicas at once.
     pub(super) removed: &'a [bool],
-    /// Replicas of a partition; fractional on average.
+    /// Replicas of a partition; a fraction is an average.
     pub(super) replicas: f64,
-    /// How far beyond its share a device may be loaded for the sake of distance.
+    /// Share by which a device may exceed its share to increase distance.
     pub(super) overload: f64,
-    /// Partitions that moved lately or are still moving.
+    /// Partitions with a move in progress.
     pub(super) locked: &'a [bool],
-    /// For breaking ties.
+    /// Seed for ties.
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// Result of a rebalance.
 #[derive(Debug)]
 pub(super) struct Solution {
     pub(super) table: Table,
-    /// Replicas that had a holder and have another now.
+    /// Replicas that changed from one holder to another.
     pub(super) moved: u64,
-    /// Replicas that had nobody, or a removed device.
+    /// Replicas that had no holder, or a removed device.
     pub(super) placed: u64,
-    /// Whether every device has its quota and nothing lies too close, so that the next rebalance
-    /// would find nothing to do.
+    /// True if every device meets its quota and no replicas are too close, so that a further
+    /// rebalance would find nothing to do.
     pub(super) is_final: bool,
 }
 
 impl Problem<'_> {
-    /// The tree of what isn't removed.
+    /// The tree of all devices that aren't removed.
     pub(super) fn tree(&self) -> Tree {
         let slots = (0u16..).zip(self.removed).filter(|(_, gone)| !**gone).map(|(slot, _)| slot);
         Tree::new(self.devices, slots)
     }
 
-    /// Solves it. There are at least as many devices with weight as replicas.
+    /// Computes the assignment. There must be at least as many devices with weight as replicas.
     pub(super) fn solve(&self, mut table: Table) -> Solution {
         let tree = self.tree();
         let targets = Targets::new(&tree, self.devices, self.replicas, self.overload);
@@ -59,7 +59,7 @@ impl Problem<'_> {
         Solution { moved: state.departures(), placed, is_final, table: state.into_table() }
     }
 
-    /// Takes everything from the removed devices. Says how many replicas have no holder.
+    /// Takes all replicas from removed devices. Returns the number of replicas without holder.
     fn strip(&self, table: &mut Table) -> u64 {
         let mut bare = 0;
         for partition in 0..table.parts() {
@@ -74,7 +74,7 @@ impl Problem<'_> {
     }
 }
 
-/// How many replicas each element holds.
+/// Returns the number of replicas that each element holds.
 fn held(tree: &Tree, table: &Table) -> Vec<u32> {
     let mut by_slot = vec![0; tree.paths.len()];
     for (_, row) in table.rows() {

@@ -1,4 +1,4 @@
-//! Devices as people write them: `r1z2-alpha@10.0.0.5:6200/sdb`.
+//! Text form of devices: `r1z2-alpha@10.0.0.5:6200/sdb`.
 
 use std::str::FromStr;
 
@@ -6,23 +6,23 @@ use super::NewDevice;
 use crate::device::Node;
 use crate::error::{Error, Result};
 
-/// Where a device is, in one word: region, zone, node, address, device.
+/// Location of a device in one word: region, zone, node, address, device.
 ///
-/// The address may be left out where the node is named by it: `r1z2-10.0.0.5:6200/sdb`.
+/// The address may be omitted if it is also the node's name: `r1z2-10.0.0.5:6200/sdb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its region.
+    /// Region of the device.
     pub region: u32,
-    /// Its zone within the region.
+    /// Zone within the region.
     pub zone: u32,
-    /// Its node within the zone.
+    /// Node within the zone.
     pub node: Node,
-    /// Its name on the node.
+    /// Name of the device on its node.
     pub name: String,
 }
 
 impl Place {
-    /// A device at this place.
+    /// Returns a new device at this location.
     pub fn with(self, weight: f64, meta: impl Into<String>) -> NewDevice {
         let Self { region, zone, node, name } = self;
         NewDevice { region, zone, node, name, weight, meta: meta.into() }
@@ -74,7 +74,7 @@ mod tests {
         );
         let short: Place = "r1z2-10.0.0.5:6200/sdb".parse().unwrap();
         assert_eq!(short.node.name, "10.0.0.5:6200");
-        // A name with a hyphen belongs to the node, not to the zone.
+        // A hyphen in the rest belongs to the node's name.
         let hyphen: Place = "r1z2-rack-7@h:1/sdb".parse().unwrap();
         assert_eq!(hyphen.node.name, "rack-7");
     }

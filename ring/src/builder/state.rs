@@ -1,5 +1,5 @@
-//! The assignment while it is being changed: who holds what, who holds too much, who needs more,
-//! and which replicas may still move.
+//! The assignment during a rebalance: holders, surpluses, needs, and the replicas that may still
+//! move.
 
 use super::chance::Chance;
 use super::needs::Needs;
@@ -14,29 +14,28 @@ pub(super) struct Replica {
     pub(super) column: usize,
 }
 
-/// No replica of the partition that has a holder may leave it.
+/// Mark of a partition whose replicas with a holder may not move.
 const FIXED: u8 = 0x80;
 
-/// The assignment while it is being changed.
+/// The assignment during a rebalance.
 pub(super) struct State {
     pub(super) rules: Rules,
     pub(super) table: Table,
-    /// The assignment before, with nobody in the place of removed devices.
+    /// The assignment before the rebalance, without removed devices.
     origin: Table,
-    /// Replicas whose move costs nothing: those that had nobody, or have left who held them.
+    /// Number of replicas whose move costs nothing: they had no holder, or have left it.
     free: u64,
-    /// For each partition, how many replicas that had a holder have left it: at most one. Or
-    /// [`FIXED`]: the partition is locked, or some replica had nobody. Then those that have a holder
-    /// stay where they are until the new one is there, so that never more than the lost ones are
-    /// missing.
+    /// For each partition, the number of replicas that left their holder: at most one. Or
+    /// [`FIXED`]: the partition is locked, or a replica had no holder. Then the other replicas stay
+    /// until the new one has arrived, so that no more than the lost ones are missing.
     departed: Vec<u8>,
-    /// How much more than its quota each device holds, by slot.
+    /// Replicas of each device beyond its quota, by slot; negative below the quota.
     surplus: Vec<i32>,
-    /// Who holds less than its quota.
+    /// Devices below their quotas.
     pub(super) needs: Needs,
-    /// Everyone, by quota: for replicas that nobody needs.
+    /// All devices by quota, for replicas without a device in need.
     pub(super) everyone: Needs,
-    /// Replicas that devices hold beyond their quotas.
+    /// Replicas of all devices beyond their quotas.
     pub(super) excess: u64,
     pub(super) chance: Chance,
 }
@@ -77,59 +76,60 @@ impl State {
         self.table.row(replica.partition)[replica.column]
     }
 
-    /// Whether a device holds more than its quota.
+    /// True if a device holds more than its quota.
     #[inline]
     pub(super) fn is_over(&self, slot: u16) -> bool {
         self.surplus[usize::from(slot)] > 0
     }
 
-    /// Whether some replica of a partition is on such a device.
+    /// True if a replica of the partition is on a device over its quota.
     #[inline]
     pub(super) fn has_over(&self, partition: u32) -> bool {
         self.table.row(partition).iter().any(|slot| self.is_over(*slot))
     }
 
-    /// How much more than its quota the device of a leaf holds.
+    /// Returns the replicas beyond the quota of a leaf's device.
     pub(super) fn surplus_of(&self, leaf: u32) -> i64 {
         i64::from(self.surplus[usize::from(self.rules.tree.element(leaf).slot)])
     }
 
-    /// Whether a device holds less than its quota.
+    /// True if a device holds less than its quota.
     #[inline]
     pub(super) fn is_below(&self, slot: u16) -> bool {
         self.surplus[usize::from(slot)] < 0
     }
 
-    /// Who held a replica before; nobody, if that device was removed.
+    /// Returns the holder before the rebalance; `NOBODY` if that device was removed.
     #[inline]
     pub(super) fn origin(&self, replica: Replica) -> u16 {
         self.origin.row(replica.partition)[replica.column]
     }
 
-    /// Whether a replica of a partition has left its device to make room, and no other was lost.
+    /// True if one replica of the partition moved away from its holder, and the partition isn't
+    /// fixed.
     pub(super) fn has_departed(&self, partition: u32) -> bool {
         self.departed[partition as usize] == 1
     }
 
-    /// Whether moving a replica costs nothing: it had no holder before, or has left it already.
+    /// True if moving the replica costs nothing: it had no holder, or has already left it.
     #[inline]
     pub(super) fn is_free(&self, replica: Replica) -> bool {
         let origin = self.origin(replica);
         origin == NOBODY || origin != self.slot(replica)
     }
 
-    /// Whether there are such replicas.
+    /// True if replicas exist whose move costs nothing.
     pub(super) fn has_free(&self) -> bool {
         self.free > 0
     }
 
-    /// Whether a replica may move at all.
+    /// True if a replica may move at all.
     #[inline]
     pub(super) fn is_movable(&self, replica: Replica) -> bool {
         self.departed[replica.partition as usize] == 0 || self.is_free(replica)
     }
 
-    /// Gives a replica to another device, or to nobody.
+    /// Assigns a replica to another device, or to none.
     pub(super) fn assign(&mut self, replica: Replica, to: u16) {
         let from = self.slot(replica);
         let origin = self.origin(replica);
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// A device among `needs` that may take a replica instead of who has it.
+    /// Finds another device in `needs` that may take the replica.
     pub(super) fn find(
         &mut self,
         replica: Replica,
@@ -188,8 +188,8 @@ impl State {
         found.filter(|slot| *slot != holder)
     }
 
-    /// A device among `needs` that may take a replica instead of who has it, and shares the holder's
-    /// element of `level`.
+    /// Finds another device in `needs` that may take the replica, within the holder's element of
+    /// `level`.
     pub(super) fn find_within(
         &mut self,
         replica: Replica,
@@ -209,8 +209,8 @@ impl State {
         (0..self.table.replicas_of(partition)).map(move |column| Replica { partition, column })
     }
 
-    /// The replicas of a partition, beginning with any: of which only one can move, each should
-    /// have its chance, or what the first column holds would go first everywhere.
+    /// The replicas of a partition, starting from a random one: only one can move, and a fixed
+    /// start would favour the first column.
     pub(super) fn replicas_from_any(
         &mut self,
         partition: u32,
@@ -220,7 +220,7 @@ impl State {
         (0..count).map(move |step| Replica { partition, column: (first + step) % count })
     }
 
-    /// Replicas that had a holder and have another now.
+    /// Number of replicas that changed from one holder to another.
     pub(super) fn departures(&self) -> u64 {
         self.departed.iter().map(|count| u64::from(*count & !FIXED)).sum()
     }
@@ -231,8 +231,8 @@ impl State {
     }
 }
 
-/// Partitions that are locked, and those that have a replica without a holder beside others that
-/// have one, are [`FIXED`]. Where nobody holds anything yet, nothing can go missing.
+/// Marks partitions as [`FIXED`] that are locked, or that have replicas both with and without
+/// holder. In a partition without any holder, nothing can go missing.
 fn fixed_partitions(table: &Table, locked: &[bool]) -> Vec<u8> {
     let is_bare = |row: &[u16]| {
         let nobody = row.iter().filter(|slot| **slot == NOBODY).count();
@@ -243,13 +243,13 @@ fn fixed_partitions(table: &Table, locked: &[bool]) -> Vec<u8> {
     rows.map(|it| if is_fixed(it) { FIXED } else { 0 }).collect()
 }
 
-/// Among whom to look for a taker.
+/// Devices considered in a search.
 #[derive(Clone, Copy)]
 pub(super) enum Whose<'a> {
     /// Devices below their quotas.
     Needs,
-    /// All devices that should hold anything.
+    /// All devices with a quota.
     Everyone,
-    /// These.
+    /// Devices of the given needs.
     These(&'a Needs),
 }

@@ -1,39 +1,40 @@
-//! How many replicas each region, zone, node and device should hold.
+//! Targets: the replicas that each region, zone, node and device should hold.
 //!
-//! Three figures for each element, in replicas of one partition on average:
+//! Each element has three figures, in replicas of one partition on average:
 //!
-//! * **weighted**: in proportion to weight, but for no device more than one replica of everything.
-//! * **wanted**: as far apart as the tree allows, by weight only within that.
-//! * **target**: from weighted as far towards wanted as overload lets the most loaded device go.
+//! * **weighted**: in proportion to weight, with at most one replica of each partition on a device.
+//! * **wanted**: as far apart as the tree allows, and by weight within that.
+//! * **target**: from weighted towards wanted, as far as overload allows for the most loaded
+//!   device.
 //!
-//! From the targets follow the **bounds** (how many replicas of one partition an element may hold:
-//! the target rounded down and up) and the **quotas** (how many replicas of all partitions it shall
-//! hold; see [`quotas`](super::quotas)).
+//! The targets determine the **bounds** (replicas of one partition that an element may hold: the
+//! target rounded down and up) and the **quotas** (replicas of all partitions that an element
+//! should hold; see [`quotas`](super::quotas)).
 
 use super::tree::{LEAF, LEVELS, ROOT, Tree};
 use crate::device::Device;
 
-/// Below this a difference in replicas is an error of floating point.
+/// Differences below this, in replicas, are floating-point errors.
 const EPSILON: f64 = 1e-9;
 
-/// Least and most replicas of one partition that an element should hold.
+/// Least and most replicas of one partition in an element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) least: u8,
     pub(super) most: u8,
 }
 
-/// What each element of the tree should hold.
+/// Targets of all elements of the tree.
 #[derive(Clone, Debug)]
 pub(super) struct Targets {
-    /// Replicas of one partition, on average.
+    /// Average replicas of one partition, for each element.
     pub(super) replicas: Vec<f64>,
-    /// The overload at which nothing is left to want.
+    /// Overload at which `target` equals `wanted`.
     pub(super) required_overload: f64,
 }
 
 impl Targets {
-    /// Targets for `replicas` over the devices of `tree`, at least as many with weight.
+    /// Computes the targets for `replicas`; at least as many devices of `tree` must have weight.
     pub(super) fn new(tree: &Tree, devices: &[Device], replicas: f64, overload: f64) -> Self {
         let weighted = weighted(tree, devices, replicas);
         let wanted = wanted(tree, devices, replicas);
@@ -53,7 +54,7 @@ impl Targets {
         Self { replicas, required_overload }
     }
 
-    /// The bounds of each element.
+    /// Returns the bounds of each element.
     pub(super) fn bounds(&self) -> Vec<Bounds> {
         #[expect(
             clippy::cast_possible_truncation,
@@ -78,7 +79,7 @@ fn sum_up(tree: &Tree, mut leaves: Vec<f64>) -> Vec<f64> {
     leaves
 }
 
-/// `replicas` over the devices below one element, by weight, but no more than one for any.
+/// Distributes `replicas` over the devices below an element by weight, at most one on each device.
 fn by_weight(tree: &Tree, devices: &[Device], below: u32, replicas: f64) -> Vec<(u32, f64)> {
     let leaves = tree.leaves(below);
     let claims: Vec<Claim> = leaves
@@ -99,8 +100,8 @@ fn weighted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
     sum_up(tree, figures)
 }
 
-/// The most replicas of a partition that each element must hold if all are as far apart as can be,
-/// and the least that it then gets.
+/// Returns least and most replicas of a partition for each element, with replicas as far apart as
+/// the tree allows.
 pub(crate) fn spread(tree: &Tree, replicas: f64) -> Vec<(f64, f64)> {
     let mut spread = vec![(0.0, 0.0); tree.elements.len()];
     spread[ROOT as usize] = (replicas.floor(), replicas.ceil());
@@ -146,7 +147,7 @@ fn wanted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
             })
             .collect();
         if claims.iter().map(|claim| claim.most).sum::<f64>() < total - EPSILON {
-            // Too few devices elsewhere: those who have more must take more.
+            // Too few devices in some children: the others must hold more.
             for (claim, child) in claims.iter_mut().zip(children.clone()) {
                 claim.most = f64::from(tree.element(child).devices);
             }
@@ -163,14 +164,14 @@ fn wanted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
     wanted
 }
 
-/// A claim to a share of something.
+/// A claim to a share of a total, with limits.
 struct Claim {
     weight: f64,
     least: f64,
     most: f64,
 }
 
-/// Shares `total` in proportion to weight, each within its limits: finds the level of water at
+/// Distributes `total` in proportion to weight within each claim's limits: finds the factor at
 /// which all shares add up.
 fn share(total: f64, claims: &[Claim]) -> Vec<f64> {
     let at = |level: f64, claim: &Claim| (claim.weight * level).clamp(claim.least, claim.most);
@@ -187,7 +188,7 @@ fn share(total: f64, claims: &[Claim]) -> Vec<f64> {
             high = middle;
         }
     }
-    // Exact for those between their limits, so that equal weights get equal shares.
+    // Exact for claims between their limits, so that equal weights get equal shares.
     let is_free = |claim: &Claim| {
         let level = claim.weight * high;
         level > claim.least && level < claim.most

@@ -1,16 +1,16 @@
-//! The failure domains of a set of devices as a tree: cluster, regions, zones, nodes, devices.
+//! Failure domains as a tree: cluster, regions, zones, nodes, devices.
 //!
-//! Elements lie level by level in one array, so that the children of each are a range.
+//! Elements are stored level by level in one array, so that the children of each form a range.
 
 use std::ops::Range;
 
 use crate::device::Device;
 
-/// Levels of the tree; the devices are on the last.
+/// Number of levels; the devices are on the last.
 pub(crate) const LEVELS: usize = 5;
 /// The level of the devices.
 pub(crate) const LEAF: usize = LEVELS - 1;
-/// The whole cluster.
+/// Element of the whole cluster.
 pub(crate) const ROOT: u32 = 0;
 
 /// One region, zone, node or device.
@@ -18,9 +18,9 @@ pub(crate) const ROOT: u32 = 0;
 pub(crate) struct Element {
     pub(crate) parent: u32,
     pub(crate) children: Range<u32>,
-    /// The slot of the device; of the first device below, for the others.
+    /// Slot of the device; for other elements, of the first device below.
     pub(crate) slot: u16,
-    /// Devices below that have weight.
+    /// Number of devices with weight below.
     pub(crate) devices: u32,
 }
 
@@ -28,15 +28,14 @@ pub(crate) struct Element {
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) elements: Vec<Element>,
-    /// Where each level begins, and where the last one ends.
+    /// First element of each level, and the end of the last level.
     pub(crate) level_starts: [u32; LEVELS + 1],
-    /// For each slot the elements above it, level by level, its own last. Removed devices have
-    /// only zeros.
+    /// For each slot the elements from the root to the device. Removed devices have only zeros.
     pub(crate) paths: Vec<[u32; LEVELS]>,
 }
 
 impl Tree {
-    /// The tree over the devices in `slots`.
+    /// Builds the tree of the devices in `slots`.
     pub(crate) fn new(devices: &[Device], slots: impl Iterator<Item = u16>) -> Self {
         let at = |slot: u16| &devices[usize::from(slot)];
         let mut sorted: Vec<u16> = slots.collect();
@@ -86,13 +85,13 @@ impl Tree {
         self.level_starts[level]..self.level_starts[level + 1]
     }
 
-    /// The level that an element is on.
+    /// Returns the level of an element.
     pub(crate) fn level_of(&self, index: u32) -> usize {
         self.level_starts[1..].iter().take_while(|start| **start <= index).count()
     }
 
-    /// The devices below an element. Elements of a level lie in the order of their parents, so that
-    /// those below any element are a range too.
+    /// Returns the devices below an element. Elements of a level are in the order of their parents,
+    /// so that the devices below any element form a range.
     pub(crate) fn leaves(&self, index: u32) -> Range<u32> {
         let mut range = index..index + 1;
         for _ in self.level_of(index)..LEAF {
@@ -102,12 +101,12 @@ impl Tree {
         range
     }
 
-    /// The element above a device on a level.
+    /// Returns the element of `level` above a device.
     pub(crate) fn ancestor(&self, leaf: u32, level: usize) -> u32 {
         self.paths[usize::from(self.element(leaf).slot)][level]
     }
 
-    /// The element of a device.
+    /// Returns the element of a device.
     #[inline]
     pub(crate) fn leaf(&self, slot: u16) -> u32 {
         self.paths[usize::from(slot)][LEAF]
@@ -118,7 +117,7 @@ impl Tree {
     }
 }
 
-/// Whether two devices share their element on a level.
+/// True if two devices share their element on a level.
 fn same(a: &Device, b: &Device, level: usize) -> bool {
     match level {
         0 => true,

@@ -1,5 +1,5 @@
-//! What a rebalance is for, on clusters that people have: balance, distance, least movement, and
-//! what it does when it can't have all three.
+//! Aims of a rebalance on realistic clusters: balance, distance, least movement, and their
+//! priorities in conflict.
 
 use martlet_protocol::DeviceId;
 
@@ -20,7 +20,7 @@ fn three_zones() -> Builder {
     builder
 }
 
-/// Rebalances until nothing is left, and adds the reports up.
+/// Rebalances until nothing is left, and sums up the reports.
 fn rebalance_fully(builder: &mut Builder) -> Report {
     let mut sum = rebalance(builder, 1);
     for step in (0..sum.rebalances_to_go).rev() {
@@ -211,7 +211,7 @@ fn a_larger_part_power_moves_nothing() {
         let holders = |ring: &Ring| ring.primaries(ring.partition(placement)).collect::<Vec<_>>();
         assert_eq!(holders(&before), holders(&after));
     }
-    // Twice 341 or twice 342 replicas may be one from two thirds of 1024, rounded.
+    // Twice 341 or 342 replicas may differ by one from two thirds of 1024, rounded.
     assert!(rebalance(&mut builder, 1).moved <= 144);
 }
 
@@ -250,13 +250,14 @@ fn min_part_hours_hold_until_they_have_passed_or_nobody_insists() {
     builder.pretend_min_part_hours_passed();
     let insisted = builder.rebalance(at(13)).unwrap();
     assert!(insisted.moved > 0 && insisted.locked == 0, "{insisted:?}");
-    // A device that dies can't wait.
+    // A dead device is replaced without delay.
     builder.remove(DeviceId(0), false).unwrap();
     let report = builder.rebalance(at(13)).unwrap();
     assert!(report.placed > 0 && report.locked > 0, "{report:?}");
 }
 
-/// Each device that held a replica of a partition still holds one, or is named as previous holder.
+/// Checks that each former holder of a partition still holds a replica, or is listed as previous
+/// holder.
 fn check_named(first: &Ring, now: &Ring) {
     for partition in first.partitions() {
         let places = 0..now.primaries(partition).count();
@@ -268,7 +269,7 @@ fn check_named(first: &Ring, now: &Ring) {
     }
 }
 
-/// Additions quicker than replication leave two replicas of each partition where they were (rule P3).
+/// Additions faster than replication leave two replicas of each partition in place (rule P3).
 #[test]
 fn moves_that_nobody_settled_are_neither_forgotten_nor_overtaken() {
     let mut builder = three_zones();
@@ -290,7 +291,7 @@ fn moves_that_nobody_settled_are_neither_forgotten_nor_overtaken() {
     builder.remove(DeviceId(0), false).unwrap();
     builder.rebalance(at(13)).unwrap();
     check_named(&first, &builder.ring().unwrap());
-    // Previous holders stay named where an operator insists on moving on.
+    // Previous holders stay listed when an operator forces further moves.
     let before = builder.ring().unwrap();
     builder.pretend_min_part_hours_passed();
     builder.set_weight(DeviceId(144), 1.0).unwrap();

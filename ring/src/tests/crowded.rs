@@ -1,5 +1,5 @@
-//! Clusters in which weights put more into some zones than distance would: what is over goes where
-//! it is missing without detours, no more lies too close together than must, and rounding leans.
+//! Clusters whose weights put more replicas into some zones than distance allows: surpluses move
+//! without detours, no more replicas than necessary are too close, and rounding leans away.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const PART_POWER: u8 = 13;
 const SEEDS: u64 = 6;
 const CLUSTERS: u64 = 60;
 
-/// Zones of 6, 4 and 2 nodes, four devices in each node.
+/// Zones of 6, 4 and 2 nodes, with four devices in each node.
 fn lopsided() -> Builder {
     let mut builder = builder(PART_POWER, 3.0);
     for (zone, nodes) in [(1, 6), (2, 4), (3, 2)] {
@@ -35,7 +35,7 @@ fn held(builder: &Builder) -> BTreeMap<DeviceId, u32> {
     figures.devices.iter().map(|device| (device.id, device.parts)).collect()
 }
 
-/// Rebalances until nothing is left. Says how many replicas moved, and how many rebalances it took.
+/// Rebalances until nothing is left. Returns the number of moved replicas and of rebalances.
 fn settle_down(builder: &mut Builder, seed: u64) -> (u64, u32) {
     let (mut moved, mut runs) = (0, 0);
     loop {
@@ -47,7 +47,7 @@ fn settle_down(builder: &mut Builder, seed: u64) -> (u64, u32) {
     }
 }
 
-/// Replicas that somebody holds after a change and didn't hold before.
+/// Number of replicas that devices gained by a change.
 fn gained(before: &BTreeMap<DeviceId, u32>, after: &BTreeMap<DeviceId, u32>) -> u64 {
     let gain = |(id, parts): (&DeviceId, &u32)| {
         u64::from(parts.saturating_sub(before.get(id).copied().unwrap_or(0)))
@@ -55,7 +55,7 @@ fn gained(before: &BTreeMap<DeviceId, u32>, after: &BTreeMap<DeviceId, u32>) -> 
     after.iter().map(gain).sum()
 }
 
-/// Replicas beyond one of each partition, in the zones that hold more than that.
+/// Number of replicas beyond one of each partition, over all zones.
 fn beyond_one(builder: &Builder) -> u64 {
     let mut zones: BTreeMap<u32, u64> = BTreeMap::new();
     for (device, (_, parts)) in builder.devices().zip(held(builder)) {
@@ -64,15 +64,15 @@ fn beyond_one(builder: &Builder) -> u64 {
     zones.values().map(|parts| parts.saturating_sub(1 << PART_POWER)).sum()
 }
 
-/// The dispersion that so many replicas too close together are.
+/// Dispersion for a number of replicas too close together.
 fn dispersion(too_close: u64) -> f64 {
     let [too_close, total] =
         [too_close, 3 << PART_POWER].map(|it| f64::from(u32::try_from(it).unwrap()));
     100.0 * too_close / total
 }
 
-/// A new zone that is to hold more than a replica of each partition gets it in two rebalances, from
-/// exactly those partitions that leave no more than must be with two replicas in one zone.
+/// A new zone with more than a replica of each partition is filled in two rebalances. Its replicas
+/// come from partitions that leave the fewest replicas with another in one zone.
 #[test]
 fn a_large_new_zone_costs_what_it_takes() {
     for seed in 0..SEEDS {
@@ -90,8 +90,8 @@ fn a_large_new_zone_costs_what_it_takes() {
     }
 }
 
-/// Half of everything moves, and zones change their shares too: those few partitions that may cross
-/// from zone to zone are not used up by moves that any other could make.
+/// Half of all replicas move, and the zones' shares change. The few partitions that may move
+/// between zones are not used up by moves that other partitions could make.
 #[test]
 fn doubling_a_lopsided_cluster_costs_what_it_takes() {
     for seed in 0..SEEDS {
@@ -111,8 +111,9 @@ fn doubling_a_lopsided_cluster_costs_what_it_takes() {
     }
 }
 
-/// A device in the crowded zone has a share of 1,365.3 replicas, and may be short by one and a bit,
-/// since a third of what the zone holds lies too close; nobody elsewhere is a whole replica above.
+/// A device in the crowded zone has a share of 1,365.3 replicas, and may be short by slightly more
+/// than one, since a third of the zone's replicas are too close. Devices elsewhere exceed their
+/// shares by less than one replica.
 #[test]
 fn rounding_leans_away_from_a_crowded_zone() {
     let mut builder = builder(15, 3.0);
@@ -131,7 +132,7 @@ fn rounding_leans_away_from_a_crowded_zone() {
     }
 }
 
-/// Whatever leans stays as it leans.
+/// A leaning ring stays unchanged by further rebalances.
 #[test]
 fn a_second_rebalance_finds_nothing_to_do() {
     let mut leaning = 0;

@@ -1,5 +1,5 @@
-//! Ring files and builder files: what is written comes back, what was damaged is refused, and the
-//! first format can be read for ever.
+//! Ring files and builder files: files are read back unchanged, damaged files are refused, and the
+//! first format stays readable.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
 }
 
-/// A small cluster that has seen everything that a ring file can hold: ids that are gone, weights
-/// that aren't whole, fractional replicas, moves under way, a device's metadata.
+/// A small cluster with every feature of a ring file: removed ids, fractional weights and replicas,
+/// open moves, metadata.
 fn eventful() -> Builder {
     let mut builder = builder(6, 2.5);
     builder.set_min_part_hours(1);
@@ -95,7 +95,7 @@ fn what_follows_a_ring_file_is_refused() {
     assert!(refusal(&newer).contains("format 3, and this program reads formats 1 to 2"));
 }
 
-/// Bytes whose hash is right but which make no sense: a faulty writer's, or a forger's.
+/// Invalid contents with a correct hash, as from a faulty writer or a forger.
 #[test]
 fn contradictions_under_a_right_hash_are_refused() {
     let good = eventful().ring().unwrap().encode();
@@ -103,7 +103,7 @@ fn contradictions_under_a_right_hash_are_refused() {
     let (mut refused, body) = (0, good.len() - 32);
     for _ in 0..3000 {
         let mut bytes = good.clone();
-        // The header and the lists; within the slots almost anything is a ring.
+        // Header and lists; within the slots almost any bytes are valid.
         let at = 18 + lots.below(400) as usize;
         bytes[at] = u8::try_from(lots.below(256)).unwrap();
         let hash = blake3::hash(&bytes[..body]);
@@ -111,7 +111,7 @@ fn contradictions_under_a_right_hash_are_refused() {
         refused += u32::from(Ring::decode(&bytes).is_err());
     }
     assert!(refused > 300, "{refused} of 3000");
-    // A shape that would take 2 GiB is refused before memory is taken for it.
+    // A shape that would take 2 GiB is refused before memory is allocated.
     let mut huge = good;
     (huge[88], huge[89]) = (24, 64);
     let hash = blake3::hash(&huge[..body]);
@@ -149,7 +149,7 @@ fn a_builder_comes_back_as_it_was_written() {
     assert_eq!(Builder::load(&path).unwrap(), fresh);
 }
 
-/// A device that is lost while moves are under way makes a rebalance beside them.
+/// A device lost during moves leads to a second, concurrent rebalance.
 #[test]
 fn moves_of_several_rebalances_come_back_in_their_order() {
     let mut builder = eventful();
@@ -165,7 +165,7 @@ fn moves_of_several_rebalances_come_back_in_their_order() {
     assert_eq!(again.ring().unwrap().hash(), ring.hash());
 }
 
-/// Floating-point numbers come back with every bit, or the file would call itself changed.
+/// Floating-point numbers keep every bit, or the file's own hash would not match.
 #[test]
 fn any_weight_comes_back() {
     let (mut lots, mut builder) = (Lots::new(5), builder(4, 1.0));
@@ -205,7 +205,7 @@ fn history_says_who_did_what_and_when() {
     );
 }
 
-/// Losing the builder moves no data: one made from the ring goes on where the other stopped.
+/// A builder recreated from its ring moves no data, and continues from there.
 #[test]
 fn a_builder_made_again_from_its_ring_moves_nothing() {
     let mut lost = eventful();
@@ -221,7 +221,7 @@ fn a_builder_made_again_from_its_ring_moves_nothing() {
     assert_eq!(id, DeviceId(7), "ids of devices that are gone aren't given again");
 }
 
-/// What both golden pairs hold: the eventful cluster, read from the files of a format.
+/// Reads the golden pair of a format and checks the contents of both: the eventful cluster.
 fn golden(version: u16) -> (Ring, Vec<u8>, Builder) {
     let ring_path = testdata(&format!("v{version}.ring"));
     let bytes = std::fs::read(&ring_path).unwrap();
@@ -238,8 +238,8 @@ fn golden(version: u16) -> (Ring, Vec<u8>, Builder) {
     (ring, bytes, builder)
 }
 
-/// Golden: one pair for each format version, kept for ever. If this fails, rings and builders of
-/// existing clusters can't be read any more.
+/// Golden: one pair for each format version, kept forever. If this test fails, rings and builders
+/// of existing clusters can't be read.
 #[test]
 fn version_1_is_read_for_ever() {
     let (ring, bytes, builder) = golden(1);
@@ -252,7 +252,7 @@ fn version_1_is_read_for_ever() {
     }
 }
 
-/// As [`version_1_is_read_for_ever`], of the format that is written.
+/// As [`version_1_is_read_for_ever`], for the format that is written.
 #[test]
 fn version_2_is_read_for_ever() {
     if std::env::var_os("MARTLET_WRITE_GOLDEN").is_some() {
@@ -267,8 +267,8 @@ fn version_2_is_read_for_ever() {
 const GOLDEN_MOVES: usize = 28;
 const GOLDEN_PRIMARIES: [u32; 3] = [4, 1, 6];
 
-/// Golden: an embedded server deals its ring afresh at each start, so a rebalance that decided
-/// otherwise in a later version would look for data where it isn't.
+/// Golden: an embedded server builds its ring again at each start. If a later version built another
+/// ring, the server would not find its data.
 #[test]
 fn rings_dealt_afresh_are_the_same_in_every_version() {
     let devices: Vec<_> =

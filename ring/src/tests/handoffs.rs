@@ -1,4 +1,4 @@
-//! The order of handoffs: whole, far apart, pinned, and put when devices come and go.
+//! Order of handoffs: complete, far apart, pinned, and stable when devices are added or removed.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn every_other_device_comes_once() {
 /// Region, zone or node of a device.
 type Path = for<'a> fn(&'a Device) -> (u32, u32, &'a str);
 
-/// What nobody uses yet comes first: regions, then zones, then nodes, then any device.
+/// Unused domains come first: regions, then zones, then nodes, then any device.
 #[test]
 fn unused_regions_zones_and_nodes_come_first() {
     let ring = cluster().ring().unwrap();
@@ -76,8 +76,8 @@ fn a_device_without_weight_comes_last() {
     assert!(ring.partitions().all(|partition| ids(&ring, partition).last() == Some(&4)));
 }
 
-/// Whoever stood before a device that goes stands where it stood; and of those behind, only one can
-/// come forward, to take its place as the first of its region, zone or node.
+/// Devices before a removed device keep their positions. Of the devices behind, only one moves
+/// forward: to replace it as the first of its region, zone or node.
 #[test]
 fn a_device_that_goes_leaves_the_others_in_their_order() {
     let mut lots = Lots::new(11);
@@ -95,14 +95,14 @@ fn a_device_that_goes_leaves_the_others_in_their_order() {
         let after = order(&fewer, partition);
         let place = before.iter().position(|id| *id == gone).unwrap();
         assert_eq!(before[..place], after[..place], "{partition:?} without {gone}");
-        // At each level one may come forward: take those out on both sides, and all else is equal.
+        // At each level one device may move forward; without these, both orders are equal.
         let rest: Vec<u32> = before.iter().copied().filter(|id| *id != gone).collect();
         let moved = fewest_out_of_order(&rest, &after);
         assert!(moved <= 3, "{partition:?} without {gone}: {rest:?} became {after:?}");
     }
 }
 
-/// How many elements must be taken out of two orders of the same things to make them equal.
+/// Number of elements to remove from two permutations to make them equal.
 fn fewest_out_of_order(a: &[u32], b: &[u32]) -> usize {
     let mut longest = vec![vec![0; b.len() + 1]; a.len() + 1];
     for (i, x) in a.iter().enumerate() {
@@ -126,7 +126,7 @@ fn a_new_device_leaves_the_others_in_their_order() {
     }
 }
 
-/// A heavier device stands in for others more often, in proportion.
+/// A heavier device is a handoff more often, in proportion to its weight.
 #[test]
 fn handoffs_follow_weight() {
     let mut devices: Vec<Device> = (0..10).map(|id| device(id, 1, 1, "n")).collect();
@@ -137,7 +137,7 @@ fn handoffs_follow_weight() {
     assert!((2500..3500).contains(&heavy), "{heavy} of 12000, and 3000 would be in proportion");
 }
 
-/// Golden: where copies lie that no primary holds depends on these orders; they never change.
+/// Golden: the location of copies on handoffs depends on these orders, which must never change.
 #[test]
 fn the_orders_are_pinned() {
     let ring = cluster().ring().unwrap();

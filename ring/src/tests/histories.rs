@@ -1,5 +1,5 @@
-//! Random clusters live through random histories; after each rebalance everything that a ring
-//! promises is checked from outside, by counting.
+//! Random clusters with random histories: after each rebalance all guarantees of a ring are checked
+//! by counting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const HISTORIES: u64 = 300;
 const EPOCHS: u32 = 10;
 const HOUR_MS: u64 = 3_600_000;
 
-/// A cluster, and what is needed to go on with it.
+/// A cluster with the state of its history.
 struct Cluster {
     builder: Builder,
     lots: Lots,
@@ -66,7 +66,7 @@ impl Cluster {
         live > 8
     }
 
-    /// Something happens. Says what, and which devices died of it.
+    /// Makes a random change. Returns its description and the removed devices.
     fn live(&mut self) -> (String, BTreeSet<DeviceId>) {
         let mut dead = BTreeSet::new();
         let what = match self.lots.below(10) {
@@ -119,7 +119,7 @@ fn replicas(ring: &Ring, partition: Partition) -> Vec<DeviceId> {
     ring.primaries(partition).collect()
 }
 
-/// No device holds two replicas of a partition, and none that is gone holds any.
+/// Checks that no device holds two replicas of a partition, and no removed device holds any.
 fn check_whole(ring: &Ring) {
     for partition in ring.partitions() {
         let holders = replicas(ring, partition);
@@ -129,8 +129,8 @@ fn check_whole(ring: &Ring) {
     }
 }
 
-/// Of each partition at most one replica moved, and none where one died or is still moving; every
-/// replica that moved names who held it.
+/// Checks that at most one replica of each partition moved, and none if one was lost or is still
+/// moving; and that every moved replica lists its previous holder.
 fn check_moves(old: &Ring, new: &Ring, dead: &BTreeSet<DeviceId>) {
     let shift = new.part_power() - old.part_power();
     let mut named = BTreeMap::new();
@@ -160,8 +160,8 @@ fn check_moves(old: &Ring, new: &Ring, dead: &BTreeSet<DeviceId>) {
     assert!(named.is_empty(), "moves that didn't happen: {named:?}");
 }
 
-/// What each device should hold, counted anew: its share by weight, but never more than one of
-/// every partition.
+/// Computes each device's share independently: by weight, but at most one replica of every
+/// partition.
 fn shares(ring: &Ring) -> BTreeMap<DeviceId, f64> {
     let (mut capped, mut rest) = (BTreeSet::new(), ring.replicas_exact());
     loop {
@@ -179,7 +179,7 @@ fn shares(ring: &Ring) -> BTreeMap<DeviceId, f64> {
     }
 }
 
-/// Where nothing is left to do and overload allows nothing else, each device holds its share.
+/// Checks that each device holds its share, when nothing is left to do and overload is zero.
 fn check_balance(ring: &Ring) {
     let mut held: BTreeMap<DeviceId, u32> = BTreeMap::new();
     for id in ring.partitions().flat_map(|partition| ring.primaries(partition)) {
@@ -188,13 +188,14 @@ fn check_balance(ring: &Ring) {
     let parts = f64::from(1u32 << ring.part_power());
     for (id, share) in shares(ring) {
         let (has, share) = (f64::from(held.get(&id).copied().unwrap_or(0)), share * parts);
-        // Whole replicas, shared out to regions, zones, nodes, devices: each may round once.
+        // Whole replicas are divided among regions, zones, nodes, devices: each level may round
+        // once.
         let slack = (share * 0.01).max(2.0);
         assert!((has - share).abs() <= slack, "{id} holds {has} and should hold {share}");
     }
 }
 
-/// Rebalances until the tool says that nothing is left, and checks that it counted right.
+/// Rebalances until the reported number of rebalances is done, and checks that number.
 fn settle_down(cluster: &mut Cluster, mut to_go: u32, seed: u64) {
     while to_go > 0 {
         cluster.builder.settle().unwrap();
@@ -215,8 +216,7 @@ fn settle_down(cluster: &mut Cluster, mut to_go: u32, seed: u64) {
     assert_eq!(was.hash(), cluster.builder.ring().unwrap().hash());
 }
 
-/// Whether each zone and node has devices for what it would hold if replicas were as far apart as
-/// the numbers of regions, zones and nodes allow.
+/// True if each zone and node has devices for its replicas at the greatest possible distance.
 fn has_room(ring: &Ring) -> bool {
     let live: Vec<&Device> = ring.devices().iter().filter(|device| device.weight > 0.0).collect();
     has_room_below(&live, ring.replicas(), 0)
@@ -250,7 +250,7 @@ fn check_at_rest(cluster: &Cluster) {
     }
 }
 
-/// One cluster from its founding to its last epoch.
+/// Runs one cluster from its creation to its last epoch.
 fn history(seed: u64) {
     let mut cluster = Cluster::found(seed);
     let first = cluster.builder.rebalance(Occasion { now_ms: HOUR_MS, seed }).unwrap();

@@ -1,5 +1,5 @@
-//! Least movement on random clusters in which distance asks for nothing: whatever changes, no more
-//! moves than the change is worth.
+//! Least movement on random clusters where distance requires no moves: a change moves no more than
+//! its share.
 
 use martlet_protocol::DeviceId;
 
@@ -24,7 +24,7 @@ fn cluster(lots: &mut Lots, weights: &[f64]) -> Builder {
     builder
 }
 
-/// Whether by weight no zone holds more than `most` replicas of a partition.
+/// True if by weight no zone holds more than `most` replicas of a partition.
 fn is_roomy(builder: &Builder, most: f64) -> bool {
     let total: f64 = builder.devices().map(|device| device.weight).sum();
     (1..=9).all(|zone| {
@@ -33,7 +33,7 @@ fn is_roomy(builder: &Builder, most: f64) -> bool {
     })
 }
 
-/// Rebalances until nothing is left, and says how many replicas moved.
+/// Rebalances until nothing is left, and returns the number of moved replicas.
 fn settle_down(builder: &mut Builder) -> u64 {
     let mut moved = 0;
     loop {
@@ -46,8 +46,8 @@ fn settle_down(builder: &mut Builder) -> u64 {
     }
 }
 
-/// Replicas that a share of all weight is worth, and one in a hundred more; and for each of some
-/// devices the one that rounding may cost.
+/// Number of replicas for a share of all weight, plus one percent; and one replica of rounding for
+/// each of `devices`.
 fn fair(ring: &Ring, share: f64, devices: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "few devices")]
     let rounding = devices as f64;
@@ -60,7 +60,7 @@ fn check(seed: u64, what: &str, moved: u64, fair: f64) {
     assert!(moved <= fair, "seed {seed}: {what} moved {moved}, and {fair:.1} would be fair");
 }
 
-/// Adds, weighs and removes on one cluster. Says whether distance asked for nothing.
+/// Adds, reweights and removes devices on one cluster. Returns true if distance required no moves.
 fn history(seed: u64) -> bool {
     let mut lots = Lots::new(seed);
     let weights: &[f64] = lots.one_of(&[&[100.0][..], &[100.0, 200.0], &[93.3, 100.0, 171.7]]);
@@ -92,8 +92,8 @@ fn history(seed: u64) -> bool {
     let victim = DeviceId(lots.below(u32::try_from(devices).unwrap()));
     let held = Figures::of_builder(&shrunk).unwrap().devices[victim.0 as usize].parts;
     shrunk.remove(victim, true).unwrap();
-    // In a zone that holds a replica of nearly everything there is hardly anything of what the
-    // device held that it doesn't hold already: then others must make room.
+    // A zone that holds a replica of nearly every partition already holds most of the lost
+    // partitions: then other replicas must make room.
     if is_roomy(&shrunk, 0.75) {
         let report = rebalance(&mut shrunk, 1);
         assert_eq!(report.placed, u64::from(held), "seed {seed}");

@@ -1,4 +1,4 @@
-//! Plans, differences, figures and pictures.
+//! Tests of plans, diffs, figures and pictures.
 
 use std::collections::BTreeMap;
 
@@ -42,9 +42,9 @@ fn a_plan_counts_bytes_hours_and_peaks() {
         usage.insert(DeviceId(id), Usage { used: 0, capacity: 1000 * GIB });
     }
     let plan = plan(&builder, &usage);
-    // Three of fifteen devices come: a fifth of 12 × 500 GiB moves, and each gets 400 GiB.
+    // Three of fifteen devices are new: a fifth of 12 × 500 GiB moves, 400 GiB to each.
     assert!(plan.bytes.abs_diff(1200 * GIB) < 12 * GIB, "{}", plan.bytes);
-    // 3072 / 15 is 204.8: each newcomer rounds it down, since others hold more than it already.
+    // 3072 / 15 is 204.8: each new device rounds down, since the others already hold more.
     assert_eq!((plan.replicas, plan.partitions), (612, 612));
     let came: u64 = plan.devices.iter().map(|device| device.bytes_in).sum();
     let went: u64 = plan.devices.iter().map(|device| device.bytes_out).sum();
@@ -153,7 +153,7 @@ fn a_picture_shows_every_device_and_is_well_formed() {
     assert!(picture.contains("&lt;&amp;&quot;&gt;") && !picture.contains("NaN"));
     assert_eq!(picture.matches("<path").count(), picture.matches("</path>").count());
     assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
-    // One device alone is a whole circle.
+    // A single device is a whole circle.
     let mut alone = self::builder(4, 1.0);
     add_zones(&mut alone, 1..=1, 1, 1);
     rebalance(&mut alone, 1);

@@ -1,12 +1,12 @@
-//! Runs the scripts in `testdata`: a command on a line, and indented below it what came of it.
+//! Runs the scripts in `testdata`: one command a line, with its indented output below.
 //!
 //! ```text
 //! add r1z1-a@10.0.0.1:6200/sda 100
 //!   d0
 //! ```
 //!
-//! With `MARTLET_WRITE_SCRIPTS` set, what came is written instead of compared: read the difference
-//! before you keep it.
+//! With `MARTLET_WRITE_SCRIPTS` set, the output is written instead of compared: review the
+//! difference before committing it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ use crate::testing::settings;
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A builder, and the time that it is at.
+/// A builder with the current time.
 struct Stage {
     builder: Builder,
     hour: u64,
 }
 
 impl Stage {
-    /// Runs a command and says what came of it.
+    /// Runs a command and returns its output.
     fn run(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let builder = &mut self.builder;
@@ -115,7 +115,7 @@ fn device(word: &str) -> DeviceId {
     DeviceId(number(word.strip_prefix('d').unwrap()))
 }
 
-/// What a script should look like: its commands with what really came of them.
+/// Returns a script with the actual output of its commands.
 fn replay(script: &str) -> String {
     let builder = Builder::create(settings(8, 3.0), [7; 16]).unwrap();
     let mut stage = Stage { builder, hour: 1000 };

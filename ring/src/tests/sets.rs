@@ -1,4 +1,4 @@
-//! Who decides at which term (rules P1 to P3).
+//! Tests of the deciding sets at each term (rules P1 to P3).
 
 use martlet_protocol::{DeviceId, Partition, Phase, PolicyId, Term};
 
@@ -105,7 +105,7 @@ fn a_holder_that_is_gone_from_the_ring_stays_a_member() {
 
 #[test]
 fn a_device_that_takes_another_replica_over_counts_once() {
-    // Replica 0 went from 1 to 4 and replica 2 from 3 to 1: 1 is of both sets.
+    // Replica 0 went from 1 to 4 and replica 2 from 3 to 1: device 1 is in both sets.
     let ring = ring(7, &[4, 2, 1], &[(0, 1, 7), (2, 3, 7)]);
     let joint = ring.sets(Partition(0), Term::of(7, Phase::Joint));
     assert_eq!(sets(&ring, Term::of(7, Phase::Joint)), [[1, 2, 3], [1, 2, 4]]);
@@ -122,8 +122,8 @@ fn a_quorum_is_more_than_half_of_each_set() {
     assert!(one.has_quorum(|_| true) && !one.has_quorum(|_| false));
 }
 
-/// Whatever is chosen at one term is seen at the next: every quorum of the one meets every quorum of
-/// the other.
+/// Choices of one term are visible at the next: every quorum of the one meets every quorum of the
+/// other.
 #[test]
 fn quorums_of_neighbouring_terms_meet() {
     let mut lots = Lots::new(11);
@@ -180,10 +180,11 @@ fn a_ring_waits_for_the_change_before_its_own() {
         assert_eq!(ring.term_at(Term::NONE), Some(Term::NONE), "nobody was told of any change");
         assert_eq!(ring.term_at(Term(new.0 + 3)), Some(new), "it knows of none beyond its own");
     }
-    // What moved in an earlier change is there before a later one begins.
+    // Moves of an earlier change are complete before a later change begins.
     let both = ring(7, &[1, 2, 3], &[(0, 8, 5), (1, 9, 7)]);
     assert_eq!(both.term_at(Term(old.0 - 1)), None);
-    // Part power grew, or devices were renamed: the moves of an earlier change are still open.
+    // After an increase of part power or a renamed device, moves of an earlier change are still
+    // open.
     let earlier = ring(7, &[1, 2, 3], &[(0, 8, 6)]);
     assert_eq!(earlier.term_at(Term::of(6, Phase::Old)), Some(Term::of(6, Phase::Old)));
 }

@@ -1,4 +1,4 @@
-//! Which ring may follow which (rule P3).
+//! Tests of ring succession (rule P3).
 
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{DeviceId, Partition, Phase, Term};
@@ -77,7 +77,7 @@ fn a_move_under_way_is_neither_forgotten_nor_overtaken() {
     let settled = settled.ring().unwrap();
     assert!(refusal(&old, &settled, false).contains("settle only after a census"));
     old.check_successor(&settled, |_| true).unwrap();
-    // A builder that was settled too early moves them on; a server that knows better refuses.
+    // A builder settled too early moves replicas again; a server that knows of open moves refuses.
     builder.settle().unwrap();
     let hasty = grown(&mut builder, 51, 3 * HOUR_MS);
     let moving = old.moves()[0].partition;
@@ -171,7 +171,7 @@ fn a_replica_of_the_index_that_moves_on_before_it_arrived_is_refused() {
         new.moves().iter().any(|step| step.change == new.change() && step.previous != newcomer)
     );
     assert!(index_refusal(&old, &new, over).contains("run settle first"));
-    // Once it was settled that they had arrived they move on from where they are.
+    // After their moves were settled, replicas move from their current holders.
     let mut builder = cluster();
     grown(&mut builder, 50, HOUR_MS);
     builder.settle().unwrap();

@@ -1,39 +1,40 @@
-//! Access control lists: who is granted what on one bucket or object.
+//! Access control lists: grants on one bucket or object.
 //!
 //! ```text
 //! document: format (1) | postcard of the list
 //! ```
 //!
 //! Invariants:
-//! * What bears no list is its owner's alone.
-//! * An owner can always read and replace a list, whatever it grants; all else it has by grants, as
-//!   others have.
+//! * A bucket or object without a list is accessible to its owner only.
+//! * An owner can always read and replace the list. All other permissions of the owner come from
+//!   grants, as for other accounts.
 //! * A list that can't be read grants nothing.
 
 use serde::{Deserialize, Serialize};
 
 use super::principal::Requester;
 
-/// The first byte of a document.
+/// First byte of a document.
 const FORMAT: u8 = 1;
 
-/// Grants of one list, at most.
+/// Maximum number of grants in a list.
 pub(crate) const GRANTS_MAX: usize = 100;
 
-/// Whom a grant is to. The order of these is that of documents, for good.
+/// Grantee of a grant. Stored documents depend on the order of the variants, so it never changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Grantee {
     /// An account, by its canonical id.
     Canonical(String),
-    /// Whoever comes.
+    /// Every requester except log delivery.
     AllUsers,
-    /// Whoever has an access key.
+    /// Every requester with an access key.
     AuthenticatedUsers,
-    /// Whoever delivers logs: nobody who asks.
+    /// The log delivery service. No client can be this grantee.
     LogDelivery,
 }
 
-/// What a grant allows. The order of these is that of documents, for good.
+/// Permission of a grant. Stored documents depend on the order of the variants, so it never
+/// changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Permission {
     Read,
@@ -53,25 +54,25 @@ pub(crate) struct Grant {
 /// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Acl {
-    /// Whose the bucket or object is, by canonical id.
+    /// Canonical id of the owner of the bucket or object.
     pub(crate) owner: String,
     pub(crate) grants: Vec<Grant>,
 }
 
 impl Grantee {
-    /// The groups, by the names that S3 gives them.
+    /// The groups, with S3's names.
     pub(crate) const GROUPS: [(Self, &'static str); 3] = [
         (Self::AllUsers, "http://acs.amazonaws.com/groups/global/AllUsers"),
         (Self::AuthenticatedUsers, "http://acs.amazonaws.com/groups/global/AuthenticatedUsers"),
         (Self::LogDelivery, "http://acs.amazonaws.com/groups/s3/LogDelivery"),
     ];
 
-    /// The group of a name.
+    /// Group of a name.
     pub(crate) fn group(uri: &str) -> Option<Self> {
         Self::GROUPS.into_iter().find(|(_, name)| *name == uri).map(|(group, _)| group)
     }
 
-    /// Whether it is everyone, or nearly so.
+    /// True if the group is public: all users, or all users with a key.
     fn is_public(&self) -> bool {
         matches!(self, Self::AllUsers | Self::AuthenticatedUsers)
     }
@@ -87,7 +88,7 @@ impl Grantee {
 }
 
 impl Permission {
-    /// All of them, by the names that S3 gives them.
+    /// All permissions, with S3's names.
     pub(crate) const ALL: [(Self, &'static str); 5] = [
         (Self::Read, "READ"),
         (Self::Write, "WRITE"),
@@ -96,12 +97,12 @@ impl Permission {
         (Self::FullControl, "FULL_CONTROL"),
     ];
 
-    /// The permission of a name.
+    /// Permission of a name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known)| *known == name).map(|(permission, _)| permission)
     }
 
-    /// Its name.
+    /// Name of the permission.
     pub(crate) fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -112,7 +113,7 @@ impl Permission {
 }
 
 impl Grant {
-    /// Everything, to one account.
+    /// A grant of full control to one account.
     pub(crate) fn full(owner: &str) -> Self {
         let grantee = Grantee::Canonical(owner.to_owned());
         Self { grantee, permission: Permission::FullControl }
@@ -120,22 +121,22 @@ impl Grant {
 }
 
 impl Acl {
-    /// The list that is as good as none.
+    /// A list that grants full control to its owner, equivalent to no list.
     pub(crate) fn private(owner: &str) -> Self {
         Self { owner: owner.to_owned(), grants: vec![Grant::full(owner)] }
     }
 
-    /// Whether it is as good as none.
+    /// True if the list is equivalent to no list.
     pub(crate) fn is_private(&self) -> bool {
         self.grants == [Grant::full(&self.owner)]
     }
 
-    /// Whether it grants anything to everyone, or nearly so.
+    /// True if the list grants anything to a public group.
     pub(crate) fn is_public(&self) -> bool {
         self.grants.iter().any(|grant| grant.grantee.is_public())
     }
 
-    /// Whether `requester` has a permission. Grants to everyone may be ignored.
+    /// True if `requester` has a permission. `ignores_public` disregards grants to public groups.
     pub(crate) fn allows(
         &self,
         requester: &Requester,
@@ -151,12 +152,13 @@ impl Acl {
             })
     }
 
-    /// The document of it.
+    /// Encodes the list as a document.
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![FORMAT]).expect("a list in memory can be written")
     }
 
-    /// The list in a document of something of `owner`'s. One that can't be read grants nothing.
+    /// Decodes the list of a resource that belongs to `owner`. A list that can't be read grants
+    /// nothing.
     pub(crate) fn decode(document: &[u8], owner: &str) -> Self {
         let read = match document.split_first() {
             Some((&FORMAT, rest)) => postcard::from_bytes(rest).ok(),
@@ -185,7 +187,7 @@ mod tests {
         Grantee::Canonical("bob".to_owned())
     }
 
-    /// What of all permissions somebody has.
+    /// Permissions that a requester has.
     fn has(acl: &Acl, who: Option<&str>) -> Vec<Permission> {
         let requester = who.map_or(Requester::Anonymous, Requester::named);
         let all = Permission::ALL.into_iter().map(|(permission, _)| permission);

@@ -1,20 +1,20 @@
-//! Whether a request was let in by an access control list, for those who log requests.
+//! Record of requests that an access control list admitted, for access logs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a list let a request do what nothing else did: among the extensions of the request, and kept by
-/// who will log it. Cheap to clone; all clones are about one request.
+/// Flag set when only an access control list permitted a request. It is among the request's
+/// extensions, and the access log reads it. Cheap to clone; all clones share one flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AclUse(Arc<AtomicBool>);
 
 impl AclUse {
-    /// A list was needed.
+    /// Sets the flag.
     pub(crate) fn note(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one was.
+    /// True if the flag is set.
     pub(crate) fn is_noted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,12 +1,12 @@
-//! The actions of S3 that policies speak of, and what each of them is done to.
+//! S3's actions in policies, and the scope of each.
 
 use super::Malformed;
 use super::glob::{Atom, atoms, matches};
 
-/// What an action is done to.
+/// Kind of resource that an action applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// The service: no bucket's policy has a say.
+    /// The service. Bucket policies don't apply.
     Service,
     /// A bucket.
     Bucket,
@@ -17,20 +17,20 @@ pub(crate) enum Scope {
 /// Declares the actions by S3's names.
 macro_rules! actions {
     ($($scope:ident: $($name:ident)*;)*) => {
-        /// An action, by S3's name for it.
+        /// An action, by S3's name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum Action { $($($name,)*)* }
 
         impl Action {
-            /// All of them.
+            /// All actions.
             pub(crate) const ALL: &'static [Self] = &[$($(Self::$name,)*)*];
 
-            /// Its name, with the service's.
+            /// Name of the action, with the `s3:` prefix.
             pub(crate) fn name(self) -> &'static str {
                 match self { $($(Self::$name => concat!("s3:", stringify!($name)),)*)* }
             }
 
-            /// What it is done to.
+            /// Scope of the action.
             pub(crate) fn scope(self) -> Scope {
                 match self { $($(Self::$name)|* => Scope::$scope,)* }
             }
@@ -70,7 +70,7 @@ actions! {
 pub(super) struct Actions(Vec<Vec<Atom>>);
 
 impl Actions {
-    /// Reads names, each of which must mean at least one action.
+    /// Reads names. Each name must match at least one action.
     pub(super) fn parse(names: &[&str]) -> Result<Self, Malformed> {
         let read = |name: &&str| {
             let pattern: Vec<Atom> = atoms(&name.to_ascii_lowercase()).collect();
@@ -81,14 +81,14 @@ impl Actions {
         names.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether it names an action.
+    /// True if one of the names matches the action.
     pub(super) fn name(&self, action: Action) -> bool {
         self.0.iter().any(|pattern| is_one(pattern, action))
     }
 
-    /// Whether each of the names means something that can be done to one of the scopes.
+    /// True if each name matches an action in one of the scopes.
     pub(super) fn all_fit(&self, scopes: &[Scope]) -> bool {
-        // S3 lets a bucket's policy speak of its making, which it never has a say in.
+        // S3 accepts `CreateBucket` in a bucket's policy, though the policy never applies to it.
         let scope_of = |action: Action| match action {
             Action::CreateBucket => Scope::Bucket,
             action => action.scope(),

@@ -1,29 +1,29 @@
-//! Whom the names of a document meant when it was put.
+//! Bindings of the names in a document to the ids that they meant when it was put.
 //!
-//! A name may be given to somebody else once its holder is gone; an id is never given again. So the names in
-//! a document are bound to ids when it is put, and the ids are kept beside it. The document stays as it was
-//! put, byte for byte.
+//! A name may pass to another principal after its holder is deleted; an id is never reused. So the
+//! names in a document are bound to ids when it is put, and the ids are stored beside it. The
+//! document itself stays unchanged, byte for byte.
 //!
 //! Invariants:
-//! * Bindings count for the very document that they were made for, by its hash.
-//! * A name that they don't have is nobody's.
-//! * A document without bindings is from an earlier version: its names mean those who have them now.
+//! * Bindings apply only to the document that they were made for, by its hash.
+//! * A name without a binding matches no principal.
+//! * A document without bindings is from an earlier version: its names match their current holders.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Names of one document.
+/// Maximum number of names in one document.
 pub(crate) const NAMES_MAX: usize = 256;
 
-/// A name by which a document means somebody: an account's, or that of a user or a role within.
+/// A name in a document: of an account, or of a user or role of an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) account: String,
     pub(crate) member: Option<(Member, String)>,
 }
 
-/// What an account has that may ask for something.
+/// Kind of principal within an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Member {
     User,
@@ -39,7 +39,7 @@ impl Name {
         Self { member: Some((member, name.to_owned())), ..Self::account(account) }
     }
 
-    /// As it is kept.
+    /// Name as it is stored.
     fn text(&self) -> String {
         let account = &self.account;
         match &self.member {
@@ -50,12 +50,13 @@ impl Name {
     }
 }
 
-/// The ids of those whom a document names.
+/// Ids of the principals that a document names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bindings {
-    /// The hash of the document.
+    /// Hash of the document: the first 16 bytes of BLAKE3, in hexadecimal.
     of: String,
-    /// Names, and the ids of accounts, users and roles. An account's own keys have the account's id.
+    /// Names, and the ids of accounts, users and roles. An account's own keys have the account's
+    /// id.
     ids: BTreeMap<String, String>,
 }
 
@@ -64,24 +65,24 @@ fn hash(document: &[u8]) -> String {
 }
 
 impl Bindings {
-    /// Those of a document.
+    /// Binds the names of a document.
     pub(crate) fn new(document: &[u8], ids: impl IntoIterator<Item = (Name, String)>) -> Self {
         let ids = ids.into_iter().map(|(name, id)| (name.text(), id)).collect();
         Self { of: hash(document), ids }
     }
 
-    /// As they are kept beside the document.
+    /// Encodes the bindings for storage beside the document.
     pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("texts can be written")
     }
 
-    /// Those that are kept, if they are this document's.
+    /// Decodes stored bindings; `None` if they are another document's.
     pub(crate) fn decode(kept: Option<&[u8]>, document: &[u8]) -> Option<Self> {
         let bindings: Self = serde_json::from_slice(kept?).ok()?;
         (bindings.of == hash(document)).then_some(bindings)
     }
 
-    /// The id of whom a name means; empty, which is nobody's, for a name that was not bound.
+    /// Id of a name. An unbound name has an empty id, which matches no principal.
     pub(super) fn id(&self, name: &Name) -> String {
         self.ids.get(&name.text()).cloned().unwrap_or_default()
     }

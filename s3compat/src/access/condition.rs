@@ -5,7 +5,7 @@ use super::key::{Key, Source};
 use super::operator::{Expected, Operator, Quantifier, Test};
 use super::{Context, Malformed};
 
-/// One line of a condition: an operator, a key, and values of which one is enough.
+/// One line of a condition: an operator, a key, and values of which one must match.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     operator: Operator,
@@ -13,7 +13,7 @@ pub(super) struct Condition {
     expected: Vec<Expected>,
 }
 
-/// Keys that S3 takes for a limit on who may ask, where they are compared with fixed values.
+/// Keys that S3 considers a limit on requesters when they are compared with fixed values.
 const LIMITING: [&str; 4] = [
     "aws:SourceAccount",
     "aws:SourceArn",
@@ -27,7 +27,7 @@ impl Condition {
         Self::parse_all_by(json, has_variables, &Key::parse)
     }
 
-    /// The same, with keys that `read_key` reads.
+    /// As [`Self::parse_all`], with keys read by `read_key`.
     pub(super) fn parse_all_by(
         json: &Json,
         has_variables: bool,
@@ -59,8 +59,8 @@ impl Condition {
         Ok(Self { operator, key, expected: expected.collect::<Result<_, _>>()? })
     }
 
-    /// Whether it holds of a request. What was judged when an upload began holds for what is
-    /// allowed, and not for what is denied: the parts that come later are of that upload.
+    /// True if the condition holds for a request. For parts of an upload, keys that were judged
+    /// when the upload began hold in Allow statements and fail in Deny statements.
     pub(super) fn holds(&self, context: &Context, is_allowing: bool) -> bool {
         if context.is_settled(&self.key) {
             return is_allowing;
@@ -77,7 +77,7 @@ impl Condition {
             self.expected.iter().any(|expected| self.operator.meets(said, expected, context))
         };
         match quantifier {
-            // Of no values, all are right and none is wrong.
+            // Without values, a negated test and `ForAllValues` hold; the other tests fail.
             None if is_negated => !said.iter().any(is_met),
             None => said.iter().any(is_met),
             Some(Quantifier::Any) => said.iter().any(|said| is_met(said) != is_negated),
@@ -85,7 +85,8 @@ impl Condition {
         }
     }
 
-    /// Whether it leaves only requesters that are named in it, one by one or by their networks.
+    /// True if the condition restricts requesters to fixed principals, or to networks that aren't
+    /// broad.
     pub(super) fn limits_requesters(&self) -> bool {
         let Operator { quantifier, is_negated, if_exists, .. } = self.operator;
         if is_negated || if_exists || quantifier == Some(Quantifier::All) {
@@ -99,7 +100,7 @@ impl Condition {
         })
     }
 
-    /// Whether it asks for the tags of the object that is there.
+    /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         let variables = self.expected.iter().flat_map(|expected| match expected {
             Expected::Text(template) => std::slice::from_ref(template),
@@ -111,7 +112,7 @@ impl Condition {
             .any(|key| key.row.source == Source::ExistingTag)
     }
 
-    /// Whether it says which tags a request may set.
+    /// True if the condition limits the tags that a request may set.
     pub(super) fn speaks_of_new_tags(&self) -> bool {
         matches!(self.key.row.source, Source::RequestTag | Source::RequestTagKeys)
     }

@@ -1,10 +1,10 @@
-//! What is known of a request when a policy is asked about it.
+//! Properties of a request that policies can evaluate.
 
 use std::collections::HashMap;
 
 use super::key::{Key, Source};
 
-/// What a request says of itself, under the names of the closed list of keys.
+/// Values of a request, under the names of the closed list of condition keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Context {
     values: HashMap<(&'static str, Option<String>), Vec<String>>,
@@ -12,45 +12,45 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The same with one more value of `key`.
+    /// Returns the context with one more value of `key`.
     ///
     /// # Panics
-    /// When there is no such key.
+    /// If the key doesn't exist.
     #[cfg(test)]
     pub(crate) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         self.add(key, value);
         self
     }
 
-    /// Notes one more value of `key`.
+    /// Adds one value of `key`.
     ///
     /// # Panics
-    /// When there is no such key.
+    /// If the key doesn't exist.
     pub(crate) fn add(&mut self, key: &str, value: impl Into<String>) {
         let key = Key::parse(key).expect("the caller names a key of the list");
         self.values.entry((key.row.name, key.tag)).or_default().push(value.into());
     }
 
-    /// Notes the one value of `key`, whatever was known of it.
+    /// Sets the only value of `key`, replacing earlier values.
     ///
     /// # Panics
-    /// When there is no such key.
+    /// If the key doesn't exist.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<String>) {
         let key = Key::parse(key).expect("the caller names a key of the list");
         self.values.insert((key.row.name, key.tag), vec![value.into()]);
     }
 
-    /// Says no longer what was said of `key`.
+    /// Removes the values of `key`.
     pub(crate) fn forget(&mut self, key: &'static str) {
         self.values.remove(&(key, None));
     }
 
-    /// Notes one more value of a key that only documents about roles ask for.
+    /// Adds one value of a key that only trust documents use.
     pub(crate) fn add_trust(&mut self, key: &'static str, value: impl Into<String>) {
         self.values.entry((key, None)).or_default().push(value.into());
     }
 
-    /// Notes the tags that the request sets.
+    /// Adds the tags that the request sets.
     pub(crate) fn set_tags<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
         for (name, value) in tags {
             self.add_tag("s3:RequestObjectTag", name, value);
@@ -58,7 +58,7 @@ impl Context {
         }
     }
 
-    /// Notes the tags of the object that is there.
+    /// Adds the tags of the existing object.
     pub(crate) fn set_existing<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
         for (name, value) in tags {
             self.add_tag("s3:ExistingObjectTag", name, value);
@@ -69,13 +69,13 @@ impl Context {
         self.values.entry((key, Some(name.to_owned()))).or_default().push(value.to_owned());
     }
 
-    /// Says that the request is about a part of an upload: what its object will be was said, and
-    /// judged, when the upload began.
+    /// Marks the request as one about a part of an upload. The properties of the new object were
+    /// given, and judged, when the upload began.
     pub(crate) fn set_part(&mut self) {
         self.is_part = true;
     }
 
-    /// Notes what headers and query say, by the list of keys.
+    /// Reads headers and query parameters, by the list of keys.
     pub(crate) fn read<'a>(
         &mut self,
         header: impl Fn(&'static str) -> Option<&'a str>,
@@ -93,13 +93,13 @@ impl Context {
         }
     }
 
-    /// The values of a key; none where the request says nothing of it.
+    /// Values of a key; empty if the request gives none.
     pub(super) fn get(&self, key: &Key) -> &[String] {
         let name = (key.row.name, key.tag.clone());
         self.values.get(&name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the key was judged when the upload began.
+    /// True if the key was judged when the upload began.
     pub(super) fn is_settled(&self, key: &Key) -> bool {
         self.is_part && key.is_of_new_objects()
     }

@@ -1,14 +1,14 @@
-//! Texts with `*` and `?`.
+//! Matching of texts with `*` and `?`.
 //!
 //! Invariants:
-//! * No recursion. Steps grow with the length of the pattern plus that of the text; for what stands with a
-//!   `?` between two `*` the text is read with 64 places of the pattern at a time. A pattern with more
-//!   ordinary characters than the text has is turned away before the first step.
+//! * No recursion. The number of steps is linear in the lengths of pattern and text. Only a section
+//!   between two `*` that contains `?` costs one step per byte of text and 64 atoms of the section.
+//! * A pattern with more ordinary characters than the text has bytes fails before the first step.
 //! * `?` is one character, however many bytes it has.
 
 use std::collections::HashMap;
 
-/// A piece of a pattern.
+/// One element of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Atom {
     /// This byte.
@@ -19,7 +19,7 @@ pub(super) enum Atom {
     Many,
 }
 
-/// The pieces of a text in which `*` and `?` stand for others.
+/// Atoms of a pattern with `*` and `?`.
 pub(super) fn atoms(pattern: &str) -> impl Iterator<Item = Atom> + '_ {
     pattern.bytes().map(|byte| match byte {
         b'*' => Atom::Many,
@@ -28,20 +28,20 @@ pub(super) fn atoms(pattern: &str) -> impl Iterator<Item = Atom> + '_ {
     })
 }
 
-/// Whether `text` is one that `pattern` stands for.
+/// Returns true if `pattern` matches `text`.
 pub(super) fn matches(pattern: &[Atom], text: &str) -> bool {
     matches_counting(pattern, text, &mut 0)
 }
 
-/// The same for a pattern that is written out.
+/// As `matches`, for a pattern as text.
 pub(super) fn matches_text(pattern: &str, text: &str) -> bool {
     let pattern: Vec<Atom> = atoms(pattern).collect();
     matches(&pattern, text)
 }
 
-/// The same, with the steps that it took. What stands before the first `*` begins the text, and what stands
-/// behind the last one ends it. Each part between is looked for behind the one before, and the first place
-/// will do: a later one leaves less for the rest.
+/// As `matches`, and counts steps. The section before the first `*` must begin the text, and the
+/// section after the last one must end it. Each section between is searched behind the one before.
+/// The first occurrence is enough, as a later one leaves less text for the rest.
 fn matches_counting(pattern: &[Atom], text: &str, steps: &mut usize) -> bool {
     let least = pattern.iter().filter(|atom| **atom != Atom::Many).count();
     if least > text.len() {
@@ -53,7 +53,7 @@ fn matches_counting(pattern: &[Atom], text: &str, steps: &mut usize) -> bool {
     let Some(rest) = strip_first(first, text.as_bytes()) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };
     let Some(rest) = strip_last(last, rest) else { return false };
-    // Whole characters were taken off at both ends.
+    // Whole characters were removed at both ends.
     let Ok(mut rest) = std::str::from_utf8(rest) else { return false };
     for part in parts.filter(|part| !part.is_empty()) {
         let Some(end) = end_of_first(part, rest, steps) else {
@@ -66,7 +66,7 @@ fn matches_counting(pattern: &[Atom], text: &str, steps: &mut usize) -> bool {
     true
 }
 
-/// What follows the characters that `part` stands for, where `text` begins with them.
+/// Rest of `text` behind `part`, if `text` begins with a match of it.
 fn strip_first<'a>(part: &[Atom], text: &'a [u8]) -> Option<&'a [u8]> {
     let mut place = 0;
     for atom in part {
@@ -80,7 +80,7 @@ fn strip_first<'a>(part: &[Atom], text: &'a [u8]) -> Option<&'a [u8]> {
     Some(&text[place..])
 }
 
-/// What comes before the characters that `part` stands for, where `text` ends with them.
+/// Beginning of `text` before `part`, if `text` ends with a match of it.
 fn strip_last<'a>(part: &[Atom], text: &'a [u8]) -> Option<&'a [u8]> {
     let mut end = text.len();
     for atom in part.iter().rev() {
@@ -98,7 +98,7 @@ fn strip_last<'a>(part: &[Atom], text: &'a [u8]) -> Option<&'a [u8]> {
     Some(&text[..end])
 }
 
-/// Where the first characters end that `part` stands for.
+/// End of the first match of `part`.
 fn end_of_first(part: &[Atom], text: &str, steps: &mut usize) -> Option<usize> {
     if part.contains(&Atom::One) {
         return Search::new(part).end_in(text.as_bytes(), steps);
@@ -115,14 +115,14 @@ fn end_of_first(part: &[Atom], text: &str, steps: &mut usize) -> Option<usize> {
 
 const WORD: usize = 64;
 
-/// A search for characters of which some may be any: all places within them that reading may have come to
-/// are kept at once, a bit for each.
+/// Search for a section that contains `?`. All positions in the section that the text may have
+/// reached are tracked at once, one bit each.
 struct Search<'a> {
     part: &'a [Atom],
     words: usize,
-    /// By byte: the places that it may be at. Bytes that don't occur have none.
+    /// Positions of each byte. Bytes that don't occur have no entry.
     bytes: HashMap<u8, Vec<u64>>,
-    /// The places where any character may be.
+    /// Positions of `?`.
     ones: Vec<u64>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Goes on by a byte: to the next place, or within the character that may be any.
+    /// Advances by one byte: to the next position, or within the character of a `?`.
     fn read(&self, byte: u8, places: &mut [u64]) {
         let (named, is_within) = (self.bytes.get(&byte), is_within(byte));
         let mut carried = 1;
@@ -170,8 +170,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether some text that begins with `beginning`, and goes on, is one that `pattern` stands for.
-/// All the places in the pattern that reading `beginning` may lead to are kept at once.
+/// Returns true if `pattern` matches some text that is longer than `beginning` and begins with it.
+/// All positions in the pattern that reading `beginning` may reach are tracked at once.
 pub(super) fn goes_beyond(pattern: &[Atom], beginning: &str) -> bool {
     let mut places = vec![false; pattern.len() + 1];
     places[0] = true;
@@ -189,11 +189,11 @@ pub(super) fn goes_beyond(pattern: &[Atom], beginning: &str) -> bool {
         pass_stars(pattern, &mut next);
         places = next;
     }
-    // Whatever the rest of a pattern is, some text is what it stands for.
+    // Any rest of a pattern matches some text.
     places[..pattern.len()].contains(&true)
 }
 
-/// A star may stand for nothing.
+/// Advances past each star, which may match nothing.
 fn pass_stars(pattern: &[Atom], places: &mut [bool]) {
     for (at, atom) in pattern.iter().enumerate() {
         if places[at] && *atom == Atom::Many {
@@ -202,13 +202,13 @@ fn pass_stars(pattern: &[Atom], places: &mut [bool]) {
     }
 }
 
-/// Where the character after the one at `place` begins.
+/// Start of the character after the one at `place`.
 fn next_character(text: &[u8], place: usize) -> usize {
     let rest = &text[place + 1..];
     place + 1 + rest.iter().take_while(|byte| is_within(**byte)).count()
 }
 
-/// Returns true when a byte goes on with the character before it.
+/// Returns true if a byte continues the character before it.
 fn is_within(byte: u8) -> bool {
     byte & 0xC0 == 0x80
 }
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// What matching means, by its definition.
+    /// Reference implementation of matching.
     fn model(pattern: &[char], text: &[char]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Steps of a pattern and a text of so many bytes.
+    /// Bound of the steps for a pattern and a text, given their lengths in bytes.
     fn bound(pattern: usize, text: usize) -> usize {
         2 * (pattern + text) + 2 * text * pattern.div_ceil(WORD).max(1)
     }

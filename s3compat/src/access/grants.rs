@@ -1,21 +1,21 @@
-//! What an action asks of access control lists.
+//! Permissions of access control lists that actions need.
 
 use super::acl::Permission;
 use super::action::Action;
 
-/// Whose list decides an action that no policy speaks of.
+/// List and permission that decide an action for which no policy has a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
-    /// None: it is the bucket's owner's to do.
+    /// No list: only the bucket's owner may perform the action.
     ToOwner,
-    /// The bucket's.
+    /// The bucket's list.
     OnBucket(Permission),
-    /// The object's.
+    /// The object's list.
     OnObject(Permission),
 }
 
 impl Action {
-    /// Whose list decides it.
+    /// List and permission that decide the action.
     pub(crate) fn granted(self) -> Granted {
         use Granted::{OnBucket, OnObject, ToOwner};
         use Permission::{Read, ReadAcp, Write, WriteAcp};

@@ -1,15 +1,16 @@
-//! JSON as policies need it: no name twice in one object, because nobody could say which counts.
+//! JSON for policies: a name that occurs twice in one object is an error, as its value would be
+//! ambiguous.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A value.
+/// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Json {
     Null,
     Text(String),
-    /// As it would be written.
+    /// As text.
     Number(String),
     Flag(bool),
     List(Vec<Json>),
@@ -17,12 +18,12 @@ pub(super) enum Json {
 }
 
 impl Json {
-    /// Reads a document.
+    /// Reads a document; `None` if it is invalid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The texts of a text, or of a list of texts that has some.
+    /// Texts of a value: one text, or a list of texts that isn't empty.
     pub(super) fn texts(&self) -> Option<Vec<&str>> {
         match self {
             Self::Text(text) => Some(vec![text]),
@@ -37,7 +38,7 @@ impl Json {
         }
     }
 
-    /// The values of a condition: texts, numbers and flags, by themselves or in a list.
+    /// Values of a condition: texts, numbers and flags, alone or in a list that isn't empty.
     pub(super) fn scalars(&self) -> Option<Vec<String>> {
         match self {
             Self::Text(text) | Self::Number(text) => Some(vec![text.clone()]),
@@ -53,7 +54,7 @@ impl Json {
         }
     }
 
-    /// The members of an object.
+    /// Members of an object.
     pub(super) fn members(&self) -> Option<&[(String, Json)]> {
         match self {
             Self::Object(members) => Some(members),

@@ -1,9 +1,9 @@
-//! The closed list of what conditions may ask about a request.
+//! The closed list of condition keys.
 //!
-//! What isn't in it is refused when a policy is put: a condition that nobody evaluates would be a
-//! promise that nobody keeps.
+//! A policy with any other key is refused when it is put, as its condition could never be
+//! evaluated.
 
-/// What a key's values are.
+/// Type of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -14,31 +14,31 @@ pub(super) enum Kind {
     Arn,
 }
 
-/// Where a key's values come from.
+/// Source of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The requester, the connection, the clock.
+    /// The requester, the connection, or the clock.
     Request,
     /// A header.
     Header(&'static str),
-    /// A header that says what a new object will be. Parts of an upload don't say it again.
+    /// A header with a property of a new object. Requests for parts of an upload don't repeat it.
     ObjectHeader(&'static str),
     /// A query parameter.
     Query(&'static str),
-    /// The tag of this name of the object that is there.
+    /// The tag of this name on the existing object.
     ExistingTag,
     /// The tag of this name that the request sets.
     RequestTag,
-    /// The names of all the tags that the request sets.
+    /// The names of all tags that the request sets.
     RequestTagKeys,
-    /// Worked out of what the request says a new object will be.
+    /// Computed from the properties that the request gives a new object.
     OfObject,
 }
 
 /// A row of the list.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Its name as it is written in documents.
+    /// Name of the key in documents.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) source: Source,
@@ -117,7 +117,7 @@ pub(super) static KEYS: &[Row] = {
     ]
 };
 
-/// What only documents about who may take on a role ask for.
+/// Keys that only trust documents use.
 static TRUST_KEYS: [Row; 4] = [
     row("sts:ExternalId", Kind::Text, Source::Request),
     row("sts:RoleSessionName", Kind::Text, Source::Request),
@@ -125,7 +125,7 @@ static TRUST_KEYS: [Row; 4] = [
     row("token:sub", Kind::Text, Source::Request),
 ];
 
-/// A key, with the name of its tag where it is about one.
+/// A key, with the tag's name for keys of tags.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) row: &'static Row,
@@ -139,7 +139,7 @@ impl PartialEq for Key {
 }
 
 impl Key {
-    /// Reads a key as it stands in a document: its case doesn't count, but for the name of a tag.
+    /// Reads a key of a document. Its case is ignored, except in the name of a tag.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (name, tag) = match text.split_once('/') {
             None => (text, None),
@@ -151,8 +151,8 @@ impl Key {
         is_right.then_some(Self { row, tag })
     }
 
-    /// Reads a key of a document about who may take on a role. What the tokens of `provider` say goes by
-    /// its name.
+    /// Reads a key of a trust document. Claims in the tokens of `provider` are written with its
+    /// name as prefix.
     pub(super) fn of_trust(text: &str, provider: Option<&str>) -> Option<Self> {
         let claim = provider.and_then(|name| text.strip_prefix(name)?.strip_prefix(':'));
         let name = match claim {
@@ -170,7 +170,8 @@ impl Key {
         }
     }
 
-    /// Whether parts of an upload don't say it, because its beginning did.
+    /// True if requests for parts of an upload don't give the key, because the request that began
+    /// the upload did.
     pub(super) fn is_of_new_objects(&self) -> bool {
         match self.row.source {
             Source::ObjectHeader(_)

@@ -1,5 +1,4 @@
-//! Who may do what, by policies and by access control lists. Values in, values out: nothing
-//! here does I/O.
+//! Access decisions by policies and access control lists. A pure module, without I/O.
 //!
 //! ```text
 //! document ─▶ Policy ─┐
@@ -7,19 +6,18 @@
 //! operation ─▶ Action ┘
 //! ```
 //!
-//! * `policy`, `statement`: documents, read strictly; `json` refuses what is ambiguous.
-//! * `principal`, `action`, `template`, `condition`, `operator`, `key`: their parts.
-//! * `bindings`: the ids of those whom a document names, as they were when it was put.
-//! * `own`: policies that users, roles and sessions carry; `trust`: who may take on a role.
-//! * `glob`: texts with wildcards, without recursion.
-//! * `context`: what is known of a request, under the names that conditions ask for.
-//! * `operations`: which actions each operation of the door's table is.
-//! * `acl`: lists of grants; `grants`: what of a list each action asks for.
+//! * `policy`, `statement`: documents, read strictly; `json` refuses ambiguous ones.
+//! * `principal`, `action`, `template`, `condition`, `operator`, `key`: parts of statements.
+//! * `bindings`: ids of the principals that a document names, as of the time it was put.
+//! * `own`: policies that users, roles and sessions carry; `trust`: trust documents of roles.
+//! * `glob`: wildcard matching, without recursion.
+//! * `context`: properties of a request, under the names of condition keys.
+//! * `operations`: actions of each operation in the door's table.
+//! * `acl`: lists of grants; `grants`: the permission that each action needs.
 //!
 //! Invariants:
-//! * A document is refused unless all of it can be evaluated, so that no condition is ever
-//!   ignored.
-//! * Deny wins, then Allow, then what lists grant; nothing else opens anything.
+//! * A document is refused unless all of it can be evaluated, so that no condition is ever ignored.
+//! * Deny wins, then Allow, then grants of lists; nothing else gives access.
 
 mod acl;
 mod acl_use;
@@ -57,7 +55,7 @@ pub(crate) use trust::{Taker, Trust, Way, provider_name};
 #[cfg(test)]
 mod tests;
 
-/// Why a document is no policy, in S3's words.
+/// Reason for refusing a document, in S3's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(Cow<'static, str>);
@@ -68,15 +66,15 @@ impl Malformed {
     }
 }
 
-/// What a policy is asked.
+/// A request for a policy to judge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
-    /// Who asks.
+    /// Principal of the request.
     pub(crate) requester: &'a Requester,
-    /// What for.
+    /// Requested action.
     pub(crate) action: Action,
-    /// To what: `bucket`, or `bucket/key`.
+    /// Resource of the action: `bucket`, or `bucket/key`.
     pub(crate) resource: &'a str,
-    /// What else is known.
+    /// Condition keys of the request.
     pub(crate) context: &'a Context,
 }

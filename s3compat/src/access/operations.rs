@@ -1,33 +1,33 @@
-//! Which of S3's actions an operation is.
+//! Actions of each operation.
 //!
-//! The one place that decides it: an operation that isn't here is nobody's but the owner's.
+//! This is the only such mapping: an operation that is missing here is permitted to the owner only.
 
 use super::action::Action;
 
-/// What of a request, besides its operation, decides which actions it is.
+/// Properties of a request, besides its operation, that decide its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a header or a query key by itself")]
 pub(crate) struct Case {
     /// It names a version of the object.
     pub(crate) names_version: bool,
-    /// It sets tags of what it writes.
+    /// It sets tags of the object that it writes.
     pub(crate) sets_tags: bool,
-    /// It asks for an access control list other than the one that is so anyway.
+    /// It requests an access control list other than the default.
     pub(crate) sets_acl: bool,
-    /// It asks for a retention of what it writes.
+    /// It requests a retention of the object that it writes.
     pub(crate) sets_retention: bool,
-    /// It asks for a legal hold on what it writes.
+    /// It requests a legal hold on the object that it writes.
     pub(crate) sets_legal_hold: bool,
-    /// It asks to pass over a retention in governance mode.
+    /// It requests to bypass a retention in governance mode.
     pub(crate) bypasses_governance: bool,
 }
 
-/// The actions of an operation, all of which must be allowed; the first is what it is for. None
-/// for an operation that isn't known.
+/// Actions of an operation, all of which must be allowed. The first one is the operation's own.
+/// `None` for an unknown operation.
 ///
-/// `DeleteObjects` and `PostObject` name their keys in their bodies: the actions are those of each
-/// key. Of a copy these are the actions on what it writes; reading its source is asked for by
-/// itself, as `GetObject`.
+/// `DeleteObjects` and `PostObject` name their keys in their bodies: the actions apply to each key.
+/// For a copy these are the actions on the destination; reading the source is checked separately,
+/// as `GetObject`.
 pub(crate) fn actions(operation: &str, case: Case) -> Option<Vec<Action>> {
     use Action as A;
     if let Some(action) = of_bucket(operation) {
@@ -81,7 +81,7 @@ pub(crate) fn actions(operation: &str, case: Case) -> Option<Vec<Action>> {
     Some(actions)
 }
 
-/// The action of an operation on a bucket.
+/// Action of an operation on a bucket.
 fn of_bucket(operation: &str) -> Option<Action> {
     use Action as A;
     Some(match operation {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::door::{PathKind, TABLE};
 
-    /// Operations on a bucket whose keys are in their bodies.
+    /// Operations on a bucket that name their keys in their bodies.
     const BY_KEY: [&str; 2] = ["DeleteObjects", "PostObject"];
 
     #[test]

@@ -1,4 +1,4 @@
-//! The operators of conditions: what is compared, and how.
+//! Operators of conditions: the kind of comparison, negation and quantifiers.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -12,24 +12,24 @@ use super::key::Kind;
 use super::template::Template;
 use super::{Context, Malformed};
 
-/// An operator, with what its name began and ended with.
+/// An operator, with the prefix and suffix of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operator {
     pub(super) quantifier: Option<Quantifier>,
     pub(super) test: Test,
     pub(super) is_negated: bool,
-    /// Whether a request that says nothing passes.
+    /// True if a request without a value passes.
     pub(super) if_exists: bool,
 }
 
-/// Of how many values of a request it must hold.
+/// Number of a request's values for which the test must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantifier {
     Any,
     All,
 }
 
-/// What is compared.
+/// Kind of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Test {
     Text,
@@ -40,11 +40,11 @@ pub(super) enum Test {
     Number(Order),
     Date(Order),
     Arn,
-    /// Whether there is none.
+    /// True if the request has no value.
     Absent,
 }
 
-/// How a request's number must stand to the one that is written.
+/// Required order of the request's number relative to the policy's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Equal,
@@ -54,7 +54,7 @@ pub(super) enum Order {
     AtLeast,
 }
 
-/// A value of a condition, read.
+/// A parsed value of a condition.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expected {
     Text(Template),
@@ -88,7 +88,7 @@ impl Operator {
         Ok(Self { quantifier, test, is_negated, if_exists })
     }
 
-    /// Whether it is for such keys. Any value can be compared as the text that it is.
+    /// True if the operator accepts keys of this kind. Any value can be compared as text.
     pub(super) fn takes(self, kind: Kind) -> bool {
         match self.test {
             Test::Text | Test::TextInAnyCase | Test::Pattern | Test::Absent => true,
@@ -100,7 +100,7 @@ impl Operator {
         }
     }
 
-    /// Reads a value for it.
+    /// Reads a value for the operator.
     pub(super) fn expect(self, text: &str, has_variables: bool) -> Result<Expected, Malformed> {
         let wrong = || Malformed::new(format!("Invalid value in a condition: {text}"));
         match self.test {
@@ -119,8 +119,8 @@ impl Operator {
         }
     }
 
-    /// Whether what a request says is what is expected, negation aside. What can't be read is
-    /// nothing that anybody expects.
+    /// True if a request's value meets the expected one, before negation. An unreadable value meets
+    /// none.
     pub(super) fn meets(self, said: &str, expected: &Expected, context: &Context) -> bool {
         match (self.test, expected) {
             (Test::Text, Expected::Text(template)) => {
@@ -162,12 +162,12 @@ impl Order {
     }
 }
 
-/// The test that a name stands for, and whether it is its contrary.
+/// Test of a name, and true if it is negated.
 fn test(name: &str) -> Option<(Test, bool)> {
     let plain = |test| Some((test, false));
     let negated = |test| Some((test, true));
     match name {
-        // Binary values are written in base64, there and here.
+        // Binary values are base64 in policies and in requests.
         "StringEquals" | "BinaryEquals" => plain(Test::Text),
         "StringNotEquals" => negated(Test::Text),
         "StringEqualsIgnoreCase" => plain(Test::TextInAnyCase),
@@ -199,8 +199,8 @@ fn test(name: &str) -> Option<(Test, bool)> {
     }
 }
 
-/// The six parts of an ARN; colons within a variable divide nothing, and neither do those that
-/// come later.
+/// The six parts of an ARN. Colons within a variable don't separate parts, and neither do colons
+/// after the fifth.
 fn arn_parts(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut is_inside) = (Vec::with_capacity(6), 0, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -227,7 +227,7 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Nanoseconds since 1970 of a moment, a day, or seconds since 1970.
+/// Nanoseconds since 1970 of a time, a day, or a number of seconds since 1970.
 fn date(text: &str) -> Option<i128> {
     if let Ok(seconds) = text.parse::<i64>() {
         return Some(i128::from(seconds) * 1_000_000_000);

@@ -1,9 +1,9 @@
-//! Policies that users, roles and sessions carry themselves: they name nobody, for they are about whoever
-//! carries them.
+//! Policies that users, roles and sessions carry. They name no principals, as they apply to their
+//! holder.
 //!
 //! Invariants:
-//! * A deny in one of them wins over all that lets its holder in.
-//! * One that can't be read allows nothing.
+//! * A deny in such a policy wins over everything that permits its holder.
+//! * A policy that can't be read allows nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Malformed, Policy, Question, Verdict};
 #[derive(Clone)]
 pub(crate) struct OwnPolicy {
     text: Arc<str>,
-    /// None where it can't be read.
+    /// `None` if the policy can't be read.
     policy: Option<Arc<Policy>>,
 }
 
@@ -33,12 +33,12 @@ impl fmt::Debug for OwnPolicy {
 }
 
 impl OwnPolicy {
-    /// Refuses what can't be evaluated.
+    /// Refuses a policy that can't be evaluated.
     pub(crate) fn check(text: &str) -> Result<(), Malformed> {
         Policy::parse_own(text.as_bytes()).map(drop)
     }
 
-    /// One that was taken before.
+    /// Reads a policy that was accepted before. An unreadable policy denies everything.
     pub(crate) fn read(text: &str) -> Self {
         let policy = Policy::parse_own(text.as_bytes());
         if let Err(error) = &policy {
@@ -47,12 +47,12 @@ impl OwnPolicy {
         Self { text: text.into(), policy: policy.ok().map(Arc::new) }
     }
 
-    /// What it says to a question.
+    /// Judges a question.
     pub(crate) fn judge(&self, question: &Question<'_>) -> Verdict {
         self.policy.as_ref().map_or(Verdict::Deny, |policy| policy.judge(question))
     }
 
-    /// Whether it must be told the tags of the object that is there.
+    /// True if evaluation needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags())
     }

@@ -1,10 +1,10 @@
-//! The document of a bucket's policy.
+//! Policy documents of buckets.
 //!
 //! Invariants:
-//! * A document that was taken is evaluated whole: what couldn't be was refused.
-//! * A statement that denies wins over all that allow, in whatever order they stand.
-//! * What no statement speaks of is undecided; whoever asks must take that for a no, unless the
-//!   bucket is theirs.
+//! * An accepted document is evaluated whole; documents that can't be are refused.
+//! * A statement that denies wins over all that allow, in any order.
+//! * A question that no statement applies to is undecided. The caller must take that as a denial,
+//!   unless the requester owns the bucket.
 
 use std::collections::BTreeSet;
 
@@ -15,9 +15,9 @@ use super::json::Json;
 use super::statement::{Effect, Reading, Statement};
 use super::{Action, Malformed, Question, Requester};
 
-/// The version that has variables.
+/// Version that has variables.
 const VERSION_WITH_VARIABLES: &str = "2012-10-17";
-/// The version of documents that name none.
+/// Version of documents that name none.
 const VERSION_DEFAULT: &str = "2008-10-17";
 
 /// A bucket's policy.
@@ -26,14 +26,14 @@ pub(crate) struct Policy {
     statements: Vec<Statement>,
 }
 
-/// What a policy says to a question.
+/// Answer of a policy to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A statement allows it, and none denies it.
     Allow,
     /// A statement denies it.
     Deny,
-    /// No statement is about it.
+    /// No statement applies to it.
     Undecided,
 }
 
@@ -43,7 +43,7 @@ impl Policy {
         Self::parse_for(document, Some(bucket))
     }
 
-    /// Reads a document that names nobody: it is about whoever carries it.
+    /// Reads a document without principals, which applies to its holder.
     pub(super) fn parse_own(document: &[u8]) -> Result<Self, Malformed> {
         Self::parse_for(document, None)
     }
@@ -94,12 +94,12 @@ impl Policy {
         Ok(Self { statements })
     }
 
-    /// The names that it means somebody by.
+    /// Names of the principals in the policy.
     pub(crate) fn names(&self) -> BTreeSet<Name> {
         self.statements.iter().flat_map(Statement::names).collect()
     }
 
-    /// The same with its names bound to those who had them when it was put.
+    /// Returns the policy with its names bound to their holders at the time when it was put.
     pub(crate) fn bound(mut self, bindings: Option<&Bindings>) -> Self {
         if let Some(bindings) = bindings {
             self.statements.iter_mut().for_each(|statement| statement.bind(bindings));
@@ -107,7 +107,7 @@ impl Policy {
         self
     }
 
-    /// What it says to a question.
+    /// Judges a question.
     pub(crate) fn judge(&self, question: &Question<'_>) -> Verdict {
         let mut verdict = Verdict::Undecided;
         for statement in &self.statements {
@@ -124,24 +124,25 @@ impl Policy {
         verdict
     }
 
-    /// Returns true when a statement allows an action to somebody in some cases.
+    /// Returns true if a statement may allow the requester an action, depending on resource and
+    /// conditions.
     pub(crate) fn may_allow(&self, requester: &Requester, action: Action) -> bool {
         self.statements.iter().any(|statement| statement.may_allow(requester, action))
     }
 
-    /// Whether it lets in whoever comes, as S3 sees it: an Allow for everyone that no condition
-    /// limits to fixed requesters or networks.
+    /// True if the policy is public by S3's definition: an Allow for everyone without a condition
+    /// that limits it to fixed requesters or networks.
     pub(crate) fn is_public(&self) -> bool {
         self.statements.iter().any(Statement::is_public)
     }
 
-    /// Whether it must be told the tags of the object that is there.
+    /// True if evaluation needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         self.statements.iter().any(Statement::reads_existing_tags)
     }
 }
 
-/// Names of statements are for telling them apart.
+/// Refuses a document with two statements of one id.
 fn check_names(statements: &[Statement]) -> Result<(), Malformed> {
     let mut names = std::collections::HashSet::new();
     let mut sids = statements.iter().filter_map(|statement| statement.sid.as_deref());

@@ -1,11 +1,12 @@
-//! Who asks, and whom a policy names.
+//! Requesters, and the principals that policies name.
 //!
-//! A tenant is an account. Its own keys come as a user of the tenant's name, which no other user can have:
-//! so for those `alice`, `arn:aws:iam::alice:root`, `arn:aws:iam::alice:user/alice` and
-//! `arn:aws:iam:::user/alice` are all the same. A tenant's canonical id may stand wherever its name may, and
-//! as canonical user. Who names an account names all its users.
+//! A tenant is an account. The requester of its own keys is a user with the tenant's name, which no
+//! other user can have. So `alice`, `arn:aws:iam::alice:root`, `arn:aws:iam::alice:user/alice` and
+//! `arn:aws:iam:::user/alice` all match these keys. A tenant's canonical id may replace its name in
+//! any of these, and may be given as `CanonicalUser`. A principal that names an account matches all
+//! its users.
 //!
-//! Names are bound to ids when a document is put: whoever has a name later is not meant.
+//! Names are bound to ids when a document is put: a later holder of a name doesn't match.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ use super::json::Json;
 use super::{Question, Verdict};
 use crate::auth::Who;
 
-/// Who asks.
+/// Principal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Requester {
-    /// Nobody in particular.
+    /// An unsigned request.
     Anonymous,
     /// An account, or a user of one.
     User(Arc<Who>),
@@ -29,12 +30,12 @@ pub(crate) enum Requester {
     LogDelivery,
 }
 
-/// What policies call the service that delivers access logs.
+/// Service principal that delivers access logs.
 const LOG_DELIVERY: &str = "logging.s3.amazonaws.com";
-/// The end of the name of a service.
+/// Suffix of the names of services.
 const OF_SERVICES: &str = ".amazonaws.com";
-/// Services that policies of buckets are written for. Only one of them comes here; policies that name
-/// the others come with their buckets from elsewhere. S3 refuses names that no service has.
+/// Services that bucket policies may name, sorted. Only log delivery makes requests here; policies
+/// with the others are migrated along with their buckets. S3 refuses names of unknown services.
 const SERVICES: [&str; 73] = [
     "access-analyzer",
     "amplify",
@@ -112,13 +113,13 @@ const SERVICES: [&str; 73] = [
 ];
 
 impl Requester {
-    /// The one user of the account `name`.
+    /// The account `name`.
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         Self::User(Arc::new(Who::named(name)))
     }
 
-    /// Whether its role lets it do this, whatever else does.
+    /// True if the requester's role permits the action, whatever else decides.
     pub(crate) fn has_role_for(&self, action: Action) -> bool {
         match self {
             Self::Anonymous | Self::LogDelivery => true,
@@ -126,7 +127,8 @@ impl Requester {
         }
     }
 
-    /// Whether its role leaves it all that its account may.
+    /// True if the requester may do everything that its account may: no lesser role, no policy of
+    /// its own and no session.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Anonymous | Self::LogDelivery => true,
@@ -136,8 +138,9 @@ impl Requester {
         }
     }
 
-    /// What the policies that it carries say of a question; none where it carries none. What a session is
-    /// limited to is allowed by both its role and the session's own policy.
+    /// Verdict of the policies that the requester carries; `None` if it carries none. A session's
+    /// own policy must allow the action, otherwise the verdict is Deny. If so, the policy of the
+    /// role or user decides.
     pub(crate) fn own_verdict(&self, question: &Question<'_>) -> Option<Verdict> {
         let Self::User(who) = self else { return None };
         let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
@@ -147,14 +150,14 @@ impl Requester {
         who.own.as_ref().map(|policy| policy.judge(question))
     }
 
-    /// Whether one of those must be told the tags of the object that is there.
+    /// True if evaluating these policies needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         let Self::User(who) = self else { return false };
         let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
         who.own.iter().chain(limit).any(super::OwnPolicy::reads_existing_tags)
     }
 
-    /// Whether what this owner has is its own to use: root's is everything.
+    /// True if the requester is this owner, or root, which owns everything.
     pub(crate) fn owns(&self, owner: &str) -> bool {
         match self {
             Self::Anonymous | Self::LogDelivery => false,
@@ -162,7 +165,7 @@ impl Requester {
         }
     }
 
-    /// Its ARN; anonymous has none.
+    /// ARN of the requester; `None` for anonymous requests and log delivery.
     pub(crate) fn arn(&self) -> Option<String> {
         match self {
             Self::Anonymous | Self::LogDelivery => None,
@@ -171,7 +174,7 @@ impl Requester {
     }
 }
 
-/// Whom a statement is about.
+/// Principals of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Principals(Vec<Principal>);
 
@@ -179,7 +182,7 @@ pub(super) struct Principals(Vec<Principal>);
 enum Principal {
     Everyone,
     Account(Called),
-    /// The keys of an account itself.
+    /// The account's own keys.
     Whole(Called),
     User {
         account: Called,
@@ -195,7 +198,7 @@ enum Principal {
     Service(String),
 }
 
-/// A name, and the id of whom it meant when the document was put, if that was found out.
+/// A name, and the id of its holder when the document was put, if bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Called {
     name: String,
@@ -207,7 +210,7 @@ impl Called {
         Self { name: name.to_owned(), id: None }
     }
 
-    /// Returns true when it is an account's.
+    /// Returns true if this is the requester's account.
     fn is_account_of(&self, who: &Who) -> bool {
         match &self.id {
             Some(id) => **id == *who.canonical_id,
@@ -216,7 +219,7 @@ impl Called {
     }
 }
 
-/// Characters of a name.
+/// Maximum bytes of a name. Names are ASCII.
 const NAME_BYTES_MAX: usize = 128;
 
 impl Principals {
@@ -232,9 +235,9 @@ impl Principals {
                 let principal = match kind.as_str() {
                     "AWS" => Principal::parse(text),
                     "CanonicalUser" => is_name(text).then(|| Principal::Canonical(text.to_owned())),
-                    // Of services only one comes; a policy may name others.
+                    // Only log delivery makes requests; a policy may name other services.
                     "Service" => is_service(text).then(|| Principal::Service(text.to_owned())),
-                    // Federations: nobody comes as one here.
+                    // Federated principals: no request has one.
                     _ => None,
                 };
                 principals.push(principal.ok_or_else(wrong)?);
@@ -243,27 +246,27 @@ impl Principals {
         if principals.is_empty() { Err(wrong()) } else { Ok(Self(principals)) }
     }
 
-    /// Whether it names who asks.
+    /// True if a principal matches the requester.
     pub(super) fn name(&self, requester: &Requester) -> bool {
         self.0.iter().any(|principal| principal.is(requester))
     }
 
-    /// The names that it means somebody by.
+    /// Names of the principals.
     pub(super) fn names(&self) -> impl Iterator<Item = Name> + '_ {
         self.0.iter().flat_map(Principal::names)
     }
 
-    /// Binds its names to those who had them when the document was put.
+    /// Binds the names to their holders at the time when the document was put.
     pub(super) fn bind(&mut self, bindings: &Bindings) {
         self.0.iter_mut().for_each(|principal| principal.bind(bindings));
     }
 
-    /// Nobody.
+    /// No principals.
     pub(super) fn nobody() -> Self {
         Self(Vec::new())
     }
 
-    /// Whether it names who asks by more than its account.
+    /// True if a principal matches the requester by more than its account.
     pub(super) fn name_closely(&self, requester: &Requester) -> bool {
         let is_close = |it: &&Principal| {
             matches!(it, Principal::Whole(_) | Principal::User { .. } | Principal::Role { .. })
@@ -271,7 +274,7 @@ impl Principals {
         self.0.iter().filter(is_close).any(|principal| principal.is(requester))
     }
 
-    /// Whether it names everyone.
+    /// True if everyone is named.
     pub(super) fn has_everyone(&self) -> bool {
         self.0.contains(&Principal::Everyone)
     }
@@ -298,7 +301,7 @@ impl Principal {
         let user = who.strip_prefix("user/")?;
         let is_right = (account.is_empty() || is_name(account)) && user.split('/').all(is_name);
         is_right.then(|| match account {
-            // A user of no account is the one that stands for a whole account.
+            // Without an account, the user is the one that stands for a whole account.
             "" => Self::Whole(Called::new(user)),
             _ => Self::User { account: Called::new(account), user: Called::new(user) },
         })
@@ -306,7 +309,8 @@ impl Principal {
 
     fn names(&self) -> Vec<Name> {
         match self {
-            // An id never means another. It needs no binding, but somebody who has it.
+            // An id is never reused and needs no binding. The name is returned so that the tenant's
+            // existence is checked.
             Self::Canonical(id) if is_of_tenant(id) => vec![Name::account(id)],
             Self::Everyone | Self::Canonical(_) | Self::Service(_) => Vec::new(),
             Self::Account(account) | Self::Whole(account) => vec![Name::account(&account.name)],
@@ -329,7 +333,7 @@ impl Principal {
         match self {
             Self::Everyone | Self::Canonical(_) | Self::Service(_) => {}
             Self::Account(account) | Self::Whole(account) => account.id = id,
-            // The account's own name within is the account itself.
+            // The user with its account's own name is the account itself.
             Self::User { account, .. } if member == id => {
                 *self = Self::Whole(Called { id, ..account.clone() });
             }
@@ -358,7 +362,7 @@ impl Principal {
         let who = match requester {
             Requester::User(who) => who,
             Requester::Anonymous => return *self == Self::Everyone,
-            // Everyone is everyone who asks: a service is named, or not meant.
+            // Everyone excludes services: a service matches by its name only.
             Requester::LogDelivery => {
                 return matches!(self, Self::Service(name) if name == LOG_DELIVERY);
             }
@@ -383,7 +387,7 @@ impl Principal {
     }
 }
 
-/// Returns true when this is the name of somebody within its account.
+/// Returns true if `user` names the requester within its account.
 fn is_user(user: &Called, who: &Who) -> bool {
     match &user.id {
         Some(id) => who.user_id.as_deref() == Some(id.as_str()),
@@ -391,8 +395,8 @@ fn is_user(user: &Called, who: &Who) -> bool {
     }
 }
 
-/// Object actions that a role for reading and writing doesn't have: they decide who else may do what, or
-/// whether something may be deleted.
+/// Object actions that the read-write role excludes: they change the access of others, or protect
+/// objects from deletion.
 const BEYOND_WRITING: [Action; 8] = [
     Action::BypassGovernanceRetention,
     Action::ObjectOwnerOverrideToBucketOwner,
@@ -404,7 +408,7 @@ const BEYOND_WRITING: [Action; 8] = [
     Action::ReplicateObject,
 ];
 
-/// Whether a role lets its holder do this, of what the account may.
+/// True if a role permits an action, within the limits of its account.
 fn role_allows(role: Role, action: Action) -> bool {
     let is_reading = || {
         let name = action.name();
@@ -418,7 +422,7 @@ fn role_allows(role: Role, action: Action) -> bool {
     }
 }
 
-/// Returns true when a service has this name, of one region or of all.
+/// Returns true if the name is a service's, with or without a region.
 fn is_service(text: &str) -> bool {
     let Some(name) = text.strip_suffix(OF_SERVICES) else { return false };
     let is_known = |name: &str| SERVICES.binary_search(&name).is_ok();

@@ -1,4 +1,4 @@
-//! Statements: who may, or may not, do what to which, and when.
+//! Statements of policies: effect, principals, actions, resources and conditions.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::principal::Principals;
 use super::template::Template;
 use super::{Malformed, Question, Requester};
 
-/// What a resource's name begins with.
+/// Beginning of a resource's ARN.
 const ARN: &str = "arn:aws:s3:::";
 
-/// Whether what matches is allowed.
+/// Effect of a statement that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Allow,
@@ -32,7 +32,7 @@ pub(super) struct Statement {
     conditions: Vec<Condition>,
 }
 
-/// What is named, or all but that.
+/// The named elements, or all except them.
 #[derive(Clone, Debug, PartialEq)]
 enum Named<T> {
     Only(T),
@@ -48,15 +48,15 @@ impl<T> Named<T> {
     }
 }
 
-/// What the texts of a statement are read with.
+/// Context for reading a statement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading<'a> {
-    /// None for a policy that whoever carries it is held to.
+    /// `None` for a policy that its holder carries.
     pub(super) bucket: Option<&'a str>,
     pub(super) has_variables: bool,
 }
 
-/// The elements of a statement.
+/// Elements of a statement.
 const ELEMENTS: [&str; 9] = [
     "Action",
     "Condition",
@@ -78,7 +78,7 @@ impl Statement {
         }
         let sid = match get(members, "Sid") {
             None => None,
-            // Clients write the name they do not give as an empty one.
+            // Clients write a missing id as an empty one.
             Some(Json::Text(sid)) => Some(sid.clone()).filter(|sid| !sid.is_empty()),
             Some(_) => return Err(Malformed::new("Invalid policy syntax.")),
         };
@@ -99,19 +99,19 @@ impl Statement {
         Ok(Self { sid, effect, principals, actions, resources, conditions })
     }
 
-    /// The names that it means somebody by.
+    /// Names of the principals in the statement.
     pub(super) fn names(&self) -> BTreeSet<Name> {
         let (Named::Only(named) | Named::AllBut(named)) = &self.principals;
         named.names().collect()
     }
 
-    /// Binds its names to those who had them when the policy was put.
+    /// Binds its names to their holders at the time when the policy was put.
     pub(super) fn bind(&mut self, bindings: &Bindings) {
         let (Named::Only(named) | Named::AllBut(named)) = &mut self.principals;
         named.bind(bindings);
     }
 
-    /// Whether it is about what is asked.
+    /// True if the statement applies to the question.
     pub(super) fn is_about(&self, question: &Question<'_>) -> bool {
         let is_allowing = self.effect == Effect::Allow;
         let arn = format!("{ARN}{}", question.resource);
@@ -123,15 +123,16 @@ impl Statement {
             && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
     }
 
-    /// Returns true when it allows an action to somebody in some cases.
+    /// Returns true if the statement may allow the requester an action, depending on resource and
+    /// conditions.
     pub(super) fn may_allow(&self, requester: &Requester, action: Action) -> bool {
         self.effect == Effect::Allow
             && self.principals.has(|named| named.name(requester))
             && self.has_action(action)
     }
 
-    /// Whether it is about an action. A statement that lets objects be written, and says which
-    /// tags a request may set, has also said that it may set them.
+    /// True if the statement includes an action. A statement that allows writing objects and limits
+    /// the tags that a request may set also allows setting them.
     fn has_action(&self, action: Action) -> bool {
         self.actions.has(|named| named.name(action))
             || (action == Action::PutObjectTagging
@@ -140,14 +141,15 @@ impl Statement {
                 && self.actions.has(|named| named.name(Action::PutObject)))
     }
 
-    /// Whether it lets in everyone, or whoever says the right words.
+    /// True if the statement allows everyone, without a condition that limits requesters to fixed
+    /// ones.
     pub(super) fn is_public(&self) -> bool {
         self.effect == Effect::Allow
             && self.principals.has(Principals::has_everyone)
             && !self.conditions.iter().any(Condition::limits_requesters)
     }
 
-    /// Whether it must be told the tags of the object that is there.
+    /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         let named = match &self.resources {
             Named::Only(named) | Named::AllBut(named) => named,
@@ -175,7 +177,7 @@ fn effect(members: &[(String, Json)]) -> Result<Effect, Malformed> {
     }
 }
 
-/// Reads `name` or `Notname`, of which there must be one.
+/// Reads `name` or `Notname`. Exactly one of them must be present.
 fn named<T>(
     members: &[(String, Json)],
     name: &str,
@@ -189,7 +191,7 @@ fn named<T>(
     }
 }
 
-/// Whom it is about. What somebody carries is about nobody else.
+/// Reads the principals. A policy that its holder carries has none and applies to its holder.
 fn principals(
     members: &[(String, Json)],
     effect: Effect,
@@ -222,7 +224,7 @@ fn resources(json: &Json, reading: Reading<'_>) -> Result<Vec<Template>, Malform
     texts.iter().map(read).collect()
 }
 
-/// What of a bucket a resource may be: the bucket itself, its objects, or neither.
+/// Parts of the bucket that a resource may match: the bucket itself, its objects, or neither.
 fn scopes(template: &Template, bucket: &str) -> Vec<Scope> {
     let widest = template.widest();
     let mut scopes = Vec::new();
@@ -236,7 +238,7 @@ fn scopes(template: &Template, bucket: &str) -> Vec<Scope> {
     scopes
 }
 
-/// What is done must be something that can be done to one of the resources.
+/// Refuses actions that don't apply to any of the resources.
 fn check_fit(
     actions: &Named<Actions>,
     resources: &Named<Vec<Template>>,

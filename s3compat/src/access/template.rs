@@ -1,9 +1,9 @@
-//! Texts of a policy: with `*` and `?`, and with `${…}` for what a request says of itself.
+//! Texts of policies with `*`, `?` and variables: `${…}` stands for a value of the request.
 //!
 //! Invariants:
-//! * Variables are read only in policies of the version that has them, and only those of the
-//!   closed list of keys; what isn't known is refused when the policy is put.
-//! * What a request says never becomes a wildcard.
+//! * Variables are read only in policies of the version that has them, and only keys of the closed
+//!   list. Any other variable is refused when the policy is put.
+//! * A value of a request never becomes a wildcard.
 
 use std::borrow::Cow;
 
@@ -19,16 +19,16 @@ pub(super) struct Template {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
-    /// As it stands, wildcards included.
+    /// Literal text, wildcards included.
     Text(String),
-    /// A character that would mean something else by itself: `${*}`.
+    /// A character without its special meaning: `${*}`.
     Escaped(char),
-    /// What a request says, or else this.
+    /// A value of the request, or else the default.
     Variable(Key, Option<String>),
 }
 
 impl Template {
-    /// Reads a text; `has_variables` says whether its policy's version has them.
+    /// Reads a text. `has_variables` is true if the policy's version has variables.
     pub(super) fn parse(text: &str, has_variables: bool) -> Result<Self, Malformed> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -43,7 +43,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// Whether it says the same of all requests, and stands for no more than itself.
+    /// True if the text has neither variables nor wildcards.
     pub(super) fn is_fixed(&self) -> bool {
         self.pieces.iter().all(|piece| match piece {
             Piece::Text(text) => !text.contains(['*', '?']),
@@ -52,8 +52,8 @@ impl Template {
         })
     }
 
-    /// The text as it is for a request, every character for itself; none where the request
-    /// doesn't say what it would take.
+    /// Text for a request, with wildcards as ordinary characters. `None` if the request lacks a
+    /// variable's value.
     pub(super) fn literal(&self, context: &Context) -> Option<Cow<'_, str>> {
         if let [Piece::Text(text)] = &self.pieces[..] {
             return Some(Cow::Borrowed(text));
@@ -71,7 +71,7 @@ impl Template {
         Some(Cow::Owned(whole))
     }
 
-    /// Whether `text` is one that this stands for.
+    /// True if the template matches `text`.
     pub(super) fn matches(&self, text: &str, context: &Context) -> bool {
         let mut pattern = Vec::with_capacity(64);
         for piece in &self.pieces {
@@ -89,7 +89,7 @@ impl Template {
         matches(&pattern, text)
     }
 
-    /// A text that stands for all that this may stand for: variables as `*`.
+    /// A pattern that matches everything the template can match, with variables as `*`.
     pub(super) fn widest(&self) -> String {
         let pieces = self.pieces.iter().map(|piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -99,7 +99,7 @@ impl Template {
         pieces.collect()
     }
 
-    /// The keys of its variables.
+    /// Keys of the variables.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(key, _) => Some(key),
@@ -111,7 +111,7 @@ impl Template {
 fn said<'a>(key: &Key, default: Option<&'a str>, context: &'a Context) -> Option<&'a str> {
     match context.get(key) {
         [only] => Some(only),
-        // Of several nobody could say which is meant.
+        // Of several values none can be chosen.
         _ => default,
     }
 }

@@ -1,4 +1,4 @@
-//! Whole policies: what is refused, what they decide, what is public.
+//! Whole policies: documents that are refused, decisions, and public policies.
 
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn document(statements: &[&str]) -> String {
     format!(r#"{{"Version": "2012-10-17", "Statement": [{}]}}"#, statements.join(","))
 }
 
-/// Who, what and to what of a statement that has nothing special there.
+/// Principal, action and resource for statements that test something else.
 const REST: &str =
     r#""Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*""#;
 
@@ -236,7 +236,7 @@ fn tags_that_are_there_are_asked_for_only_where_they_count() {
 }
 
 proptest! {
-    /// Whatever else stands in a policy, and in whatever order, one that denies denies.
+    /// A deny wins, whatever else the policy contains and in any order.
     #[test]
     fn no_order_undoes_a_deny(mut allows in 0_usize..5, at in 0_usize..5) {
         allows = allows.max(1);
@@ -253,7 +253,7 @@ proptest! {
         prop_assert!(Policy::parse(&document, "bkt").is_err());
     }
 
-    /// Documents that are nearly right are read or refused, and never more.
+    /// Documents that are nearly valid are read or refused, without a panic.
     #[test]
     fn no_change_breaks_the_reader(at in 0_usize..170, byte in any::<u8>()) {
         let mut bytes = ALLOW_GET.as_bytes().to_vec();

@@ -1,10 +1,10 @@
-//! Who may take on a role: the document that a role trusts by.
+//! Trust documents: the principals that may assume a role.
 //!
 //! Invariants:
-//! * What isn't allowed by a statement is refused, and a deny wins.
-//! * Whoever is held to less than its account is not let in by a statement that names the account, or
-//!   everyone: a role must not be a way round a ceiling. It is let in by its own name.
-//! * A statement about one provider's tokens lets no other provider's in.
+//! * A request that no statement allows is refused, and a deny wins.
+//! * A requester with fewer rights than its account isn't admitted by an Allow for the account or
+//!   for everyone: a role must not bypass a restriction. Such a requester must be named itself.
+//! * A statement about one provider's tokens admits no other provider's tokens.
 
 use std::collections::BTreeSet;
 
@@ -16,31 +16,31 @@ use super::key::Key;
 use super::principal::Principals;
 use super::{Context, Malformed, Requester};
 
-/// Bytes of a document.
+/// Maximum size of a document in bytes.
 const TRUST_BYTES_MAX: usize = 10 * 1024;
 const VERSIONS: [&str; 2] = ["2012-10-17", "2008-10-17"];
-/// What an ARN of a provider has before its name.
+/// Part of a provider's ARN before its name.
 const PROVIDER: &str = ":oidc-provider/";
 
-/// A way to take on a role.
+/// A way to assume a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     AssumeRole,
     AssumeRoleWithWebIdentity,
 }
 
-/// Who comes, and how.
+/// A request to assume a role.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taker<'a> {
     pub(crate) way: Way,
-    /// Who signed the request; nobody in particular, where a token speaks.
+    /// Signer of the request; anonymous for requests with a token.
     pub(crate) requester: &'a Requester,
-    /// Whose token speaks: the issuer's name without its scheme.
+    /// Provider of the token: the issuer's name without its scheme.
     pub(crate) provider: Option<&'a str>,
     pub(crate) context: &'a Context,
 }
 
-/// The document that a role trusts by.
+/// The trust document of a role.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trust(Vec<Statement>);
 
@@ -58,7 +58,7 @@ enum Whom {
     Provider(String),
 }
 
-/// The name of a provider, as trust documents write it: an issuer without its scheme.
+/// Name of a provider in trust documents: an issuer without its scheme.
 pub(crate) fn provider_name(issuer: &str) -> &str {
     let name = issuer.strip_prefix("https://").or_else(|| issuer.strip_prefix("http://"));
     name.unwrap_or(issuer).trim_end_matches('/')
@@ -74,7 +74,7 @@ impl Way {
 }
 
 impl Trust {
-    /// Reads a document; refuses what can't be evaluated.
+    /// Reads a document; refuses one that can't be evaluated.
     pub(crate) fn parse(text: &str) -> Result<Self, Malformed> {
         if text.len() > TRUST_BYTES_MAX {
             let message = format!("a trust document has {TRUST_BYTES_MAX} bytes at most");
@@ -99,7 +99,7 @@ impl Trust {
         statements.iter().map(Statement::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The names that it means somebody by.
+    /// Names of the principals in the document.
     pub(crate) fn names(&self) -> BTreeSet<Name> {
         let named = self.0.iter().filter_map(|one| match &one.whom {
             Whom::Principals(principals) => Some(principals),
@@ -108,7 +108,7 @@ impl Trust {
         named.flat_map(Principals::names).collect()
     }
 
-    /// The same with its names bound to those who had them when it was put.
+    /// Returns the document with its names bound to their holders at the time when it was put.
     pub(crate) fn bound(mut self, bindings: Option<&Bindings>) -> Self {
         for statement in &mut self.0 {
             if let (Whom::Principals(named), Some(bindings)) = (&mut statement.whom, bindings) {
@@ -118,7 +118,7 @@ impl Trust {
         self
     }
 
-    /// Whether it lets somebody take on the role.
+    /// True if the document permits the request to assume the role.
     pub(crate) fn admits(&self, taker: Taker<'_>) -> bool {
         let about = |allowing| {
             let mut all = self.0.iter().filter(move |one| one.is_allowing == allowing);
@@ -174,7 +174,7 @@ impl Statement {
             (Whom::Provider(name), Way::AssumeRoleWithWebIdentity) => {
                 taker.provider == Some(name.as_str())
             }
-            // Who denies everyone denies tokens too.
+            // A deny for everyone also denies tokens.
             (Whom::Principals(named), Way::AssumeRoleWithWebIdentity) => {
                 !self.is_allowing && named.has_everyone()
             }
@@ -195,7 +195,7 @@ impl Whom {
         if kind != "Federated" {
             return Principals::parse(json).map(Self::Principals);
         }
-        // One alone, so that what its tokens must say is said of no other's.
+        // One provider alone, so that conditions on its tokens apply to no other's.
         let names = named.texts().ok_or_else(wrong)?;
         let [name] = names.as_slice() else { return Err(wrong()) };
         let name = match name.split_once(PROVIDER) {

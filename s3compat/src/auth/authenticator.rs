@@ -1,4 +1,4 @@
-//! The decision: which mechanism a request uses, and whether it holds.
+//! Choice and check of a request's signature mechanism.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -19,18 +19,19 @@ use super::{v2, v4};
 use crate::sentences;
 use crate::sts::Sessions;
 
-/// Where a session's token stands.
+/// Header or query key of a session's token.
 const TOKEN: &str = "x-amz-security-token";
 
-/// The region that buckets are in unless the door is told of another. S3 writes it as none at all.
+/// Default region of buckets. S3 writes it as an empty location.
 pub const UNNAMED_REGION: &str = "us-east-1";
 
-/// What counts as authentic.
+/// Settings of authentication.
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
-    /// Regions that a signature may name; the first is the one that errors speak of.
+    /// Regions that a signature may name. Errors and buckets use the first one.
     pub regions: Vec<String>,
-    /// True when SigV2 is honoured, in headers, links and forms. It covers little of a request.
+    /// True if SigV2 is accepted, in headers, links and forms. It signs only a small part of a
+    /// request.
     pub allow_v2: bool,
 }
 
@@ -43,15 +44,15 @@ impl Default for AuthConfig {
 /// A request as it came over the wire, without its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// Its method.
+    /// Method.
     pub method: &'a Method,
-    /// Its path, undecoded.
+    /// Path, undecoded.
     pub raw_path: &'a str,
-    /// The same path, understood.
+    /// The path, parsed.
     pub target: &'a Target,
-    /// Its query.
+    /// Query.
     pub query: &'a Query<'a>,
-    /// Its headers.
+    /// Headers.
     pub headers: &'a HeaderMap,
 }
 
@@ -66,13 +67,13 @@ impl<'a> Head<'a> {
         pair.map(|pair| &*pair.value)
     }
 
-    /// The value of a header that a presigned link carries in its query, in whatever case.
+    /// Value of a header that a presigned link carries in its query, in any case.
     pub(super) fn query_header(&self, name: &str) -> Option<&'a str> {
         let pair = self.query.pairs().iter().find(|pair| pair.name.eq_ignore_ascii_case(name));
         pair.map(|pair| &*pair.value)
     }
 
-    /// Whether a presigned link carries the header in its query, where it is signed.
+    /// True if a presigned link carries the header in its query, where it is signed.
     pub(super) fn is_hoisted(&self, name: &str, value: &HeaderValue) -> bool {
         self.query.pairs().iter().any(|pair| {
             pair.name.eq_ignore_ascii_case(name) && pair.value.as_bytes() == value.as_bytes()
@@ -80,7 +81,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The one value of a header; two are refused, as nobody could say which one counts.
+/// The one value of a header. Two values are refused as ambiguous.
 pub(crate) fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &'static str,
@@ -91,7 +92,7 @@ pub(crate) fn single_header<'a>(
     text.map(str::trim).map(Some).ok_or_else(|| sentences::HEADER_TWICE.named(name))
 }
 
-/// How a request said who sent it.
+/// Mechanism by which a request is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mechanism {
     None,
@@ -101,28 +102,28 @@ pub(crate) enum Mechanism {
     QueryV2,
 }
 
-/// Who sent a request, and how its body can be trusted.
+/// Result of authentication.
 #[derive(Debug)]
 pub struct Authenticated {
-    /// Who.
+    /// Identity of the signer.
     pub identity: Identity,
-    /// What must be true of the body.
+    /// Requirement on the body.
     pub payload: Payload,
     pub(crate) mechanism: Mechanism,
 }
 
-/// Who says that it sent a request, before that is proven, and from where it came.
+/// Claimed signer of a request, before authentication, and the client's address.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// What the access key stands for that the request names, where that is not known for good.
+    /// Credential of the named access key, unless the key is fixed.
     pub(crate) credential: Option<Arc<Credential>>,
-    /// Whether a session's token says so.
+    /// True if the credential comes from a session's token.
     pub(crate) is_session: bool,
-    /// Where it came from, if that is known.
+    /// Address of the client, if known.
     pub(crate) peer: Option<IpAddr>,
 }
 
-/// Where and when a signature is checked.
+/// Context of a signature check.
 pub(super) struct Site<'a> {
     pub(super) keys: &'a Keys,
     pub(super) caller: &'a Caller,
@@ -132,7 +133,7 @@ pub(super) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// What an access key stands for.
+    /// Credential of an access key.
     pub(super) fn credential(&self, access_key: &str) -> Result<&Arc<Credential>, Refusal> {
         let called = || self.caller.credential.as_ref().filter(|it| it.access_key() == access_key);
         let known = self.keys.lookup(access_key).or_else(called);
@@ -140,7 +141,7 @@ impl Site<'_> {
     }
 }
 
-/// The access key that a request names, wherever it does.
+/// Access key that a request names, in a header or in the query.
 fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
     if let Some(authorization) = headers.get("authorization") {
         let authorization = authorization.to_str().ok()?;
@@ -163,7 +164,10 @@ fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
     Some(value)
 }
 
-/// The session token that a request carries, wherever it does; several that differ are none.
+/// Session token of a request, from the header or the query.
+///
+/// # Errors
+/// Two tokens that differ.
 fn token<'a>(headers: &'a HeaderMap, query: &'a str) -> Result<Option<Cow<'a, str>>, Refusal> {
     let mut found = single_header(headers, TOKEN)?.map(Cow::Borrowed);
     for pair in query.split('&') {
@@ -180,7 +184,7 @@ fn token<'a>(headers: &'a HeaderMap, query: &'a str) -> Result<Option<Cow<'a, st
     Ok(found)
 }
 
-/// Decides who sent a request.
+/// Authenticates requests.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
     pub(super) config: AuthConfig,
@@ -189,13 +193,12 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// An authenticator that knows `keys`.
+    /// Creates an authenticator for `keys`.
     pub fn new(config: AuthConfig, clock: Arc<dyn Clock>, keys: Keys) -> Self {
         Self { config, clock, keys }
     }
 
-    /// Who says that it sent a request with this head, which came from `peer`. Asks the directory of
-    /// keys where it must.
+    /// Claimed signer of a request from `peer`. Queries the directory of keys if necessary.
     pub(crate) async fn caller(
         &self,
         headers: &HeaderMap,
@@ -211,7 +214,7 @@ impl Authenticator {
         }
     }
 
-    /// The same of the holder of an access key, and of a session's token.
+    /// Claimed signer of an access key, and of a session's token.
     pub(crate) async fn caller_of(
         &self,
         access_key: &str,
@@ -230,12 +233,13 @@ impl Authenticator {
         Ok(Caller { credential, is_session: false, peer })
     }
 
-    /// What sessions rest on, where there are any.
+    /// State of sessions, if sessions are enabled.
     pub(crate) fn sessions(&self) -> Option<&Sessions> {
         self.keys.sessions()
     }
 
-    /// Who signed a form with this body for the token service, by what.
+    /// Authenticates a form for the token service by its signature over `body`. Returns the
+    /// signer's credential.
     pub(crate) fn authenticate_form_request(
         &self,
         head: &Head<'_>,
@@ -252,8 +256,10 @@ impl Authenticator {
         Ok(credential)
     }
 
-    /// Who sent the request. Refuses what is signed wrongly, or comes from where it may not; what isn't
-    /// signed is anonymous.
+    /// Authenticates a request. An unsigned request is anonymous.
+    ///
+    /// # Errors
+    /// A wrong signature, or an address outside the signer's networks.
     pub fn authenticate(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
         let authenticated = self.prove(head, caller)?;
         if let Some(who) = authenticated.identity.who() {
@@ -265,7 +271,7 @@ impl Authenticator {
         Ok(authenticated)
     }
 
-    /// What checks signatures now.
+    /// Context of a signature check at the current time.
     pub(super) fn site<'a>(&'a self, caller: &'a Caller) -> Site<'a> {
         let now = Timestamp::from_unix_ms(self.clock.now_ms());
         Site { keys: &self.keys, caller, service: "s3", regions: &self.config.regions, now }
@@ -273,7 +279,7 @@ impl Authenticator {
 
     fn prove(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
         let site = self.site(caller);
-        // One that is empty says nothing.
+        // An empty header counts as absent.
         let authorization = head.header("authorization")?.filter(|text| !text.is_empty());
         let has = |name: &str| head.query_get(name).is_some();
         let v4_query = has("X-Amz-Signature") || has("X-Amz-Algorithm");
@@ -312,7 +318,8 @@ impl Authenticator {
     }
 }
 
-/// Refuses headers of this store beside a signature of Version 2, which covers only S3's own.
+/// Refuses `x-martlet-*` headers in a request with a signature of Version 2, which covers only S3's
+/// headers.
 fn check_covered(headers: &HeaderMap) -> Result<(), Refusal> {
     let names = headers.keys().map(http::HeaderName::as_str);
     let stray: Vec<&str> = names.filter(|name| name.starts_with("x-martlet-")).collect();

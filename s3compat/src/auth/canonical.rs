@@ -5,16 +5,16 @@ use sha2::{Digest, Sha256};
 
 use super::authenticator::Head;
 
-/// What of a signature's own words goes into the canonical request.
+/// Parts of the canonical request that the signature itself declares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Covered<'a> {
-    /// `host;x-amz-date`, as the client listed them.
+    /// Signed headers as the client listed them, such as `host;x-amz-date`.
     pub(super) signed_headers: &'a str,
-    /// The value of `x-amz-content-sha256`, or what stands for it.
+    /// Value of `x-amz-content-sha256`, or its substitute.
     pub(super) payload: &'a str,
 }
 
-/// The canonical request with `path` in it.
+/// Canonical request with `path`.
 pub(super) fn canonical_request(head: &Head<'_>, path: &str, covered: Covered<'_>) -> String {
     let mut out = String::with_capacity(1024);
     out.push_str(head.method.as_str());
@@ -36,19 +36,19 @@ pub(super) fn canonical_request(head: &Head<'_>, path: &str, covered: Covered<'_
     out
 }
 
-/// What is signed: the hash of a canonical request, a date and a scope.
+/// String to sign: the hash of a canonical request, a date and a scope.
 pub(super) fn string_to_sign(canonical_request: &str, date: &str, scope: &str) -> String {
     let digest = hex::encode(Sha256::digest(canonical_request));
     ["AWS4-HMAC-SHA256", date, scope, &digest].join("\n")
 }
 
-/// All values of a header, comma-separated, with runs of spaces made one.
+/// Appends all values of a header, comma-separated, with runs of whitespace replaced by one space.
 fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
     for (at, value) in headers.get_all(name).iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
-        // Header values need not be UTF-8; what isn't can't be signed in a way that matches.
+        // Header values may be other than UTF-8. Signatures of such values never match.
         let value = String::from_utf8_lossy(value.as_bytes());
         for (at, word) in value.split_ascii_whitespace().enumerate() {
             if at > 0 {

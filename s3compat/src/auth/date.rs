@@ -1,4 +1,4 @@
-//! Points in time as requests name them.
+//! Timestamps of requests.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,14 +6,14 @@ use time::format_description::well_known::{Rfc2822, Rfc3339};
 use time::macros::format_description;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime};
 
-/// A point in time at or after 1970, to the millisecond.
+/// A time at or after 1970, with millisecond resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(u64);
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Timestamp {
-    /// From milliseconds since 1970.
+    /// Converts from milliseconds since 1970.
     pub fn from_unix_ms(ms: u64) -> Self {
         Self(ms)
     }
@@ -32,7 +32,7 @@ impl Timestamp {
         UNIX_EPOCH + Duration::from_millis(self.0)
     }
 
-    /// `20130524T000000Z`, and nothing else.
+    /// Parses `20130524T000000Z`, and no other form.
     pub fn parse_basic(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         if bytes.len() != 16 || bytes[8] != b'T' || bytes[15] != b'Z' {
@@ -44,14 +44,14 @@ impl Timestamp {
         Self::from_date_time(time.assume_utc())
     }
 
-    /// `2013-05-24T00:00:00Z`, with or without fractions of a second.
+    /// Parses `2013-05-24T00:00:00Z`, with or without fractions of a second.
     pub(crate) fn parse_iso(text: &str) -> Option<Self> {
         let is_utc = text.ends_with('Z') && text.as_bytes().get(10) == Some(&b'T');
         let time = OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| is_utc)?;
         Self::from_date_time(time)
     }
 
-    /// A `Date` header: RFC 1123, asctime, or the basic form that some clients send there.
+    /// Parses a `Date` header: RFC 1123, asctime, or the basic form that some clients send.
     pub fn parse_header(text: &str) -> Option<Self> {
         const ASCTIME: &[time::format_description::BorrowedFormatItem<'_>] = format_description!(
             "[weekday repr:short] [month repr:short] [day padding:space] [hour]:[minute]:[second] [year]"
@@ -71,7 +71,7 @@ impl Timestamp {
         Some(Self(seconds * 1000))
     }
 
-    /// `20130524T000000Z`
+    /// Formats as `20130524T000000Z`.
     pub(crate) fn to_basic(self) -> String {
         let time = self.date_time();
         let (year, month, day) = (time.year(), u8::from(time.month()), time.day());
@@ -79,7 +79,7 @@ impl Timestamp {
         format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
     }
 
-    /// `2013-05-24T00:00:00Z`
+    /// Formats as `2013-05-24T00:00:00Z`.
     pub(crate) fn to_iso(self) -> String {
         let time = self.date_time();
         let (hour, minute, second) = time.to_hms();
@@ -91,7 +91,7 @@ impl Timestamp {
         OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
 
-    /// Whether `day` (`20130524`) is the day that this lies in.
+    /// True if the time is on `day`, such as `20130524`.
     pub(crate) fn is_on(self, day: &str) -> bool {
         day.len() == 8
             && parse_day(day.as_bytes())
@@ -110,7 +110,7 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// A number of ASCII digits only: no sign, no spaces.
+/// Parses ASCII digits only: no sign, no spaces.
 fn digits(bytes: &[u8]) -> Option<u32> {
     bytes.iter().try_fold(0u32, |number, byte| {
         byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0'))

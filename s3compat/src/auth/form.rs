@@ -1,4 +1,4 @@
-//! Signatures of HTML forms. What is signed is the policy document that the form carries, as it came.
+//! Signatures of HTML forms. A signature covers the form's policy document, as it came.
 
 use super::authenticator::{Authenticator, Caller};
 use super::date::Timestamp;
@@ -10,21 +10,25 @@ use super::who::Identity;
 use crate::sentences;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// Fields of which one makes a signature of version 4.
+/// Fields of a signature of Version 4. One is enough to recognize such a form.
 const V4_FIELDS: [&str; 4] =
     ["x-amz-signature", "x-amz-credential", "x-amz-algorithm", "x-amz-date"];
-/// The same of version 2.
+/// Fields of a signature of Version 2.
 const V2_FIELDS: [&str; 2] = ["signature", "awsaccesskeyid"];
 
 impl Authenticator {
-    /// The access key that a form names.
+    /// Access key that a form names.
     pub(crate) fn form_key<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Option<&'a str> {
         let scope = field("x-amz-credential").map(|scope| scope.split('/').next().unwrap_or(scope));
         scope.or_else(|| field("awsaccesskeyid"))
     }
 
-    /// Who signed a form. `field` gives its fields by name, in lower case. A form without policy and
-    /// signature is anonymous; with one of them alone it is none.
+    /// Authenticates a form. `field` returns fields by their lower-case names. A form without
+    /// policy and signature is anonymous.
+    ///
+    /// # Errors
+    /// A signature without a policy, a policy without a signature, a wrong signature, or an address
+    /// outside the signer's networks.
     pub(crate) fn authenticate_form<'a>(
         &self,
         field: impl Fn(&str) -> Option<&'a str>,
@@ -99,7 +103,7 @@ impl Authenticator {
         Ok(credential.identity().clone())
     }
 
-    /// The time that signatures are checked at.
+    /// Time at which signatures are checked.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_unix_ms(self.clock.now_ms())
     }

@@ -1,4 +1,4 @@
-//! Who may sign: access keys, their secrets, and the signing keys derived from them.
+//! Access keys, their secrets, and the signing keys derived from them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::sts::{IdentityProvider, SessionKey, Sessions};
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Takes the secret in.
+    /// Creates a secret.
     pub fn new(secret: &str) -> Self {
         Self(secret.into())
     }
@@ -35,23 +35,23 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The access keys that are honoured: some for good, and those that a directory knows. Cheap to clone.
+/// Accepted access keys: fixed ones, and those of a directory. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
     fixed: Arc<HashMap<String, Arc<Credential>>>,
     directory: Option<KeyCache<Credential>>,
     sessions: Option<Arc<Sessions>>,
-    /// What tenants and keys have used lately.
+    /// Recent use of tenants and keys.
     meters: Arc<Registry>,
 }
 
 impl Keys {
-    /// One key, for the owner of everything.
+    /// One key, for root, which owns everything.
     pub fn root(access_key: &str, secret: Secret) -> Self {
         Self::new([(access_key.to_owned(), secret, Identity::known(ROOT))])
     }
 
-    /// Access keys with their secrets and the identities that they speak for.
+    /// Access keys with their secrets and identities.
     pub fn new(keys: impl IntoIterator<Item = (String, Secret, Identity)>) -> Self {
         let credentials = keys.into_iter().map(|(access_key, secret, identity)| {
             let credential = Credential::new(&access_key, secret, identity);
@@ -61,7 +61,7 @@ impl Keys {
         Self { fixed, directory: None, sessions: None, meters: Arc::default() }
     }
 
-    /// The same with the keys of tenants. What is known for good wins.
+    /// Adds the keys of tenants. Fixed keys take precedence.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         let meters = self.meters.clone();
@@ -73,8 +73,7 @@ impl Keys {
         Self { directory: Some(directory), ..self }
     }
 
-    /// The same with sessions of roles, whose tokens `key` seals, and the providers whose tokens may begin
-    /// some.
+    /// Adds sessions of roles. `key` seals their tokens; tokens of `providers` may begin sessions.
     #[must_use]
     pub fn with_sessions(
         self,
@@ -85,17 +84,17 @@ impl Keys {
         Self { sessions: Some(Arc::new(Sessions::new(accounts, key, providers))), ..self }
     }
 
-    /// What sessions rest on, where there are any.
+    /// State of sessions, if sessions are enabled.
     pub(crate) fn sessions(&self) -> Option<&Sessions> {
         self.sessions.as_deref()
     }
 
-    /// What tenants and keys have used lately.
+    /// Recent use of tenants and keys.
     pub(crate) fn meters(&self) -> &Registry {
         &self.meters
     }
 
-    /// What an access key stands for, of whatever sort but a session's.
+    /// Credential of any access key except a session's.
     pub(crate) async fn any(&self, access_key: &str) -> Result<Option<Arc<Credential>>, Refusal> {
         match self.lookup(access_key) {
             Some(credential) => Ok(Some(credential.clone())),
@@ -103,23 +102,23 @@ impl Keys {
         }
     }
 
-    /// What an access key stands for that is known for good.
+    /// Credential of a fixed access key.
     pub fn lookup(&self, access_key: &str) -> Option<&Arc<Credential>> {
         self.fixed.get(access_key)
     }
 
-    /// What any other access key stands for.
+    /// Credential of an access key in the directory.
     pub(super) async fn find(&self, access_key: &str) -> Result<Option<Arc<Credential>>, Refusal> {
         let Some(directory) = &self.directory else { return Ok(None) };
         if let Some(credential) = directory.get(access_key) {
             return Ok(Some(credential));
         }
-        // Seldom, and large: most requests make no room for it.
+        // Rare, and large: boxed, so that other requests need no space for it.
         Box::pin(directory.find(access_key)).await.map_err(|_| Refusal::try_again())
     }
 }
 
-/// A secret, whom it speaks for, and the signing keys derived from it of late.
+/// A secret, its identity, and its recently derived signing keys.
 #[derive(Debug)]
 pub struct Credential {
     access_key: Box<str>,
@@ -128,8 +127,8 @@ pub struct Credential {
     derived: RwLock<Vec<Derived>>,
 }
 
-/// So many days and regions of one credential are in use at a time: presigned links live for a
-/// week, and most servers answer to one region or two.
+/// Maximum number of cached signing keys of a credential. Enough for presigned links, which live
+/// for a week, and one region or two.
 const DERIVED_MAX: usize = 16;
 
 struct Derived {
@@ -153,7 +152,7 @@ impl fmt::Debug for Derived {
 pub struct SigningKey([u8; 32]);
 
 impl SigningKey {
-    /// The signature of `string_to_sign`, in hexadecimal.
+    /// Signature of `string_to_sign`, in hexadecimal.
     pub fn sign(&self, string_to_sign: &[u8]) -> String {
         aws_sigv4::sign::v4::calculate_signature(self.0, string_to_sign)
     }
@@ -170,12 +169,12 @@ impl Credential {
         Self { access_key: access_key.into(), secret, identity, derived: RwLock::default() }
     }
 
-    /// What requests name it by.
+    /// Access key that requests name.
     pub fn access_key(&self) -> &str {
         &self.access_key
     }
 
-    /// Whom it speaks for.
+    /// Identity of the credential.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -184,12 +183,13 @@ impl Credential {
         &self.secret
     }
 
-    /// The signing key of the day of `time` in `region`, derived once: that costs four HMACs.
+    /// Signing key for S3 on the day of `time` in `region`. It is cached, as its derivation costs
+    /// four HMACs.
     pub(crate) fn signing_key(&self, time: Timestamp, region: &str) -> SigningKey {
         self.signing_key_for("s3", time, region)
     }
 
-    /// The same for a service.
+    /// Signing key for a service.
     pub(super) fn signing_key_for(
         &self,
         service: &'static str,

@@ -1,19 +1,19 @@
-//! Who sent a request, proven from the request as it came over the wire.
+//! Authentication of requests, from the request as it came over the wire.
 //!
 //! * [`Authenticator`] decides: SigV4 and (if allowed) SigV2, each in the header or the query, or
 //!   anonymous.
-//! * [`Keys`] knows access keys, secrets, [`Identity`]s, and caches signing keys. Those of tenants are
-//!   asked for before a request is looked at: [`Caller`].
-//! * [`Target`] is what the request is aimed at: its path decoded once, encoded once, and its
-//!   query. The same decoding serves the signature and the operations, so that what was signed is
-//!   what is done.
-//! * [`Refusal`] is why a request was turned away, with S3's own error code.
+//! * [`Keys`] holds access keys, secrets and [`Identity`]s, and caches signing keys. Keys of
+//!   tenants are looked up before a request is authenticated: [`Caller`].
+//! * [`Target`] is the bucket and key of a request, with its path decoded once and encoded once.
+//!   Signature and operations use one decoding, so that the operation acts on exactly the path that
+//!   was signed.
+//! * [`Refusal`] is the reason for refusing a request, with S3's own error code.
 //!
 //! Promises:
-//! * Every `x-amz-*` header that is present was signed, but for a short list that SDKs leave out
-//!   and that changes nothing; so nobody can add to a link that somebody else signed.
+//! * Every `x-amz-*` header of a request is signed, except a few that SDKs leave out and that
+//!   change nothing. So only its signer can extend a link.
 //! * Signatures are compared in constant time, and secrets are never printed.
-//! * A body is only described here ([`Payload`]); reading it is [`decode`](crate::decode)'s.
+//! * A body is only described here ([`Payload`]); [`decode`](crate::decode) reads it.
 
 mod authenticator;
 mod canonical;

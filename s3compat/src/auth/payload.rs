@@ -1,4 +1,4 @@
-//! What `x-amz-content-sha256` says of the body.
+//! Body descriptions in `x-amz-content-sha256`.
 
 use http::Method;
 
@@ -7,23 +7,23 @@ use crate::sentences;
 
 use super::refusal::Refusal;
 
-/// How the body can be known to be what its sender meant.
+/// Integrity check of a body.
 #[derive(Debug)]
 pub enum Payload {
-    /// It can't: it is taken as it comes.
+    /// No check.
     Unsigned,
-    /// By its SHA-256.
+    /// The SHA-256 of the body.
     Sha256([u8; 32]),
-    /// It comes in aws-chunked chunks.
+    /// aws-chunked framing.
     Chunked {
-        /// Checks the chunks, if they are signed.
+        /// Checks the signatures of chunks, if they are signed.
         signer: Option<Box<ChunkSigner>>,
-        /// Whether a trailer follows.
+        /// True if a trailer follows.
         has_trailer: bool,
     },
 }
 
-/// The words that `x-amz-content-sha256` may say.
+/// Parsed value of `x-amz-content-sha256`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announced {
     Unsigned,
@@ -52,7 +52,8 @@ impl Announced {
         }
     }
 
-    /// What a request of this method says of its body. What reads has none, and may say anything.
+    /// Parses the value for a request of this method. GET and HEAD have no body, so any value is
+    /// accepted.
     pub(super) fn of(method: &Method, text: &str) -> Result<Self, Refusal> {
         match Self::parse(text) {
             Err(_) if *method == Method::GET || *method == Method::HEAD => Ok(Self::Unsigned),
@@ -60,7 +61,7 @@ impl Announced {
         }
     }
 
-    /// The payload, where a signer is at hand for those who sign.
+    /// Payload of a signed request; `signer` checks signed chunks.
     pub(super) fn with_signer(self, signer: impl FnOnce() -> ChunkSigner) -> Payload {
         match self {
             Self::Unsigned => Payload::Unsigned,
@@ -71,7 +72,7 @@ impl Announced {
         }
     }
 
-    /// The payload of a request that has no signature for chunks to begin from.
+    /// Payload of a request without a signature that chunks could continue.
     pub(super) fn without_signer(self) -> Result<Payload, Refusal> {
         match self {
             Self::Unsigned => Ok(Payload::Unsigned),

@@ -1,4 +1,4 @@
-//! The query of a request: pairs, decoded once, with the bytes they came as.
+//! The query of a request: pairs, decoded once, with their raw bytes.
 
 use std::borrow::Cow;
 
@@ -9,23 +9,23 @@ use crate::sentences;
 /// A name and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair<'a> {
-    /// As it came.
+    /// The pair as it came.
     pub raw: &'a str,
-    /// Its name, decoded.
+    /// Name, decoded.
     pub name: Cow<'a, str>,
-    /// Its value, decoded; empty if there is none.
+    /// Value, decoded; empty without a `=`.
     pub value: Cow<'a, str>,
 }
 
-/// The query of a request. No name comes twice.
+/// The query of a request. Names are unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query<'a>(Vec<Pair<'a>>);
 
-/// More than any operation takes, hoisted headers included.
+/// Maximum number of pairs: more than any operation takes, hoisted headers included.
 const PAIRS_MAX: usize = 128;
 
 impl<'a> Query<'a> {
-    /// Reads a raw query.
+    /// Parses a raw query.
     pub fn parse(raw: &'a str) -> Result<Self, Refusal> {
         let mut pairs: Vec<Pair<'a>> = Vec::new();
         for raw in raw.split('&').filter(|raw| !raw.is_empty()) {
@@ -42,7 +42,7 @@ impl<'a> Query<'a> {
         Ok(Self(pairs))
     }
 
-    /// The value of `name`, spelled exactly so.
+    /// Value of `name`, in exactly this spelling.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pair(name).map(|pair| &*pair.value)
     }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(canonical_form("b=a+b&a=%7e%2f*"), "a=~%2F%2A&b=a%20b");
         assert_eq!(canonical_form("X-Amz-Signature=f00&a=1&&"), "a=1");
         assert_eq!(canonical_form("a=b=c"), "a=b%3Dc");
-        // By encoded name, not by the pair as one string.
+        // Sorted by encoded name, not by the pair as one string.
         assert_eq!(canonical_form("a-b=2&a=1"), "a=1&a-b=2");
     }
 

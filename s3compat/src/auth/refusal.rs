@@ -1,4 +1,4 @@
-//! Why a request was turned away, as S3 would say it.
+//! Refused requests, with S3's errors.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use crate::door::{DETAIL, detail};
 use crate::sentences;
 
-/// The S3 error codes that are raised in front of the operations.
+/// S3's error codes that are raised before the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is S3's own name for the error")]
 pub enum Code {
@@ -73,7 +73,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// S3's name for it.
+    /// S3's name of the code.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AccessDenied => "AccessDenied",
@@ -137,7 +137,7 @@ impl Code {
         }
     }
 
-    /// The HTTP status that goes with it.
+    /// HTTP status of the code.
     pub fn status(self) -> StatusCode {
         match self {
             Self::AccessDenied
@@ -168,57 +168,57 @@ impl Code {
     }
 }
 
-/// A request turned away: a code for the client's program, a sentence for its author, and the
-/// further elements that S3 puts into such an error.
+/// A refused request: a code for the client's program, a message for its author, and further
+/// elements of the error document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {message}", code.as_str())]
 pub struct Refusal {
     /// S3's error code.
     pub code: Code,
-    /// What is wrong, in a sentence.
+    /// Message, in a sentence.
     pub message: Cow<'static, str>,
     /// Further elements of the error document: name and text.
     pub details: Vec<(&'static str, String)>,
-    /// A header that goes with the reply.
+    /// A header of the reply.
     pub header: Option<(&'static str, &'static str)>,
 }
 
 impl Refusal {
-    /// A refusal with `code` that reads `message`.
+    /// Creates a refusal with `code` and `message`.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), details: Vec::new(), header: None }
     }
 
-    /// The same with a further element in its document.
+    /// Adds an element to the error document.
     #[must_use]
     pub fn with_detail(mut self, name: &'static str, text: impl Into<String>) -> Self {
         self.details.push((name, text.into()));
         self
     }
 
-    /// The same with a header beside it.
+    /// Adds a header to the reply.
     #[must_use]
     pub fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
         self.header = Some((name, value));
         self
     }
 
-    /// A session token that is none, or another session's.
+    /// An invalid session token, or another session's.
     pub(crate) fn invalid_token() -> Self {
         sentences::INVALID_TOKEN.refusal()
     }
 
-    /// A signature of a version that is unknown, or turned off.
+    /// A signature of a version that is unknown or disabled.
     pub(crate) fn unsupported_mechanism() -> Self {
         sentences::MECHANISM.refusal()
     }
 
-    /// Nobody can say at the moment.
+    /// 503, with a retry after one second.
     pub(crate) fn try_again() -> Self {
         sentences::UNAVAILABLE.refusal().with_header("retry-after", "1")
     }
 
-    /// A feature of S3 that isn't there yet.
+    /// A feature of S3 that isn't supported. `what` names the header.
     pub fn not_implemented(what: &str) -> Self {
         sentences::NOT_IMPLEMENTED.refusal().with_detail("Header", what)
     }
@@ -232,7 +232,7 @@ impl From<Refusal> for s3s::S3Error {
         let mut error = Self::with_message(code, refusal.message);
         error.set_status_code(refusal.code.status());
         if !refusal.details.is_empty() {
-            // s3s sends an error's own headers instead of those it would have made.
+            // s3s replaces its own headers with those of an error.
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
             for (name, text) in refusal.details {

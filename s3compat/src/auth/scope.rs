@@ -1,4 +1,4 @@
-//! What a signature is good for: a key, on a day, in a region, at a service.
+//! Scope of a signature: access key, day, region and service.
 
 use super::authenticator::UNNAMED_REGION;
 use super::date::Timestamp;
@@ -12,11 +12,11 @@ pub(super) struct Scope<'a> {
     pub(super) region: &'a str,
     day: &'a str,
     service: &'a str,
-    /// All behind the access key.
+    /// Everything behind the access key.
     pub(super) text: &'a str,
 }
 
-/// Where a credential was read, which decides how an error about it is worded.
+/// Origin of a credential. It decides the wording of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Header,
@@ -51,7 +51,10 @@ impl<'a> Scope<'a> {
         Ok(Self { access_key, region, day, service, text })
     }
 
-    /// Whether it is good for a request of `time` here.
+    /// Checks that the scope is valid for a request at `time`.
+    ///
+    /// # Errors
+    /// Another day, service or region.
     pub(super) fn check(
         &self,
         time: Timestamp,

@@ -1,7 +1,7 @@
-//! What a request is aimed at: one path for authentication and for storage.
+//! Target of a request: one path for authentication and for storage.
 //!
-//! The path is percent-decoded once and encoded once by S3's rule. Nothing is normalized: `..`,
-//! `.` and `//` are ordinary parts of a key.
+//! The path is percent-decoded once and encoded once by S3's rule. Nothing is normalized: `..`, `.`
+//! and `//` are ordinary parts of a key.
 
 use std::borrow::Cow;
 
@@ -11,24 +11,24 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use super::refusal::Refusal;
 use crate::sentences;
 
-/// All but S3's unreserved characters.
+/// Encodes all but S3's unreserved characters.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// The same within a path, whose slashes stay.
+/// As [`VALUE`], without slashes, which separate parts of a path.
 const PATH: &AsciiSet = &VALUE.remove(b'/');
 
-/// Where a request goes: nowhere in particular, to a bucket, or to a key.
+/// Target of a request: the service, a bucket, or a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     bucket: Option<String>,
     key: Option<String>,
-    /// The path of the wire, encoded by S3's rule: what is signed.
+    /// Path of the request, encoded by S3's rule, as it is signed.
     signed_path: String,
-    /// `/bucket/key`, encoded by S3's rule, wherever the bucket came from.
+    /// `/bucket/key`, encoded by S3's rule, even if the host names the bucket.
     path: String,
 }
 
 impl Target {
-    /// Reads the raw path of a request; `host_bucket` is the bucket that its host names.
+    /// Parses the raw path of a request; `host_bucket` is the bucket that the host names.
     pub fn parse(raw_path: &str, host_bucket: Option<&str>) -> Result<Self, Refusal> {
         let decoded = decode(raw_path, false)?;
         let Some(rest) = decoded.strip_prefix('/') else {
@@ -61,12 +61,12 @@ impl Target {
         Ok(Self { bucket: bucket.map(str::to_owned), key, signed_path, path })
     }
 
-    /// The bucket, if one is named.
+    /// Bucket, if one is named.
     pub fn bucket(&self) -> Option<&str> {
         self.bucket.as_deref()
     }
 
-    /// The key, if one is named.
+    /// Key, if one is named.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// The names that S3 takes for buckets, as far as a path could be misread without.
+/// Refuses bucket names with characters that could make a path ambiguous: a part of S3's rules.
 fn check_bucket(bucket: Option<&str>) -> Result<(), Refusal> {
     let Some(bucket) = bucket else { return Ok(()) };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
@@ -91,7 +91,7 @@ fn check_bucket(bucket: Option<&str>) -> Result<(), Refusal> {
     Err(sentences::BUCKET_NAME.refusal())
 }
 
-/// Percent-decodes, strictly; a plus is a space in a query, and itself in a path.
+/// Percent-decodes strictly. With `plus_is_space`, as in a query, a plus becomes a space.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> Result<Cow<'_, str>, Refusal> {
     let is_special = |byte: &u8| *byte == b'%' || (plus_is_space && *byte == b'+');
     if !text.as_bytes().iter().any(is_special) {
@@ -178,7 +178,7 @@ mod tests {
             let encoded = percent_encode(key.as_bytes(), NON_ALPHANUMERIC).to_string();
             let target = parse(&format!("/b/{encoded}"));
             prop_assert_eq!(target.key(), Some(key.as_str()));
-            // Encoding is canonical: reading it again changes nothing.
+            // The encoding is canonical: parsing it again changes nothing.
             let again = parse(target.path());
             prop_assert_eq!(again.path(), target.path());
             prop_assert_eq!(again.key(), Some(key.as_str()));

@@ -12,19 +12,19 @@ use http::{HeaderMap, Request, Uri};
 
 use super::{Keys, Secret, Timestamp};
 
-/// The access key that AWS's documentation signs with.
+/// Access key of the examples in AWS's documentation.
 pub(crate) const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-/// Its secret.
+/// Secret of that access key.
 pub(crate) const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
-/// 2013-05-24T00:00:00Z, the moment that AWS's examples are signed at.
+/// 2013-05-24T00:00:00Z, the time of AWS's examples.
 pub(crate) const NOW_MS: u64 = 1_369_353_600_000;
 
-/// The keys of a server that knows the documentation's key as root.
+/// Keys of a server with the documentation's key as root.
 pub(crate) fn keys() -> Keys {
     Keys::root(ACCESS_KEY, Secret::new(SECRET))
 }
 
-/// What may differ from one signed request to another.
+/// Parameters of a signed request.
 #[derive(Clone, Copy)]
 pub(crate) struct Signing {
     pub(crate) at_ms: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Signing {
     pub(crate) secret: &'static str,
     pub(crate) region: &'static str,
     pub(crate) service: &'static str,
-    /// Seconds that a link is good for; none signs the headers.
+    /// Lifetime of a presigned link in seconds; `None` signs in headers.
     pub(crate) expires_s: Option<u64>,
 }
 
@@ -50,12 +50,12 @@ impl Default for Signing {
 }
 
 impl Signing {
-    /// A link that is good for an hour.
+    /// A link that is valid for an hour.
     pub(crate) fn link() -> Self {
         Self { expires_s: Some(3600), ..Self::default() }
     }
 
-    /// Signs a request, whose body has the hash `payload`, or none.
+    /// Signs a request without a body, or with a body of the hash `payload`.
     pub(crate) fn sign(self, mut request: Request<()>, payload: &str) -> Request<()> {
         let host = request.headers()["host"].to_str().unwrap().to_owned();
         let uri = format!("http://{host}{}", request.uri());

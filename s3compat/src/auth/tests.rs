@@ -1,4 +1,4 @@
-//! AWS's published examples, and signatures that don't hold.
+//! AWS's published examples, and wrong signatures.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Server {
         Self::of(AuthConfig::default(), now_ms)
     }
 
-    /// One that honours Signature Version 2, for requests of the bucket `johnsmith`.
+    /// A server that accepts Signature Version 2, for requests of the bucket `johnsmith`.
     fn with_v2(now_ms: u64) -> Self {
         let config = AuthConfig { allow_v2: true, ..AuthConfig::default() };
         Self { host_bucket: Some("johnsmith"), ..Self::of(config, now_ms) }
@@ -351,7 +351,7 @@ fn the_published_v2_link_holds_where_version_2_is_turned_on() {
 const UNSUPPORTED: &str =
     "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
 
-/// Values are signed decoded, so that the two requests have the same text to sign.
+/// Values are signed decoded, so that both requests have one string to sign.
 #[test]
 fn a_v2_signature_does_not_stand_for_two_requests() {
     let server = Server::with_v2(NOW_MS);
@@ -420,7 +420,7 @@ fn who_does_not_sign_is_anonymous() {
     assert_eq!(server.code(&with(&[chunks])), Some(Code::InvalidRequest));
 }
 
-/// Prints what authentication costs; how fast it is on one machine proves nothing elsewhere.
+/// Prints the cost of authentication. Times differ between machines, so the test checks none.
 #[test]
 fn what_it_costs() {
     let server = Server::at(NOW_MS);

@@ -1,9 +1,7 @@
-//! SigV2, in the `Authorization` header or in the query: what old clients send, and the links that they
-//! make.
+//! SigV2, in the `Authorization` header or in the query, for old clients and their links.
 //!
-//! It covers the method, three headers, every `x-amz-*` header, the path and those query keys that
-//! name a sub-resource or override a response header; of the body nothing but its Content-MD5, if there is
-//! one.
+//! It covers the method, three headers, every `x-amz-*` header, the path, and query keys that name
+//! a sub-resource or override a response header. Of the body it covers only a Content-MD5.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +16,7 @@ use super::refusal::Refusal;
 use super::v4::{check_skew, header_time, is_equal, mismatch};
 use crate::sentences;
 
-/// Where a session's token stands.
+/// Header or query key of a session's token.
 const TOKEN: &str = "x-amz-security-token";
 
 /// Query keys that are signed, in order.
@@ -51,13 +49,13 @@ const SIGNED_KEYS: [&str; 26] = [
     "website",
 ];
 
-/// Whether such a signature covers a query key.
+/// True if such a signature covers a query key.
 pub(crate) fn signs(name: &str) -> bool {
     SIGNED_KEYS.contains(&name)
 }
 
-/// The access key and the signature of an `Authorization` header, if it is of this version: what stands
-/// behind the scheme, which may be nothing.
+/// Text behind the scheme of an `Authorization` header of Version 2: access key and signature, or
+/// nothing.
 pub(super) fn claim(authorization: &str) -> Option<&str> {
     let claim = authorization.strip_prefix("AWS")?;
     (claim.is_empty() || claim.starts_with(' ')).then(|| claim.trim())
@@ -73,7 +71,7 @@ pub(super) fn by_header(
     let (access_key, signature) =
         pair.ok_or_else(|| sentences::AUTHORIZATION_V2.argument("Authorization", authorization))?;
     check_skew(header_time(head)?, site.now)?;
-    // What stands in x-amz-date is signed as a header like any other.
+    // `x-amz-date` is signed like any other `x-amz-*` header.
     let date = if head.headers.contains_key("x-amz-date") { None } else { head.header("date")? };
     check(head, site, (access_key, signature), (date.unwrap_or_default(), Mechanism::HeaderV2))
 }
@@ -117,7 +115,7 @@ fn check(
     })
 }
 
-/// The signature of `text`.
+/// Signature of `text`.
 pub(super) fn sign(secret: &Secret, text: &str) -> String {
     let mut mac = Hmac::<Sha1>::new_from_slice(secret.expose().as_bytes())
         .expect("an HMAC takes a key of any length");
@@ -125,18 +123,18 @@ pub(super) fn sign(secret: &Secret, text: &str) -> String {
     STANDARD.encode(mac.finalize().into_bytes())
 }
 
-/// Whether the path is a bucket's name and nothing else: many clients sign it with a slash behind it.
+/// True if the path is only a bucket's name: many clients sign such a path with a slash at its end.
 fn is_bare(head: &Head<'_>) -> bool {
     head.target.bucket().is_some() && head.target.key().is_none() && !head.raw_path.ends_with('/')
 }
 
-/// Whether a signed value has an `&` within, once it is decoded. Values are signed decoded, so that with it
-/// one signature would stand for two requests: `a=x%26b=y` and `a=x&b=y`.
+/// True if a signed value contains an `&` after decoding. Values are signed decoded, so one
+/// signature would be valid for two requests: `a=x%26b=y` and `a=x&b=y`.
 fn is_ambiguous(head: &Head<'_>) -> bool {
     head.query.pairs().iter().any(|pair| signs(&pair.name) && pair.value.contains('&'))
 }
 
-/// What is signed, if `end` stands behind the path.
+/// String to sign, with `end` after the path.
 fn string_to_sign(head: &Head<'_>, date: &str, end: &str) -> String {
     let mut out = format!("{}\n", head.method);
     for name in ["content-md5", "content-type"] {
@@ -147,7 +145,7 @@ fn string_to_sign(head: &Head<'_>, date: &str, end: &str) -> String {
     out.push('\n');
     let mut names: Vec<&str> = head.headers.keys().map(http::HeaderName::as_str).collect();
     names.retain(|name| name.starts_with("x-amz-"));
-    // The one header that such a link may carry in its query.
+    // The token is the only header that such a link may carry in its query.
     let token = head.query_get(TOKEN).filter(|_| !names.contains(&TOKEN));
     names.extend(token.map(|_| TOKEN));
     names.sort_unstable();
@@ -164,7 +162,7 @@ fn string_to_sign(head: &Head<'_>, date: &str, end: &str) -> String {
     out
 }
 
-/// All values of a header, comma-separated; what is within them stays as it is.
+/// Appends all values of a header, comma-separated; whitespace within values is kept.
 fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
     for (at, value) in headers.get_all(name).iter().enumerate() {
         if at > 0 {
@@ -176,7 +174,7 @@ fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
 
 fn push_resource(out: &mut String, head: &Head<'_>, end: &str) {
     match head.target.bucket() {
-        // A bucket alone is signed with a slash behind it when the host names it.
+        // A bucket alone is signed with a slash at its end if the host names the bucket.
         Some(bucket) if head.target.signed_path() != head.target.path() => {
             out.push('/');
             out.push_str(bucket);

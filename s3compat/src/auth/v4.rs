@@ -15,15 +15,15 @@ use crate::decode::ChunkSigner;
 use crate::sentences;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// How far the clocks of client and server may differ.
+/// Maximum difference of the client's and the server's clock.
 const SKEW_MS_MAX: u64 = 15 * 60 * 1000;
-/// How long a link may be good for: seven days.
+/// Maximum lifetime of a link: seven days.
 const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
 
-/// Headers that SDKs leave unsigned, and that can't change what is done.
+/// Headers that SDKs leave unsigned, and that can't change the operation.
 const UNSIGNED_ALLOWED: [&str; 3] = ["x-amz-user-agent", "x-amz-checksum-mode", "x-amz-cf-id"];
 
-/// A signature and what it says of itself.
+/// A signature with its parameters.
 struct Claim<'a> {
     place: Place,
     scope: Scope<'a>,
@@ -44,7 +44,7 @@ pub(super) fn by_header(
     by_header_over(payload, head, authorization, site).map(|(authenticated, _)| authenticated)
 }
 
-/// The same of a request whose body has the hash `payload`, with what signed it.
+/// As [`by_header`], for a body with the hash `payload`. Also returns the signer's credential.
 pub(super) fn by_header_over(
     payload: &str,
     head: &Head<'_>,
@@ -139,7 +139,7 @@ impl<'a> Claim<'a> {
     ) -> Result<Authenticated, Refusal> {
         self.check_signed_headers(head)?;
         let announced = Announced::of(head.method, self.payload)?;
-        // What is meant for elsewhere is told so, whoever signed it.
+        // A wrong region or service is reported before an unknown access key.
         self.scope.check(self.time, (site.service, site.regions), self.place)?;
         let credential = site.credential(self.scope.access_key)?;
         let date = self.time.to_basic();
@@ -152,7 +152,7 @@ impl<'a> Claim<'a> {
         })
     }
 
-    /// Whether all that must be signed is.
+    /// Refuses unsigned headers that must be signed.
     fn check_signed_headers(&self, head: &Head<'_>) -> Result<(), Refusal> {
         let is_signed = |name: &str| self.signed_headers.split(';').any(|signed| signed == name);
         let mut unsigned = Vec::new();
@@ -172,8 +172,8 @@ impl<'a> Claim<'a> {
         if unsigned.is_empty() { Ok(()) } else { Err(not_signed(&unsigned)) }
     }
 
-    /// A signature is over the path encoded by S3's rule. Clients that encode it otherwise sign it
-    /// as they send it: that too is this very path.
+    /// Checks a signature over the path encoded by S3's rule, or over the raw path: some clients
+    /// encode the path otherwise and sign it as they send it. Both decode to the same path.
     fn check_signature(
         &self,
         head: &Head<'_>,
@@ -199,7 +199,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Returns true when a header decides what is done: S3's own, and those of this store.
+/// Returns true if a header may change the operation: S3's own headers, and this store's.
 pub(super) fn must_be_signed(name: &str) -> bool {
     let is_ours = name.starts_with("x-amz-") || name.starts_with("x-martlet-");
     is_ours && !UNSIGNED_ALLOWED.contains(&name)
@@ -209,7 +209,7 @@ pub(super) fn not_signed(names: &[&str]) -> Refusal {
     sentences::HEADERS_NOT_SIGNED.refusal().with_detail("HeadersNotSigned", names.join(", "))
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in constant time.
 pub(super) fn is_equal(expected: &str, given: &str) -> bool {
     expected.as_bytes().ct_eq(given.as_bytes()).into()
 }
@@ -234,7 +234,7 @@ fn unsupported(authorization: &str) -> Refusal {
     sentences::AUTHORIZATION_TYPE.argument("Authorization", authorization)
 }
 
-/// Whether the clocks of client and server agree well enough.
+/// Checks that the clocks of client and server differ by 15 minutes at most.
 pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Refusal> {
     if request.unix_ms().abs_diff(server.unix_ms()) <= SKEW_MS_MAX {
         return Ok(());
@@ -246,7 +246,7 @@ pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Re
         .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string()))
 }
 
-/// When a request was signed, by its headers.
+/// Signing time of a request, from its headers.
 pub(super) fn header_time(head: &Head<'_>) -> Result<Timestamp, Refusal> {
     let time = match head.header("x-amz-date")? {
         Some(date) => Timestamp::parse_header(date),
@@ -261,7 +261,7 @@ fn query_value<'a>(head: &Head<'a>, name: &str) -> Result<&'a str, Refusal> {
 
 fn parse_expires(text: &str) -> Result<u64, Refusal> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // A number that no link may have: it is good for no time at all.
+    // A negative lifetime has its own error.
     let is_negative = text.strip_prefix('-').is_some_and(is_number);
     match text.parse::<u64>() {
         _ if is_negative => Err(sentences::EXPIRES_NEGATIVE.refusal()),

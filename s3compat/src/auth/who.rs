@@ -1,4 +1,4 @@
-//! Whom a signature speaks for.
+//! Identities that signatures authenticate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,46 +11,46 @@ use crate::access::OwnPolicy;
 use crate::limits::meter::Meters;
 use crate::sentences;
 
-/// An account, or a user of one, and what limits it.
+/// An account, or a user of one, with its restrictions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// The account, as principals name it: a tenant's name.
+    /// Account as principals name it: a tenant's name.
     pub account: Box<str>,
-    /// The user within it; the account's own name for the account itself.
+    /// User within the account; the account's own name for the account itself.
     pub user: Box<str>,
-    /// The id that the user was given when it was made; the account itself and sessions have none.
+    /// Id that the user got at its creation; `None` for the account itself and for sessions.
     pub(crate) user_id: Option<Box<str>>,
-    /// What the account's buckets say of their owner.
+    /// Canonical id of the account, the owner of its buckets.
     pub canonical_id: Box<str>,
-    /// What S3 calls it beside its id.
+    /// Display name in S3's documents.
     pub display_name: Box<str>,
-    /// What it may do, at most, of what its account may.
+    /// Upper limit of its permissions, within those of its account.
     pub role: Role,
-    /// Where its requests may come from: somewhere in each of these that isn't empty.
+    /// Networks that requests may come from: the address must be in each list that isn't empty.
     pub(crate) networks: Vec<Vec<Network>>,
-    /// The policy of the user or of the role, if it has one: it may do what that allows.
+    /// Policy of the user or of the role, if any.
     pub(crate) own: Option<OwnPolicy>,
-    /// The session that it is, if it is one.
+    /// Session, if the identity is one.
     pub(crate) session: Option<SessionOf>,
-    /// What it has used lately.
+    /// Meters of recent use.
     pub(crate) meters: Meters,
 }
 
 /// A session of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionOf {
-    /// The role's name.
+    /// Name of the role.
     pub(crate) role: Box<str>,
-    /// The id that the role was given when it was made.
+    /// Id that the role got at its creation.
     pub(crate) role_id: Box<str>,
-    /// The name of the session.
+    /// Name of the session.
     pub(crate) name: Box<str>,
-    /// What it is limited to besides.
+    /// Policy that further limits the session.
     pub(crate) policy: Option<OwnPolicy>,
 }
 
 impl Who {
-    /// An account that is called `name` in every respect.
+    /// An account whose names and id are all `name`.
     pub fn named(name: &str) -> Self {
         Self {
             account: name.into(),
@@ -66,7 +66,7 @@ impl Who {
         }
     }
 
-    /// Whom an access key speaks for.
+    /// Identity of an access key's holder.
     pub fn of(holder: &Holder) -> Self {
         let Holder { key, tenant, user } = holder;
         Self {
@@ -83,22 +83,22 @@ impl Who {
         }
     }
 
-    /// Whether it is the account that everything may be done by.
+    /// True for root, the account that may do everything.
     pub fn is_root(&self) -> bool {
         *self.canonical_id == *ROOT
     }
 
-    /// Whether it is an account itself, and no user of it.
+    /// True for an account itself, false for its users.
     pub fn is_account(&self) -> bool {
         self.account == self.user
     }
 
-    /// What S3 tells others of it: an account's canonical id, a user's ARN.
+    /// Id in S3's documents and logs: an account's canonical id, a user's ARN.
     pub(crate) fn wire_id(&self) -> String {
         if self.is_account() { self.canonical_id.to_string() } else { self.arn() }
     }
 
-    /// Its ARN; a session's is its role's.
+    /// ARN; for a session, its role's ARN.
     pub(crate) fn arn(&self) -> String {
         let Self { account, user, session, .. } = self;
         match session {
@@ -107,7 +107,7 @@ impl Who {
         }
     }
 
-    /// Refuses requests from where they may not come. An address that nobody knows is nowhere.
+    /// Refuses requests from outside its networks. An unknown address is in no network.
     pub(crate) fn check_source(&self, peer: Option<IpAddr>) -> Result<(), Refusal> {
         let is_in = |networks: &Vec<Network>| {
             networks.is_empty()
@@ -120,10 +120,10 @@ impl Who {
     }
 }
 
-/// Who sent a request.
+/// Identity of a request's sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody in particular: the request was not signed.
+    /// An unsigned request.
     Anonymous,
     /// The holder of an access key.
     Known(Arc<Who>),
@@ -135,7 +135,7 @@ impl Identity {
         Self::Known(Arc::new(Who::named(name)))
     }
 
-    /// Who it is; anonymous is nobody.
+    /// The holder; `None` if anonymous.
     pub fn who(&self) -> Option<&Arc<Who>> {
         match self {
             Self::Anonymous => None,
@@ -143,7 +143,8 @@ impl Identity {
         }
     }
 
-    /// What owns what it makes; anonymous owns nothing.
+    /// Canonical id that owns the buckets and objects that this identity creates; `None` if
+    /// anonymous.
     pub fn name(&self) -> Option<&str> {
         self.who().map(|who| &*who.canonical_id)
     }

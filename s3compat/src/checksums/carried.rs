@@ -1,22 +1,23 @@
-//! Checksums that s3s has no fields for, in documents.
+//! Checksums in documents for which s3s has no fields.
 //!
-//! s3s has fields for five algorithms, and refuses the elements of the others. So a value of the others
-//! travels in the field of SHA256, behind its algorithm's name and a [mark](MARK): the door puts it there
-//! before s3s parses a document ([`carry`]), and it goes to the element of its own once s3s has written
-//! one ([`unload`]). Documents without such values are not touched.
+//! s3s has fields for five algorithms, and refuses the elements of the other five. So a value of
+//! another algorithm travels in the field of SHA256, after its algorithm's name and a [mark](MARK).
+//! The door puts it into that field before s3s parses a document ([`carry`]). Once s3s has written
+//! a document, the value is moved to its own element ([`unload`]). Documents without such values
+//! are unchanged.
 
 use http::Extensions;
 use martlet_protocol::entry::{Checksum, ChecksumAlgorithm};
 
 use super::name;
 
-/// Stands between the name of an algorithm and its value, in the field of another one. No document of a
-/// client holds it: the door refuses NUL.
+/// Separator of an algorithm's name and its value in the field of SHA256. No client's document
+/// holds it: the door refuses NUL.
 const MARK: char = '\0';
-/// The element whose field it is.
+/// Element that carries the values.
 const CARRIER: &str = "ChecksumSHA256";
 
-/// Among the extensions of a reply whose document has such values.
+/// Marks a reply whose document has carried values, in its extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried;
 
@@ -36,12 +37,12 @@ const fn is_carried(algorithm: ChecksumAlgorithm) -> bool {
     }
 }
 
-/// The carried algorithm of this name.
+/// Carried algorithm of this name.
 fn named(text: &str) -> Option<ChecksumAlgorithm> {
     ChecksumAlgorithm::ALL.into_iter().find(|known| is_carried(*known) && name(*known) == text)
 }
 
-/// Notes in a reply that values in its document are to be put where they belong, if any are.
+/// Marks a reply if its document has carried values.
 pub(crate) fn note<'a>(
     extensions: &mut Extensions,
     checksums: impl IntoIterator<Item = &'a Checksum>,
@@ -51,12 +52,12 @@ pub(crate) fn note<'a>(
     }
 }
 
-/// A value as the field of SHA256 carries it.
+/// Encodes a value for the field of SHA256.
 pub(crate) fn load(algorithm: ChecksumAlgorithm, value: &str) -> String {
     format!("{}{MARK}{value}", name(algorithm))
 }
 
-/// The value in the field of SHA256, and the algorithm that it is of.
+/// Value in the field of SHA256, and its algorithm.
 pub(crate) fn loaded(field: String) -> (ChecksumAlgorithm, String) {
     let parts = field.split_once(MARK);
     match parts.and_then(|(algorithm, value)| Some((named(algorithm)?, value.to_owned()))) {
@@ -65,8 +66,8 @@ pub(crate) fn loaded(field: String) -> (ChecksumAlgorithm, String) {
     }
 }
 
-/// A request's document with the elements that s3s doesn't know in that of SHA256. The document has been
-/// inspected.
+/// Moves the elements that s3s lacks to that of SHA256. The document must have passed
+/// inspection.
 pub(crate) fn carry(document: &str) -> String {
     let mut pieces = document.split('<');
     let mut out = String::with_capacity(document.len() + 1024);
@@ -94,7 +95,7 @@ pub(crate) fn carry(document: &str) -> String {
     out
 }
 
-/// A reply's document with carried values in the elements of their own.
+/// Moves the carried values in a reply's document to their own elements.
 pub(crate) fn unload(document: &str) -> String {
     let open = format!("<{CARRIER}>");
     let close = format!("</{CARRIER}>");

@@ -1,4 +1,4 @@
-//! The streaming half: any HTTP body in, checked object bytes out.
+//! Decoded bodies of requests: any HTTP body in, checked object bytes out.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use super::error::BodyError;
 use super::facts::BodyFacts;
 use crate::limits::documents::Share;
 
-/// Shorter pieces are copied: they may be all that is used of a buffer as long as this.
+/// Chunks shorter than this are copied: a short one may be all that is used of a long buffer.
 const PIECE_BYTES_MIN: usize = 8 * 1024;
 
-/// How a body is framed, and what says whether it is whole.
+/// Framing of a body, and its integrity check.
 #[derive(Debug)]
 pub(crate) enum Framing {
-    /// As it is.
+    /// No framing.
     Plain,
-    /// As it is, with this SHA-256.
+    /// No framing, with this SHA-256.
     Hashed([u8; 32]),
-    /// In aws-chunked chunks.
+    /// The aws-chunked encoding.
     Chunked(Box<ChunkDecoder>),
 }
 
-/// What is to be done with a body.
+/// Handling of a body.
 #[derive(Debug)]
 pub(crate) struct BodyPlan {
     pub(crate) framing: Framing,
@@ -39,26 +39,26 @@ pub(crate) struct BodyPlan {
     pub(crate) patience: Patience,
 }
 
-/// How long a client is waited for within a body.
+/// Timeouts for a client within a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// How long it may be silent; zero means for ever, whatever the rate.
+    /// Maximum silence. Zero means no limit, whatever the rate.
     pub(crate) idle: Duration,
-    /// Bytes that it has to send for each second that it is waited for, over a time of `idle`; zero means
-    /// that any byte will do.
+    /// Minimum bytes for each second of waiting, over a time of `idle`. Zero means that any byte
+    /// suffices.
     pub(crate) bytes_per_second_min: u64,
-    /// How long all of a document may take; zero means for ever.
+    /// Maximum time for a whole document. Zero means no limit.
     pub(crate) whole: Duration,
 }
 
-/// A body with its framing taken off, its promises checked.
+/// A body without its framing, checked against its announcement.
 #[derive(Debug)]
 pub struct DecodedBody<B> {
     inner: B,
     check: Check,
     facts: Arc<BodyFacts>,
     passed: u64,
-    /// The bytes that complete the promised length, until all else is checked.
+    /// Bytes that complete the announced length, held until everything else is checked.
     last: Option<Bytes>,
     is_ended: bool,
     wait: Wait,
@@ -71,17 +71,17 @@ enum Check {
     Chunks(Box<ChunkDecoder>),
 }
 
-/// Wakes when too little has come for too long.
+/// Timeout for a client that sends too little for too long.
 ///
-/// There is a time that the client may be waited for. Waiting uses the time up, and bytes that come fill it
-/// again, at the least rate, up to where it was in the beginning. Without a least rate any byte fills it.
+/// The client has a budget of waiting time. Waiting uses the budget up. Received bytes refill it at
+/// the minimum rate, up to its initial value. Without a minimum rate any byte refills it.
 #[derive(Debug)]
 struct Wait {
     patience: Patience,
-    /// What is left of the time.
+    /// Remaining waiting time.
     left: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when the client is waited for.
+    /// Start of the current wait.
     since: Option<Instant>,
 }
 
@@ -103,7 +103,7 @@ impl<B> DecodedBody<B> {
         }
     }
 
-    /// Takes in a piece as it came; gives a piece to pass on, if there is one.
+    /// Accepts a chunk as received. Returns a chunk to pass on, if any.
     fn push(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
         match &mut self.check {
             Check::None => self.admit(bytes),
@@ -118,7 +118,7 @@ impl<B> DecodedBody<B> {
         }
     }
 
-    /// What a decoder has ready.
+    /// Returns the decoder's next chunk, if any.
     fn pop(&mut self) -> Result<Option<Bytes>, BodyError> {
         let Check::Chunks(decoder) = &mut self.check else { return Ok(None) };
         match decoder.pop() {
@@ -127,7 +127,7 @@ impl<B> DecodedBody<B> {
         }
     }
 
-    /// Counts object bytes, and holds the last ones back.
+    /// Counts object bytes, and holds back the last ones.
     fn admit(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
         if bytes.is_empty() {
             return Ok(None);
@@ -143,13 +143,13 @@ impl<B> DecodedBody<B> {
         }
     }
 
-    /// Checks all that can be checked only once everything has come.
+    /// Makes all checks that need the whole body.
     fn end(&mut self) -> Result<(), BodyError> {
         let trailers = match &mut self.check {
             Check::None => HeaderMap::new(),
             Check::Hash(hash, expected) => {
                 let digest: [u8; 32] = hash.finalize_reset().into();
-                // A body cut short has another hash too; say what happened.
+                // A truncated body also has another hash: report the truncation.
                 if digest != *expected && self.facts.length().is_none_or(|at| at == self.passed) {
                     return Err(BodyError::ContentSha256 { given: *expected, computed: digest });
                 }
@@ -171,7 +171,7 @@ impl Wait {
         Self { patience, left: patience.idle, timer: None, since: None }
     }
 
-    /// Takes note of bytes that have come.
+    /// Records received bytes.
     fn came(&mut self, bytes: usize) {
         let Patience { idle, bytes_per_second_min: rate, .. } = self.patience;
         let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
@@ -225,7 +225,7 @@ where
         }
     }
 
-    /// The next data as it came; HTTP's own trailers are of no concern.
+    /// Returns the next data as received. HTTP's own trailers are ignored.
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
@@ -243,7 +243,7 @@ where
     }
 }
 
-/// The same bytes, without the buffer around them that a read of few bytes would otherwise keep.
+/// Copies short chunks, because they would keep a long buffer alive.
 fn owned(bytes: Bytes) -> Bytes {
     if bytes.len() < PIECE_BYTES_MIN { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
@@ -283,7 +283,7 @@ where
     }
 }
 
-/// The whole of a body of up to `limit` bytes, whose memory is taken from `share` as they come.
+/// Reads a whole body of up to `limit` bytes, whose memory is taken from `share` as they arrive.
 pub(crate) async fn collect<B>(
     body: DecodedBody<B>,
     limit: u64,

@@ -1,4 +1,4 @@
-//! The aws-chunked decoder, without any I/O.
+//! Decoder of the aws-chunked encoding, without I/O.
 //!
 //! ```text
 //! body    = *chunk last (CRLF | trailer)
@@ -7,12 +7,12 @@
 //! trailer = *(name ":" value CRLF) ["x-amz-trailer-signature:" 64HEX CRLF] *CRLF
 //! ```
 //!
-//! As S3 does, blanks around the parts of a chunk's extension are passed over, of two equal trailers the
-//! last counts, and behind a trailer there may be more empty lines, or none where its signature has shown
-//! that the trailer is whole.
+//! As in S3, blanks around the parts of a chunk's extension are ignored, and of two equal trailers
+//! the last one counts. More empty lines may follow a trailer. A signed trailer needs none, because
+//! its signature proves that it is complete.
 //!
-//! Memory is bounded by one line, one trailer and one chunk of [`HELD_BYTES_MAX`]; bytes are passed
-//! on as slices of what came in.
+//! Memory is bounded by one line, one trailer and one chunk of [`HELD_BYTES_MAX`]. Decoded bytes
+//! are slices of the input.
 
 use std::collections::VecDeque;
 
@@ -25,27 +25,27 @@ use sha2::{Digest, Sha256};
 use super::error::BodyError;
 use super::signer::ChunkSigner;
 
-/// A signed chunk up to this length is held back until its signature was checked.
+/// Maximum length of a signed chunk that is held until its signature is checked, in bytes.
 pub(crate) const HELD_BYTES_MAX: u64 = 1024 * 1024;
-/// Fewer bytes than this only the last chunk may have.
+/// Minimum length of a chunk before the last one, in bytes.
 const CHUNK_BYTES_MIN: u64 = 8 * 1024;
-/// A chunk header has a size of 16 digits and a signature of 64 at most: twice that is generous.
+/// Maximum length of a chunk header, in bytes: twice its size of 16 digits and signature of 64.
 const LINE_BYTES_MAX: usize = 256;
-/// A line of a trailer, and all lines together.
+/// Maximum length of a trailer's line, and of all its lines together, in bytes.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// Hexadecimal digits of a signature.
+/// Length of a signature, in hexadecimal digits.
 const SIGNATURE_BYTES: usize = 64;
 const SIGNATURE_EXTENSION: &[u8] = b"chunk-signature";
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 
-/// Turns aws-chunked bytes into object bytes and trailers.
+/// Decodes aws-chunked bytes to object bytes and trailers.
 #[derive(Debug)]
 pub struct ChunkDecoder {
     state: State,
     signer: Option<ChunkSigner>,
     declared: Option<Vec<HeaderName>>,
-    /// The line being read, up to its LF.
+    /// Current line, up to its LF.
     line: Vec<u8>,
     chunk: Chunk,
     trailer: Trailer,
@@ -56,41 +56,41 @@ pub struct ChunkDecoder {
 enum State {
     /// At a chunk's header.
     Header,
-    /// In a chunk, with so many bytes to come.
+    /// In a chunk, with this many bytes to come.
     Data(u64),
-    /// At the line end behind a chunk's bytes.
+    /// At the line end after a chunk's bytes.
     DataEnd,
-    /// Among the lines of the trailer, or at the line end behind the last chunk.
+    /// Among the lines of the trailer, or at the line end after the last chunk.
     Trailer,
-    /// Behind everything.
+    /// After the end of the body.
     End,
 }
 
-/// The chunk being read.
+/// Current chunk.
 #[derive(Debug, Default)]
 struct Chunk {
     signature: Vec<u8>,
     hash: Sha256,
     is_held: bool,
     held: Pieces,
-    /// It is so short that only the empty one may follow.
+    /// True if the chunk is so short that only the empty chunk may follow.
     is_short: bool,
 }
 
-/// The trailer being read.
+/// Current trailer.
 #[derive(Debug, Default)]
 struct Trailer {
     headers: HeaderMap,
     canonical: Vec<u8>,
     is_signed: bool,
     has_gap: bool,
-    /// Bytes of empty lines behind it.
+    /// Bytes of empty lines after the trailer.
     behind: usize,
 }
 
 impl ChunkDecoder {
-    /// A decoder of chunks: signed ones if there is a signer, with a trailer if one is declared
-    /// (with the names that `x-amz-trailer` announced).
+    /// Creates a decoder. With a signer all chunks must be signed. With declared names (those in
+    /// `x-amz-trailer`) the body must have a trailer.
     pub fn new(signer: Option<ChunkSigner>, declared: Option<Vec<HeaderName>>) -> Self {
         Self {
             state: State::Header,
@@ -103,7 +103,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Takes in bytes as they came.
+    /// Decodes bytes as received.
     pub fn push(&mut self, mut bytes: Bytes) -> Result<(), BodyError> {
         while !bytes.is_empty() {
             match self.state {
@@ -115,18 +115,18 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    /// The next object bytes, if there are any.
+    /// Returns the next object bytes, if any.
     pub fn pop(&mut self) -> Option<Bytes> {
         self.ready.pop_front()
     }
 
-    /// Says that nothing more will come, and takes the trailers.
+    /// Ends the input, and returns the trailers. Refuses an incomplete body.
     pub fn finish(&mut self) -> Result<HeaderMap, BodyError> {
         if self.state == State::Trailer && self.signer.is_some() && !self.line.is_empty() {
             let line = std::mem::take(&mut self.line);
             self.take_trailer_line(&line)?;
         }
-        // A signature over the trailer says that nothing of it is missing.
+        // The signature of a trailer proves that no line is missing.
         if self.state == State::Trailer && self.trailer.is_signed {
             self.end_trailer()?;
         }
@@ -136,7 +136,7 @@ impl ChunkDecoder {
         }
     }
 
-    /// Passes over empty lines behind the end, as many as a trailer could be long.
+    /// Ignores empty lines after the end, up to the maximum length of a trailer.
     fn take_behind(&mut self, bytes: &[u8]) -> Result<(), BodyError> {
         self.trailer.behind += bytes.len();
         let is_empty = bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
@@ -173,7 +173,7 @@ impl ChunkDecoder {
         signer.check_chunk(&digest, &self.chunk.signature)
     }
 
-    /// Reads up to the end of a line, and acts on it when it is whole.
+    /// Reads up to the end of a line, and processes the line if it is complete.
     fn take_line(&mut self, bytes: &mut Bytes) -> Result<(), BodyError> {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let length = end.map_or(bytes.len(), |end| end + 1);
@@ -294,7 +294,7 @@ impl ChunkDecoder {
     }
 }
 
-/// The signature in a chunk's extension.
+/// Signature in a chunk's extension.
 fn signature_in(extension: &[u8]) -> Option<&[u8]> {
     let (name, value) = extension.split_at(extension.iter().position(|byte| *byte == b'=')?);
     (name.trim_ascii() == SIGNATURE_EXTENSION).then(|| value[1..].trim_ascii())

@@ -1,17 +1,17 @@
-//! What ends a body that isn't what was promised.
+//! Errors of bodies that differ from their announcement.
 
 use std::error::Error;
 
 use crate::auth::{Code, Refusal};
 use crate::sentences::{self, Sentence};
 
-/// Why a body can't be taken.
+/// Reason for which a body is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// Fewer or more bytes than were announced.
+    /// The body has fewer or more bytes than announced.
     #[error("the body has not the length that was announced")]
     Incomplete,
-    /// No final chunk, or no end of the trailer.
+    /// The final chunk or the end of the trailer is missing.
     #[error("the chunks of the body were not sent to their end")]
     Truncated,
     /// The signature of a chunk is wrong.
@@ -20,56 +20,56 @@ pub enum BodyError {
     /// The signature of the trailer is wrong.
     #[error("the signature of the trailer does not match")]
     TrailerSignature,
-    /// The body has another SHA-256 than `x-amz-content-sha256` says.
+    /// The SHA-256 of the body differs from `x-amz-content-sha256`.
     #[error("the body has another SHA-256 than 'x-amz-content-sha256' says")]
     ContentSha256 {
-        /// The one that the header says.
+        /// SHA-256 in the header.
         given: [u8; 32],
-        /// The one that the body has.
+        /// SHA-256 of the body.
         computed: [u8; 32],
     },
-    /// The framing of a chunk makes no sense.
+    /// The framing of a chunk is malformed.
     #[error("the aws-chunked framing is malformed: {0}")]
     MalformedChunk(&'static str),
-    /// A chunk that isn't the last one is too short.
+    /// A chunk before the last one is too short.
     #[error("only the last chunk is allowed to have a size less than {least} bytes")]
     ShortChunk {
-        /// Bytes that it needs.
+        /// Minimum length, in bytes.
         least: u64,
     },
-    /// The trailer makes no sense, or isn't the one that was announced.
+    /// The trailer is malformed, or is not the announced one.
     #[error("the trailer is malformed: {0}")]
     MalformedTrailer(&'static str),
-    /// The body is longer than its operation takes.
+    /// The body is longer than its operation accepts.
     #[error("the body is longer than the {limit} bytes allowed")]
     TooLong {
-        /// Bytes allowed.
+        /// Maximum length, in bytes.
         limit: u64,
     },
-    /// A form has more before its file or behind it than it may.
+    /// A form has too many bytes before or after its file.
     #[error("the fields of the form are too long")]
     FormFields,
-    /// A form is none.
+    /// The form is malformed.
     #[error("the body is not well-formed multipart/form-data: {0}")]
     MalformedForm(&'static str),
     /// The file of a form is larger than its policy allows.
     #[error("your proposed upload exceeds the maximum allowed size of {maximum} bytes")]
     TooLarge {
-        /// Bytes allowed.
+        /// Maximum length, in bytes.
         maximum: u64,
     },
     /// The file of a form is smaller than its policy allows.
     #[error("your proposed upload of {size} bytes is below the minimum of {minimum} bytes")]
     TooSmall {
-        /// Bytes there were.
+        /// Length of the file, in bytes.
         size: u64,
-        /// Bytes needed.
+        /// Minimum length, in bytes.
         minimum: u64,
     },
-    /// There is no memory left for a document.
+    /// No memory is left for a document.
     #[error("Please reduce your request rate.")]
     NoMemory,
-    /// The client fell silent, or sent too little for too long.
+    /// The client was silent, or sent too little, for too long.
     #[error("nothing more of the body arrived in time")]
     Stalled,
     /// The connection broke.
@@ -78,7 +78,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// The S3 error code that says so.
+    /// S3 error code of this error.
     pub fn code(&self) -> Code {
         match self {
             Self::FormFields => Code::MaxPostPreDataLengthExceeded,
@@ -92,7 +92,7 @@ impl BodyError {
         }
     }
 
-    /// S3's words for it, where S3 has such an error.
+    /// S3's sentence for this error, if S3 has such an error.
     fn sentence(&self) -> Option<&'static Sentence> {
         Some(match self {
             Self::Incomplete | Self::Transport(_) => &sentences::CONTENT_LENGTH,
@@ -105,7 +105,7 @@ impl BodyError {
         })
     }
 
-    /// The body error that `error` is, or was caused by.
+    /// Finds a body error in `error` and its causes.
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         let mut next = Some(error);
         while let Some(error) = next {

@@ -1,10 +1,10 @@
-//! What the operations learn of a body beside its bytes.
+//! Facts about a body that operations need besides its bytes.
 
 use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName};
 
-/// What is known of a body: some of it at once, the rest once the body has ended well.
+/// Facts about a body: announced ones at once, the trailers after its successful end.
 #[derive(Debug, Default)]
 pub struct BodyFacts {
     length: Option<u64>,
@@ -22,23 +22,23 @@ impl BodyFacts {
         Self { length, content_md5, declared, trailers: OnceLock::new() }
     }
 
-    /// Bytes of the decoded body, if the client announced them. They are enforced.
+    /// Length of the decoded body in bytes, if the client announced it. It is enforced.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// The Content-MD5 of the decoded body, if the client gave one. It was checked here for bodies
-    /// that are XML; for others the check is the reader's.
+    /// Content-MD5 of the decoded body, if the client sent one. Documents are checked by the door;
+    /// the readers of other bodies must check it.
     pub fn content_md5(&self) -> Option<[u8; 16]> {
         self.content_md5
     }
 
-    /// The trailers that the client announced. A body without one of them is refused.
+    /// Trailers that the client announced. A body without one of them is refused.
     pub fn declared_trailers(&self) -> &[HeaderName] {
         &self.declared
     }
 
-    /// The trailers. There are none before the body has ended well.
+    /// Trailers of the body. None before its successful end.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         self.trailers.get()
     }

@@ -1,20 +1,20 @@
-//! Bodies on their way in: what the client framed, signed and promised becomes plain bytes, or a
-//! typed error before the end of the stream.
+//! Decoding of request bodies: framed and signed bytes become plain bytes, or a typed error before
+//! the end of the stream.
 //!
-//! * [`ChunkDecoder`] is the pure half: aws-chunked bytes in, object bytes and trailers out, in
-//!   bounded memory, however the bytes are cut.
+//! * [`ChunkDecoder`] decodes aws-chunked bytes to object bytes and trailers, without I/O and in
+//!   bounded memory, however the input is split.
 //! * [`ChunkSigner`] checks the chain of signatures over chunks and trailer.
-//! * [`DecodedBody`] is the streaming half: it drives a decoder from any HTTP body, counts, hashes,
-//!   and notices silence and bytes that trickle.
-//! * [`BodyFacts`] is what the operations learn of the body beside its bytes.
-//! * [`BodyError`] is what ends a body that isn't what was promised.
+//! * [`DecodedBody`] drives a decoder from any HTTP body. It counts and hashes bytes, and times out
+//!   clients that are silent or slow.
+//! * [`BodyFacts`] holds the facts about a body that operations need besides its bytes.
+//! * [`BodyError`] is the error of a body that differs from its announcement.
 //!
-//! Promises:
-//! * Bytes of a signed chunk of up to 1 MiB are passed on only after its signature was checked;
-//!   longer chunks are hashed as they pass.
-//! * The bytes that complete the promised length are passed on only once everything there is to
-//!   check has been checked. So a reader that has seen all bytes, or the end, has seen the truth,
-//!   and nothing may be committed before either.
+//! Invariants:
+//! * Bytes of a signed chunk of up to 1 MiB are passed on only after its signature was checked.
+//!   Longer chunks are hashed as they pass.
+//! * The bytes that complete the announced length are passed on only after all checks. So a reader
+//!   that has received all bytes, or the end, has a verified body. Nothing may be committed before
+//!   that.
 
 mod body;
 mod chunked;

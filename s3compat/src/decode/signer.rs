@@ -1,7 +1,7 @@
-//! The chain of signatures over the chunks of a body.
+//! Chain of signatures over the chunks of a body.
 //!
-//! Each signature covers the one before it, beginning with that of the request, so that chunks can
-//! be neither changed, left out, repeated nor reordered.
+//! Each signature covers the previous one, beginning with that of the request. So chunks cannot be
+//! changed, omitted, repeated or reordered.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -9,10 +9,10 @@ use subtle::ConstantTimeEq;
 use super::error::BodyError;
 use crate::auth::SigningKey;
 
-/// SHA-256 of nothing, in hexadecimal.
+/// SHA-256 of the empty string, in hexadecimal.
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Checks signatures of chunks and trailer, each against the one before.
+/// Checks the signatures of chunks and trailer, each against the previous one.
 #[derive(Debug)]
 pub struct ChunkSigner {
     key: SigningKey,
@@ -21,7 +21,7 @@ pub struct ChunkSigner {
 }
 
 impl ChunkSigner {
-    /// A chain that begins with the request's own signature. `date` and `scope` are those of the
+    /// Begins a chain with the request's own signature, `seed`. `date` and `scope` are those of the
     /// request: `20130524T000000Z` and `20130524/us-east-1/s3/aws4_request`.
     pub fn new(key: SigningKey, date: &str, scope: &str, seed: &str) -> Self {
         Self { key, scope: format!("{date}\n{scope}\n"), previous: seed.to_owned() }

@@ -1,4 +1,4 @@
-//! What clients say of XML bodies: Content-MD5 and `x-amz-checksum-*`, compared with the bytes.
+//! Comparison of documents with their Content-MD5 and `x-amz-checksum-*`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use crate::checksums;
 use crate::errors::bad_md5;
 use crate::sentences;
 
-/// The Content-MD5 that a request gives.
+/// Content-MD5 of a request, if any.
 pub(super) fn content_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, Refusal> {
     let Some(text) = single_header(headers, "content-md5")? else { return Ok(None) };
     let digest = STANDARD.decode(text).ok().and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
@@ -30,8 +30,8 @@ pub(super) fn check_md5(document: &[u8], given: Option<[u8; 16]>) -> Result<(), 
 
 const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
 
-/// Compares a document with the checksum in its headers or trailers. Several are refused, and one that was
-/// announced and didn't come.
+/// Compares a document with the checksum in its headers or trailers. Refuses several checksums, and
+/// an announced one that is missing.
 pub(super) fn check_checksums(
     document: &[u8],
     headers: &HeaderMap,
@@ -60,7 +60,7 @@ pub(super) fn check_checksums(
     Err(sentences::BAD_CHECKSUM.about(checksums::name(algorithm)))
 }
 
-/// Refuses an announced algorithm whose checksum isn't the one that was found.
+/// Refuses an announced algorithm that differs from that of the checksum.
 fn check_announced(headers: &HeaderMap, found: Option<ChecksumAlgorithm>) -> Result<(), Refusal> {
     let Some(announced) = single_header(headers, SDK_ALGORITHM)? else { return Ok(()) };
     let is_meant = |it: ChecksumAlgorithm| checksums::name(it).eq_ignore_ascii_case(announced);

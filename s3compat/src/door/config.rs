@@ -1,45 +1,45 @@
-//! What can be set about the door.
+//! Settings of the door.
 
 use std::time::Duration;
 
 use crate::auth::AuthConfig;
 use crate::decode::Patience;
 
-/// What can be set about the door.
+/// Settings of the door.
 #[derive(Clone, Debug)]
 pub struct DoorConfig {
-    /// What counts as authentic.
+    /// Settings of authentication.
     pub auth: AuthConfig,
-    /// Whether requests that nobody signed are let in, as [`Identity::Anonymous`]. What they may do
-    /// is for the policies of buckets to say; without this no policy opens anything to them.
+    /// True if unsigned requests are admitted, as [`Identity::Anonymous`]. The policies and lists
+    /// of buckets then decide. If false, no policy gives unsigned requests access.
     ///
     /// [`Identity::Anonymous`]: crate::auth::Identity::Anonymous
     pub allow_anonymous: bool,
     /// Host names under which `bucket.name` names a bucket. Any other host means path style.
     pub domains: Vec<String>,
-    /// Requests in flight at most, replies that are still being sent included; more answer
-    /// 503.
+    /// Maximum number of requests in flight, including replies that are still being sent. Further
+    /// requests return 503.
     pub requests_max: usize,
-    /// How many of them may be requests that nobody signed; none means an eighth, and one at least.
+    /// Maximum number of unsigned requests among them. None means an eighth. The minimum is one.
     pub anonymous_requests_max: Option<usize>,
-    /// Bytes of all documents together: bodies that are read whole before their operation begins. An
-    /// account has a quarter of them at most, all requests that nobody signed an eighth.
+    /// Maximum bytes of all documents together: bodies that are read whole before their operation
+    /// begins. An account gets at most a quarter of them, all unsigned requests together an eighth.
     pub document_bytes_max: usize,
-    /// Seconds that a client turned away for overload is told to wait.
+    /// `Retry-After` of requests that are refused for overload, in seconds.
     pub retry_after_s: u32,
-    /// Bytes of all header names and values together.
+    /// Maximum bytes of all header names and values together.
     pub header_bytes_max: usize,
-    /// How long a client may be silent within a body; zero means for ever.
+    /// Maximum silence of a client within a body. Zero means no limit.
     pub body_idle: Duration,
-    /// Bytes of a body that a client has to send in each second that it is waited for, over a time of
-    /// [`body_idle`](Self::body_idle); zero means that any byte will do.
+    /// Minimum bytes of a body for each second of waiting, over a time of
+    /// [`body_idle`](Self::body_idle). Zero means that any byte suffices.
     pub body_rate_min: u64,
-    /// How long a client may take to send a document; zero means for ever.
+    /// Maximum time for a client to send a document. Zero means no limit.
     pub document_time: Duration,
 }
 
 impl DoorConfig {
-    /// How long clients are waited for within bodies.
+    /// Timeouts for clients within bodies.
     pub(super) fn patience(&self) -> Patience {
         Patience {
             idle: self.body_idle,
@@ -48,7 +48,7 @@ impl DoorConfig {
         }
     }
 
-    /// How many requests at a time may be such that nobody signed.
+    /// Maximum number of concurrent unsigned requests.
     pub(super) fn anonymous_max(&self) -> usize {
         self.anonymous_requests_max.unwrap_or(self.requests_max / 8)
     }

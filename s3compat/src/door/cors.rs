@@ -1,8 +1,8 @@
-//! Cross-origin requests: what a browser asks beforehand, and what it must be told of the replies.
+//! Cross-origin requests: preflights, and the headers of all other replies.
 //!
-//! A preflight (`OPTIONS`) carries no signature and is answered before anyone is asked for one: it
-//! learns from the bucket's rules and from nothing else. Every other reply to a request that names
-//! its origin, errors too, carries the headers of the rule that allows it.
+//! A preflight (`OPTIONS`) has no signature, and is answered by the bucket's rules alone. Every
+//! other reply to a request that names its origin, errors included, has the headers of the rule
+//! that allows the request.
 
 mod rules;
 
@@ -20,17 +20,17 @@ use super::host;
 use crate::auth::{Code, Refusal, Target, single_header};
 use crate::sentences::{self, Sentence};
 
-/// What a reply depends on, for whoever keeps it for others.
+/// `Vary` of replies, for caches.
 const VARIES: HeaderValue = HeaderValue::from_static(
     "Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
 );
-/// Headers that a preflight may name: more than any page sends.
+/// Maximum number of headers in a preflight: more than any page sends.
 const HEADERS_MAX: usize = 100;
 
-/// Knows the CORS rules of buckets.
+/// Source of the CORS rules of buckets.
 pub trait CorsRules: fmt::Debug + Send + Sync {
-    /// The rules of a bucket, as they were a moment ago; none where none are set. A bucket that
-    /// isn't there is [`Code::NoSuchBucket`].
+    /// Rules of a bucket, possibly cached. None if no rules are set. A missing bucket is
+    /// [`Code::NoSuchBucket`].
     fn of<'a>(&'a self, bucket: &'a str) -> BoxFuture<'a, Result<Option<Vec<CORSRule>>, Refusal>>;
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Crossing {
 }
 
 impl Crossing {
-    /// A request that is asked before another one, to a bucket or an object.
+    /// Parses a preflight for a bucket or an object. None if the path names no bucket.
     pub(super) fn preflight(
         uri: &Uri,
         headers: &HeaderMap,
@@ -64,7 +64,7 @@ impl Crossing {
         Ok(Some(Self { bucket, is_object, wish }))
     }
 
-    /// A request that names where its page comes from.
+    /// Parses a request that names the origin of its page.
     pub(super) fn actual(
         method: &Method,
         uri: &Uri,
@@ -73,15 +73,15 @@ impl Crossing {
     ) -> Option<Self> {
         let origin = single_header(headers, ORIGIN.as_str()).ok()??.to_owned();
         let (bucket, is_object) = aim(uri, headers, domains).ok()??;
-        // Who names another method asks about that one.
+        // A request that names another method gets the headers for that method.
         let asked = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str()).ok()?;
         let method = asked.unwrap_or(method.as_str()).to_owned();
-        // And who names headers is told nothing of a rule that doesn't allow them.
+        // A request that names headers gets nothing from a rule that does not allow them.
         let headers = asked_headers(headers).ok()?;
         Some(Self { bucket, is_object, wish: Wish { origin, method, headers } })
     }
 
-    /// The headers of the answer to a preflight.
+    /// Headers of the reply to a preflight.
     pub(super) async fn answer(&self, rules: &dyn CorsRules) -> Result<HeaderMap, Refusal> {
         let found = rules.of(&self.bucket).await.map_err(|refusal| match refusal.code {
             Code::NoSuchBucket => self.forbidden(sentences::CORS_BUCKET),
@@ -95,8 +95,8 @@ impl Crossing {
         granted.map(varying)
     }
 
-    /// The headers of the reply itself. Whoever is granted nothing learns that the answer varies,
-    /// if it does.
+    /// Headers of another reply. If no rule allows the request, only `Vary` is set; if the bucket
+    /// has no rules, nothing.
     pub(super) async fn headers(&self, rules: &dyn CorsRules) -> HeaderMap {
         match rules.of(&self.bucket).await {
             Ok(Some(found)) => varying(self.wish.grant(&found).unwrap_or_default()),
@@ -117,12 +117,12 @@ fn varying(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Methods that a rule may allow.
+/// Returns true if a rule may allow this method.
 pub(crate) fn is_method(method: &str) -> bool {
     matches!(method, "GET" | "PUT" | "POST" | "DELETE" | "HEAD")
 }
 
-/// The bucket that a request goes to, and whether it goes on to an object.
+/// Bucket of a request, and true if the path names an object.
 fn aim(
     uri: &Uri,
     headers: &HeaderMap,

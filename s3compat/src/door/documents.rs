@@ -10,7 +10,7 @@ use crate::auth::Identity;
 use crate::decode::{BodyError, DecodedBody, collect};
 
 impl Gate {
-    /// The whole of a document. Its memory is given back with the request.
+    /// Reads a whole document. Its memory is released when the request ends.
     pub(super) async fn collect<B>(
         &self,
         body: DecodedBody<B>,

@@ -1,8 +1,7 @@
-//! Requests that wait with their body until they are told to go on (`Expect: 100-continue`).
+//! Requests that wait with their body for `100 Continue` (`Expect: 100-continue`).
 //!
-//! One that is answered before its body was asked for never sends it. Whether it does is the client's to
-//! decide, so what comes next on its connection may be the body or another request: the connection ends
-//! with the reply.
+//! A client that is answered before its body was requested may send the body or another request
+//! next. The server cannot predict which, so the connection ends with the reply.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,11 +12,11 @@ use http::header::{CONNECTION, EXPECT};
 use http::{HeaderMap, HeaderValue, Request, Version};
 use http_body::{Body, Frame, SizeHint};
 
-/// Whether a body that its client waits with was asked for.
+/// Records that the body of a waiting client was requested. None if the client does not wait.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting(Option<Arc<AtomicBool>>);
 
-/// A body that notes when it is asked for.
+/// A body that records its first poll.
 pub(super) struct Watched<B> {
     body: B,
     waiting: Waiting,
@@ -32,7 +31,7 @@ pub(super) fn watch<B>(request: Request<B>) -> (Request<Watched<B>>, Waiting) {
 }
 
 impl Waiting {
-    /// Ends the connection with a reply whose request may or may not send its body yet.
+    /// Ends the connection with the reply if the client may or may not send its body.
     pub(super) fn end(&self, headers: &mut HeaderMap) {
         if self.0.as_ref().is_some_and(|asked| !asked.load(Ordering::Relaxed)) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -1,6 +1,7 @@
-//! Headers that ask for what isn't there yet are refused, never ignored: a client that asked for
-//! encryption must not believe that it got it. What speaks of nothing that S3 has is passed over, as
-//! S3 does.
+//! Refusal of headers that request unsupported features.
+//!
+//! Such headers are never ignored: a client that requested encryption must not believe that its
+//! object is encrypted. Headers that concern no feature of S3 are ignored, as in S3.
 
 mod subjects;
 
@@ -11,7 +12,7 @@ use self::subjects::may_matter;
 use crate::auth::{Refusal, percent_decode, single_header};
 use crate::sentences;
 
-/// `x-amz-*` headers that are understood, whatever they say.
+/// `x-amz-*` headers that are supported with any value.
 const KNOWN: &[&str] = &[
     "x-amz-acl",
     "x-amz-bucket-object-lock-enabled",
@@ -80,53 +81,53 @@ const KNOWN: &[&str] = &[
     "x-amz-website-redirect-location",
 ];
 
-/// Headers that are understood as long as they ask for what is so anyway.
+/// Headers that are supported only with a value that requests the default behavior.
 const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-api-version", "2006-03-01"),
     ("x-amz-server-side-encryption-bucket-key-enabled", "false"),
-    // Nothing is ever being restored here.
+    // No object is ever being restored.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
 
 const COPY_SOURCE: &str = "x-amz-copy-source";
 
-/// Headers that are whole numbers. s3s reads a number as the digits that it begins with, and none where
-/// the header is empty: a condition on a size would be another one, or none.
+/// Headers with whole numbers. s3s reads a number from its leading digits, and an empty header as
+/// none: a condition on a size would change or vanish.
 const NUMBERS: [&str; 4] =
     ["x-amz-if-match-size", "x-amz-max-parts", "x-amz-mp-object-size", "x-amz-part-number-marker"];
-/// Headers whose value must not be empty: s3s takes such a header as one that isn't there.
+/// Headers whose value must not be empty: s3s treats an empty one as absent.
 const CONDITIONS: [&str; 1] = ["x-amz-if-match-last-modified-time"];
-/// Digits of the largest size.
+/// Maximum number of digits of a size.
 const NUMBER_DIGITS_MAX: usize = 19;
 
-/// The one that may come in several lines.
+/// Header that may have several lines.
 const LISTED: &str = "x-amz-object-attributes";
 
-/// Speak of a bucket that is made, and of nothing else: the storage policy that it goes under, who
-/// owns what others write into it, and whether its objects can be locked.
+/// Headers of CreateBucket alone: the new bucket's storage policy, the ownership of its objects,
+/// and object lock.
 const OF_NEW_BUCKETS: [&str; 3] =
     ["x-martlet-storage-policy", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"];
 
-/// Says whose a bucket must be. It isn't asked where there is no bucket yet.
+/// Header with the expected owner of a bucket. Operations without an existing bucket refuse it.
 const OF_OWNERS: [&str; 1] = ["x-amz-expected-bucket-owner"];
 const OWNERLESS: [&str; 2] = ["CreateBucket", "ListBuckets"];
-/// The same of the bucket that is copied from.
+/// Header with the expected owner of a copy's source bucket.
 const OF_SOURCES: [&str; 1] = ["x-amz-source-expected-bucket-owner"];
 const WITH_SOURCE: [&str; 2] = ["CopyObject", "UploadPartCopy"];
 
-/// Lock an object that is written.
+/// Headers that lock a written object.
 const OF_LOCKS: [&str; 3] = [
     "x-amz-object-lock-legal-hold",
     "x-amz-object-lock-mode",
     "x-amz-object-lock-retain-until-date",
 ];
-/// What writes such an object, or begins to.
+/// Operations that write such an object, or begin to.
 const LOCKING: [&str; 4] = ["CopyObject", "CreateMultipartUpload", "PostObject", "PutObject"];
 
-/// Say what an object must be that is deleted.
+/// Headers with conditions on a deleted object.
 const OF_DELETES: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
 
-/// Operations that take headers of encryption.
+/// Operations that accept headers of encryption.
 const WITH_KEYS: [&str; 11] = [
     "CompleteMultipartUpload",
     "CopyObject",
@@ -143,7 +144,7 @@ const WITH_KEYS: [&str; 11] = [
 const OF_KEYS: [&str; 2] =
     ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
 
-/// Refuses headers that ask an operation for what another one does.
+/// Refuses headers that belong to other operations.
 pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     let stray = |names: &[&'static str], is_theirs: bool| {
         names.iter().copied().find(|name| !is_theirs && headers.contains_key(*name))
@@ -165,7 +166,7 @@ pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<()
     }
 }
 
-/// Refuses a source of a copy that can't be decoded: taken as it stands it would name another key.
+/// Refuses a copy source that cannot be percent-decoded: undecoded it would name another key.
 pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(source) = single_header(headers, COPY_SOURCE)? else { return Ok(()) };
     percent_decode(source, false)
@@ -173,7 +174,7 @@ pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
         .map_err(|_| sentences::COPY_SOURCE_ENCODING.argument(COPY_SOURCE, source))
 }
 
-/// Refuses headers that ask for more than there is.
+/// Refuses headers that request unsupported features.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
     for name in headers.keys() {
         let name = name.as_str();
@@ -185,7 +186,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         }
         let known = KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
         if let Some(name) = known {
-            // What is read once must be there once.
+            // A header that is read once must occur once.
             if name != LISTED
                 && let Some(value) = single_header(headers, name)?
             {
@@ -207,7 +208,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a value that could be read as another one, or as none.
+/// Refuses a value that could be misread as another value, or as none.
 fn check_value(name: &'static str, value: &str) -> Result<(), Refusal> {
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_number = (1..=NUMBER_DIGITS_MAX).contains(&digits.len())

@@ -1,4 +1,4 @@
-//! `PostObject`: an upload by an HTML form, which becomes the PUT that it stands for.
+//! `PostObject`: an upload by HTML form, converted to the PUT that it stands for.
 //!
 //! ```text
 //! form ─▶ fields before the file ─▶ signature of the policy ─▶ policy ─▶ PUT /bucket/key, whose
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! * `fields`: the fields, and the headers that they stand for.
-//! * `policy`: what the signer of a form allows.
-//! * `file`: the file as a stream, within the length that is allowed.
-//! * `reply`: the reply that the form asked for.
+//! * `policy`: the permissions that a form's signer gives.
+//! * `file`: the file as a stream, within the allowed length.
+//! * `reply`: the reply that the form requests.
 //!
-//! Nothing of the file is read before the fields were found to be in order, and it is never held
+//! No byte of the file is passed on before the fields are checked, and the file is never held
 //! whole.
 
 mod fields;
@@ -44,18 +44,18 @@ use crate::auth::{Authenticator, Caller, Identity, Query, Refusal, Target};
 use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing};
 use crate::sentences;
 
-/// The name of the operation.
+/// Name of the operation.
 pub(super) const POST_OBJECT: &str = "PostObject";
-/// What a form may have before its file and behind it, the lines between its parts included.
+/// Maximum bytes of a form before its file, and again after it, including the lines between parts.
 const AROUND_BYTES_MAX: u64 = 64 * 1024;
 
-/// A form, up to its file.
+/// A form, parsed up to its file.
 struct Form {
     fields: Fields,
     file: FileBody,
 }
 
-/// Whether a request is a form: it is by what it says of its body.
+/// Returns true if a request is a form: a POST with the Content-Type of a form.
 pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     const FORM: &[u8] = b"multipart/form-data";
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
@@ -64,14 +64,14 @@ pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     method == Method::POST && is_form
 }
 
-/// A POST to a bucket that is no form.
+/// Refusal of a POST to a bucket that is no form.
 pub(super) fn not_a_form() -> Refusal {
     let condition = "Bucket POST must be of the enclosure-type multipart/form-data";
     sentences::PRECONDITION_FAILED.refusal().with_detail("Condition", condition)
 }
 
 impl Gate {
-    /// The PUT that a form stands for.
+    /// Converts a form to the PUT that it stands for.
     pub(super) async fn prepare_form<B>(
         &self,
         (operation, target): (&'static Operation, Target),
@@ -83,7 +83,7 @@ impl Gate {
         B::Error: std::fmt::Display,
     {
         let bucket = target.bucket().unwrap_or_default();
-        // Who sent it, its fields say.
+        // The fields name the sender. Until they are read the request counts as anonymous.
         admit(&Identity::Anonymous)?;
         let mut form = self.read_form(&parts.headers, body).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
@@ -118,8 +118,8 @@ impl Gate {
         Ok(Request::from_parts(parts, Body::http_body_unsync(form.file)))
     }
 
-    /// The operation, and the bucket that a form is sent to. None if it is the body of another
-    /// operation: an object may be a form.
+    /// Operation and bucket of a form. None if the form is the body of another operation: an object
+    /// may be a form.
     pub(super) fn form_target(
         &self,
         parts: &Parts,
@@ -173,7 +173,8 @@ impl Gate {
         }
     }
 
-    /// How many bytes the signer of a form allows; without a policy as many as a PUT may have.
+    /// Bytes that the form's signer allows for the file. Without a policy, up to the limit of a
+    /// PUT.
     fn form_lengths(
         &self,
         fields: &Fields,
@@ -185,7 +186,7 @@ impl Gate {
     }
 }
 
-/// What ended a form before its file.
+/// Refusal for an error before the form's file.
 fn refusal(error: BodyError) -> Refusal {
     if error == BodyError::FormFields { too_long() } else { error.into() }
 }
@@ -202,8 +203,8 @@ fn key_of(fields: &Fields) -> Result<&str, Refusal> {
     Ok(key)
 }
 
-/// Takes out what is said of the form's body, or would say of the object what no policy of the form
-/// allows, and puts in what the form says of the object.
+/// Removes headers that describe the form's body, and headers about the object that no policy of
+/// the form allows. Adds the headers in the form's fields.
 fn become_put(headers: &mut HeaderMap, fields: &Fields) -> Result<(), Refusal> {
     let is_extension = |name: &str| name.starts_with("x-amz-") || name.starts_with("x-martlet-");
     let of_object = |name: &HeaderName| is_extension(name.as_str()) || PLAIN.contains(name);

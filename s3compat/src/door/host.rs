@@ -1,7 +1,7 @@
-//! Which bucket a `Host` header names.
+//! Bucket names in `Host` headers.
 
-/// The bucket that `host` names under one of `domains`. A domain itself, an address or a host that
-/// isn't known names none: then the path does.
+/// Bucket that `host` names under one of `domains`. A domain itself, an address or an unknown host
+/// names none: then the path names the bucket.
 pub(super) fn bucket_of(host: &str, domains: &[String]) -> Option<String> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,8 +1,8 @@
-//! Anonymous requests, judged by their heads.
+//! Early access check of anonymous requests, by their heads alone.
 //!
-//! Operations decide by all that a request says. But a document is read before its operation begins, and
-//! whoever has no key could have much read that comes to nothing. So what no policy and no list of a bucket
-//! could allow is refused before its body is read.
+//! Operations decide by the whole request, but a document is read before its operation begins.
+//! Clients without a key could make the server read many documents in vain. So a request that no
+//! policy and no list of a bucket could allow is refused before its body is read.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use super::reply::RequestId;
 use super::table::BodyKind;
 use crate::auth::{Identity, Refusal};
 
-/// Knows what the policies and lists of buckets could allow to requests that nobody signed.
+/// Access check of unsigned requests by the policies and lists of buckets.
 pub(crate) trait HeadJudge: fmt::Debug + Send + Sync {
-    /// Refuses an operation on a bucket, or on none, that no policy and no list could allow. A bucket that
-    /// isn't there is [`Code::NoSuchBucket`](crate::auth::Code::NoSuchBucket).
+    /// Refuses an operation, on a bucket or on none, that no policy and no list could allow. A
+    /// missing bucket is [`Code::NoSuchBucket`](crate::auth::Code::NoSuchBucket).
     fn check_anonymous<'a>(
         &'a self,
         operation: &'static str,
@@ -26,7 +26,7 @@ pub(crate) trait HeadJudge: fmt::Debug + Send + Sync {
 }
 
 impl Gate {
-    /// Refuses an anonymous document that nothing could allow, before any of it is read.
+    /// Refuses an anonymous document that nothing could allow, before its body is read.
     pub(super) async fn judge(&self, passed: &Passed, id: RequestId) -> Result<(), Refusal> {
         let is_document =
             matches!(passed.operation.body, BodyKind::Xml { .. } | BodyKind::Text { .. });

@@ -1,30 +1,31 @@
-//! The door: what every request passes before an operation sees it, and every reply after.
+//! HTTP pipeline in front of the operations (the door): checks of requests, completion of replies.
 //!
 //! ```text
-//! request ─▶ request id ─▶ a turn ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table ─▶ features
-//!            ─▶ body plan (decode; XML is read whole and inspected) ─▶ share and rate ─▶ operations
-//! reply   ◀─ request id, error document ◀───────────────────────────────────────────┘
+//! request ─▶ request id ─▶ a turn ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table
+//!         ─▶ features ─▶ body plan (decode; XML is read whole and inspected)
+//!         ─▶ share and rate ─▶ operations
+//! reply   ◀─ request id, error document ◀──┘
 //! ```
 //!
-//! * `cors`: what pages of other origins may do. Their preflights are answered before anyone is
-//!   asked for a signature, and the headers of the bucket's rules go onto every other reply.
-//! * `host`: which bucket a `Host` header names.
-//! * `table`: the closed table of method × kind of path → allowed query keys. What is not in it
-//!   answers NotImplemented; nothing falls through to another operation.
+//! * `cors`: cross-origin requests. Preflights are answered without a signature; all other replies
+//!   get the headers of the bucket's rules.
+//! * `host`: bucket names in `Host` headers.
+//! * `table`: the closed table of method × kind of path → allowed query keys. Requests outside of
+//!   it return NotImplemented; no request falls through to another operation.
 //! * `documents`: bodies that are read whole, and their memory.
-//! * `expect`: what becomes of a connection whose client waits with its body.
-//! * `features`: the headers that ask for what isn't there yet.
-//! * `judge`: what nobody in particular can't be allowed, by the request's head alone.
-//! * `form`: uploads by HTML form, each made into the PUT that it stands for.
-//! * `tokens`: requests for the security token service.
-//! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or entities.
-//! * `schema`: the elements that XML bodies may have, and which of them are numbers.
-//! * `prepare`: the order of it all for one request.
+//! * `expect`: connections of clients that wait with their body.
+//! * `features`: refusal of headers that request unsupported features.
+//! * `judge`: early refusal of anonymous requests, by their heads alone.
+//! * `form`: uploads by HTML form, each converted to the PUT that it stands for.
+//! * `tokens`: requests to the security token service.
+//! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or custom entities.
+//! * `schema`: the elements that XML bodies may have, and those that are numbers.
+//! * `prepare`: the order of all steps for one request.
 //! * `reply`: request ids on every reply, complete error documents.
 //!
-//! Nothing of a body is read before the request has passed authentication and the table, so
-//! `Expect: 100-continue` is answered only then. Documents of requests that nobody signed wait for the
-//! judge, too.
+//! No body is read before its request has passed authentication and the table. So a waiting client
+//! (`Expect: 100-continue`) is answered only then. Forms and token requests are exceptions: their
+//! fields hold the credentials. Documents of unsigned requests also wait for the judge.
 
 mod checksum;
 mod config;

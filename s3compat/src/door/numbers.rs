@@ -1,4 +1,4 @@
-//! Numbers in the query, refused in S3's words where they can't be read.
+//! Refusal of malformed numbers in the query, with S3's errors.
 
 use crate::auth::{Query, Refusal};
 use crate::sentences;
@@ -8,7 +8,7 @@ const NAMES: [&str; 6] =
     ["max-buckets", "max-keys", "max-parts", "max-uploads", "part-number-marker", PART_NUMBER];
 const PART_NUMBER: &str = "partNumber";
 
-/// Refuses a number that can't be read. One without a value is left to its operation.
+/// Refuses malformed numbers. The operation handles empty values.
 pub(super) fn check(query: &Query<'_>) -> Result<(), Refusal> {
     for name in NAMES {
         let Some(value) = query.get(name).filter(|value| !value.is_empty()) else { continue };

@@ -1,4 +1,4 @@
-//! From a request as it came to one that an operation may see.
+//! Preparation of a request for its operation.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -45,11 +45,11 @@ const V4_KEYS: [&str; 8] = [
 ];
 /// Query keys of a SigV2 signature.
 const V2_KEYS: [&str; 4] = ["AWSAccessKeyId", "Expires", "Signature", "x-amz-security-token"];
-/// The payload hash of a body that nothing speaks for.
+/// Payload hash of a body without a digest or signature.
 const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
-/// Makes a list another list, which says no more.
+/// Query key that changes the form of a listing, but not its content.
 const ANOTHER_FORM: &str = "list-type=2";
-/// Headers that have done their work here.
+/// Headers that operations no longer need.
 const SPENT: [HeaderName; 7] = [
     AUTHORIZATION,
     TRANSFER_ENCODING,
@@ -59,26 +59,26 @@ const SPENT: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
     HeaderName::from_static("x-amz-trailer"),
 ];
-/// More trailers than there are checksums.
+/// Maximum number of trailers: more than there are checksums.
 const TRAILERS_MAX: usize = 16;
 
-/// Decides whether a request may pass, and makes it plain.
+/// Checks requests, and converts them to the form that operations expect.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) authenticator: Authenticator,
     pub(super) config: DoorConfig,
-    /// The memory for bodies that are read whole.
+    /// Memory for bodies that are read whole.
     pub(super) documents: Documents,
-    /// Without, no document is refused by its head alone.
+    /// Early access check. If unset, no document is refused by its head alone.
     pub(super) judge: OnceLock<Arc<dyn HeadJudge>>,
 }
 
-/// Why a request doesn't come as far as its operation.
+/// Reason for which a request does not reach its operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// It is not what it should be.
+    /// The request is invalid or not allowed.
     Refused(Refusal),
-    /// It may come again, after so long if that is known.
+    /// The request may be retried, after this time if known.
     Limited(Limited, Option<Duration>),
 }
 
@@ -97,14 +97,14 @@ impl From<BodyError> for Stopped {
     }
 }
 
-/// Gives a turn to whoever sent a request, in place of the one that it was given before.
+/// Function that counts a request for its principal, in place of the principal before.
 pub(super) type Admit<'a> = &'a mut (dyn FnMut(&Identity) -> Result<(), Stopped> + Send);
 
-/// The document of a request, for operations that read more of it than s3s does.
+/// Document of a request, for operations that read more of it than s3s does.
 #[derive(Clone, Debug)]
 pub(crate) struct Document(pub(crate) Bytes);
 
-/// What is left to do once a request has passed: its body.
+/// A request that has passed the checks on its head. Only its body is left.
 pub(super) struct Passed {
     pub(super) identity: Identity,
     mechanism: Mechanism,
@@ -119,8 +119,8 @@ impl Gate {
         Self { authenticator, config, documents, judge: OnceLock::new() }
     }
 
-    /// The request as its operation sees it. Nothing of its body is waited for before `admit` has
-    /// counted it as somebody's: whoever sends slowly holds turns of its own.
+    /// Returns the request in the form that its operation expects. No part of its body is awaited
+    /// before `admit` has counted it for its principal: slow senders hold only turns of their own.
     pub(super) async fn prepare<B>(
         &self,
         request: Request<B>,
@@ -144,8 +144,8 @@ impl Gate {
         admit(&passed.identity)?;
         self.judge(&passed, id).await?;
         let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
-        // A body whose length nobody told, and that is over before it began, is no empty object:
-        // something took its headers away.
+        // An empty body without an announced length is no empty object: something removed the
+        // headers.
         if passed.operation.body == BodyKind::Stream
             && facts.length().is_none()
             && body.is_end_stream()
@@ -185,7 +185,7 @@ impl Gate {
         Ok(Request::from_parts(parts, body))
     }
 
-    /// Everything that is decided before the body is touched.
+    /// Makes all decisions that do not need the body.
     fn pass(
         &self,
         method: &Method,
@@ -223,7 +223,7 @@ impl Gate {
         Ok(Passed { identity, mechanism, operation, plan, bucket })
     }
 
-    /// What a request is aimed at.
+    /// Bucket and key of a request.
     pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap) -> Result<Target, Refusal> {
         self.check_header_bytes(headers)?;
         let bucket = match single_header(headers, HOST.as_str())? {
@@ -244,7 +244,7 @@ impl Gate {
             .with_detail("MaxSizeAllowed", self.config.header_bytes_max.to_string()))
     }
 
-    /// What is to be done with the body, and the headers that speak of it made true.
+    /// Plans the handling of the body, and corrects the headers that describe it.
     fn plan(
         &self,
         operation: &Operation,
@@ -291,7 +291,7 @@ impl Gate {
     }
 }
 
-/// A document as s3s can parse it, once it has been inspected.
+/// Inspects a document, and converts it to a form that s3s can parse.
 fn plain_document(document: Bytes, operation: &Operation) -> Result<Bytes, Refusal> {
     if document.is_empty() {
         return Ok(document);
@@ -304,12 +304,12 @@ fn plain_document(document: Bytes, operation: &Operation) -> Result<Bytes, Refus
     }
 }
 
-/// Where a request came from, as the connection knows it.
+/// Address of the client, from the connection.
 pub(super) fn peer_of(parts: &Parts) -> Option<IpAddr> {
     parts.extensions.get().map(|Peer(address)| *address)
 }
 
-/// Headers that a presigned link carries in its query become headers. They were signed.
+/// Adds the headers in a presigned link's query to the request's headers. They were signed.
 fn hoist(query: &Query<'_>, mechanism: Mechanism, headers: &mut HeaderMap) -> Result<(), Refusal> {
     if mechanism != Mechanism::Query {
         return Ok(());
@@ -331,7 +331,7 @@ fn is_hoisted(name: &str) -> bool {
         && !V4_KEYS.contains(&name)
 }
 
-/// Whether a query key is no concern of an operation.
+/// Returns true if a query key is not meant for the operation.
 fn is_ours(name: &str, mechanism: Mechanism) -> bool {
     let is_of_signature = match mechanism {
         Mechanism::Query => V4_KEYS.contains(&name) || is_hoisted(name),
@@ -365,8 +365,8 @@ fn operation(
     Ok(operation)
 }
 
-/// Refuses what a link of Version 2 was not made for: whoever has one for an object could add a query key
-/// that its signature doesn't cover, and so do something else to that object.
+/// Refuses operations that a link of Version 2 does not cover. Its holder could otherwise add an
+/// unsigned query key, and so run another operation on the object.
 fn check_link(operation: &Operation) -> Result<(), Refusal> {
     let is_covered = |key: &&&str| signs_v2(key) || **key == ANOTHER_FORM;
     match operation.required.iter().find(|key| !is_covered(key)) {
@@ -375,7 +375,7 @@ fn check_link(operation: &Operation) -> Result<(), Refusal> {
     }
 }
 
-/// The internal form of the URI, where it differs: `/bucket/key` and the operation's own query.
+/// Rewrites the URI to `/bucket/key` and the operation's query. None if it has that form already.
 fn rewrite(
     uri: &Uri,
     target: &Target,
@@ -401,8 +401,8 @@ fn rewrite(
     uri.map(Some).map_err(|_| sentences::INVALID_URI.refusal())
 }
 
-/// Takes `aws-chunked` off Content-Encoding, and keeps the rest. Of a body that isn't chunked the name is
-/// kept, as S3 keeps it.
+/// Removes `aws-chunked` from Content-Encoding, and keeps the rest. A stored body that is not
+/// chunked keeps the name, as in S3.
 fn strip_chunked(
     headers: &mut HeaderMap,
     payload: &Payload,
@@ -419,8 +419,8 @@ fn strip_chunked(
     if is_stream && headers.get("x-amz-content-sha256").is_some_and(|it| it == UNSIGNED_PAYLOAD) {
         return Err(sentences::UNSIGNED_CHUNKED.argument("Content-Encoding", text));
     }
-    // The name alone frames nothing. But framing must never be stored as if it were data, and who frames
-    // says how long it is without.
+    // The name alone frames nothing. But framing must never be stored as data, and framed bodies
+    // announce their decoded length or their trailers.
     let is_framed = ["x-amz-decoded-content-length", "x-amz-trailer"]
         .iter()
         .any(|name| headers.contains_key(*name));
@@ -443,7 +443,7 @@ fn no_length() -> Refusal {
     sentences::MISSING_LENGTH.refusal()
 }
 
-/// A header that is a number.
+/// Parses a header that is a number.
 pub(super) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
     let Some(text) = single_header(headers, name)? else { return Ok(None) };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -451,7 +451,7 @@ pub(super) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u
     number.map(Some).ok_or_else(|| sentences::LENGTH.argument(name, text))
 }
 
-/// The names in `x-amz-trailer`.
+/// Parses the names in `x-amz-trailer`.
 fn declared_trailers(headers: &HeaderMap) -> Result<Vec<HeaderName>, Refusal> {
     let Some(text) = single_header(headers, "x-amz-trailer")? else { return Ok(Vec::new()) };
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -468,7 +468,7 @@ fn declared_trailers(headers: &HeaderMap) -> Result<Vec<HeaderName>, Refusal> {
     }
 }
 
-/// Whether a body that was read whole is what its sender says.
+/// Compares a body that was read whole with its announced digests.
 fn check_bytes(
     bytes: &[u8],
     is_checked: bool,

@@ -1,4 +1,4 @@
-//! What every reply carries: request ids, and in an error a document that names them.
+//! Request ids on every reply, and complete error documents.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -17,40 +17,40 @@ use crate::sentences;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
-/// `name=text`: one more element for an error's document, on its way here from where the error was
-/// made. It goes no further.
+/// `name=text`: an additional element for an error document, from the code that raised the error.
+/// The header is removed before the reply is sent.
 pub(crate) const DETAIL: HeaderName = HeaderName::from_static("x-martlet-error-detail");
-/// What stands otherwise than it is in such a header.
+/// Characters that are percent-encoded in this header.
 const SPELT_OUT: &AsciiSet = &CONTROLS.add(b'%');
-/// How that begins in the error of a quota that would be passed.
+/// Start of this header's value if a request would exceed a quota.
 pub(crate) const QUOTA_DETAIL: &str = "ExceededQuota=";
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 const END: &[u8] = b"</Error>";
 
-/// One more element for an error's document, as [`DETAIL`] carries any text.
+/// Encodes an additional element of an error document for a [`DETAIL`] header.
 pub(crate) fn detail(name: &str, text: impl fmt::Display) -> HeaderValue {
     let text = format!("{name}={text}");
     HeaderValue::try_from(utf8_percent_encode(&text, SPELT_OUT).to_string())
         .expect("what no header holds is spelt out")
 }
 
-/// The name and the text of such an element.
+/// Name and text of the element in a [`DETAIL`] header.
 pub(crate) fn read_detail(detail: &HeaderValue) -> Option<(String, String)> {
     let text = percent_decode_str(detail.to_str().ok()?).decode_utf8().ok()?;
     let (name, text) = text.split_once('=')?;
     Some((name.to_owned(), text.to_owned()))
 }
 
-/// The code of an error, among the extensions of its reply.
+/// Error code of a reply, in its extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorCode(pub(crate) Box<str>);
 
-/// Names one request, in its reply and in logs.
+/// Id of one request, in its reply and in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
 impl RequestId {
-    /// The same in a header.
+    /// The id as the value of a header.
     pub(super) fn header(self) -> HeaderValue {
         HeaderValue::try_from(self.to_string()).expect("hexadecimal digits are a header")
     }
@@ -62,18 +62,18 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// Names requests, and signs replies with the host.
+/// Source of request ids, and of the host's id in replies.
 #[derive(Debug)]
 pub(super) struct Stamper {
     next: AtomicU64,
     host_id: HeaderValue,
 }
 
-/// What a reply needs to know of its request.
+/// Attributes of a request that its reply needs.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) id: RequestId,
-    /// The path as it came; kept only for those who get an error.
+    /// Path as received, for error documents.
     pub(super) resource: Box<str>,
     pub(super) is_head: bool,
 }
@@ -87,14 +87,14 @@ impl Stamper {
         Self { next: AtomicU64::new(seed), host_id }
     }
 
-    /// A name that no other request of this process has.
+    /// Returns an id that no other request of this process has.
     pub(super) fn next_id(&self) -> RequestId {
-        // Multiplying by an odd number maps each count to a number of its own.
+        // Multiplication by an odd number maps each count to a different number.
         let count = self.next.fetch_add(1, Ordering::Relaxed);
         RequestId(count.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// The reply to a request turned away.
+    /// Builds the reply to a refused request.
     pub(super) fn refuse(&self, asked: &Asked, refusal: &Refusal) -> Response<Body> {
         let mut document = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
         push_element(&mut document, "Code", refusal.code.as_str());
@@ -114,7 +114,7 @@ impl Stamper {
         self.complete(asked, response)
     }
 
-    /// Puts the ids on a reply, and into its document if it is an error.
+    /// Adds the ids to a reply, and to its document if it is an error.
     pub(super) fn complete(&self, asked: &Asked, mut response: Response<Body>) -> Response<Body> {
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
@@ -151,7 +151,7 @@ impl Stamper {
         }
         let host_id = self.host_id.to_str().unwrap_or_default();
         let id = asked.id.to_string();
-        // Every error says in words what its code says to programs.
+        // Every error has a sentence for people, besides the code for programs.
         let code = head.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let code = code.map_or("InternalError", |(code, _)| code);
         if matches!(message_of(head), Some(message) if message == code) {
@@ -178,8 +178,8 @@ impl Stamper {
     }
 }
 
-/// A document as s3s wrote it, without what XML 1.0 can't hold: texts of requests come back in errors.
-/// Apostrophes stand plain, as S3's do.
+/// Cleans a document of s3s. Characters that XML 1.0 cannot hold are spelt out, because texts of
+/// requests return in errors. Apostrophes stay plain, as in S3.
 fn clean(document: &str) -> String {
     let mut cleaned = String::with_capacity(document.len() + 256);
     for c in document.replace("&apos;", "'").chars() {
@@ -188,7 +188,7 @@ fn clean(document: &str) -> String {
     cleaned
 }
 
-/// Appends a character, spelt out where no document can hold it.
+/// Appends a character, spelt out if no document can hold it.
 fn push_char(document: &mut String, c: char) {
     let is_allowed = matches!(c, '\t' | '\n' | '\r') || !c.is_control();
     if is_allowed && !matches!(c, '\u{fffe}' | '\u{ffff}') {
@@ -198,7 +198,7 @@ fn push_char(document: &mut String, c: char) {
     }
 }
 
-/// Keeps the code of an error's document, for whoever is told of the reply.
+/// Stores the code in an error document in the reply's extensions, for observers.
 fn note_code(response: &mut Response<Body>) {
     let Some(document) = response.body().bytes() else { return };
     let Ok(document) = std::str::from_utf8(&document) else { return };
@@ -213,7 +213,7 @@ fn message_of(document: &str) -> Option<&str> {
     rest.split_once("</Message>").map(|(message, _)| message)
 }
 
-/// The sentence for an error that has none of its own.
+/// Sentence for an error without a message of its own.
 fn said(code: &str) -> &str {
     match code {
         "InvalidBucketName" => sentences::BUCKET_NAME.text,

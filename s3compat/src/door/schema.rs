@@ -1,24 +1,24 @@
-//! What the documents of requests may hold: the elements that S3's schema has, and which are numbers.
+//! Schemas of request documents: the elements of S3's schema, and those that are numbers.
 //!
-//! s3s passes over elements that it doesn't know, and reads a number as the digits that it begins with.
-//! A misspelt element would be a setting that is acknowledged and never made, and `1,000` days would be
-//! one day. So documents are held against this table first.
+//! s3s ignores unknown elements in many places, and reads a number from its leading digits. A
+//! misspelt element would be a setting that is acknowledged but never made, and `1,000` days would
+//! be one day. So documents are checked against this table first.
 
 use self::Kind::{Carried, Group, Number, Text};
 
-/// An element, and what it may hold.
+/// An element and its content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
 }
 
-/// What an element may hold.
+/// Content of an element.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Text of any kind.
     Text,
-    /// A checksum whose element s3s doesn't know: it is [carried](crate::checksums::carried) there.
+    /// A checksum whose element s3s lacks: it is [carried](crate::checksums::carried).
     Carried,
     /// A whole number in decimal digits.
     Number,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 impl Element {
-    /// The element of this name within this one.
+    /// Child element of this name.
     pub(super) fn child(&self, name: &str) -> Option<&'static Self> {
         match self.kind {
             Group(children) => children.iter().find(|child| child.name == name),
@@ -224,7 +224,7 @@ const RETENTION: Element = group("Retention", &[text("Mode"), text("RetainUntilD
 const TAGGING: Element = group("Tagging", &[group("TagSet", &[TAG])]);
 const VERSIONING: Element = group("VersioningConfiguration", &[text("MfaDelete"), text("Status")]);
 
-/// The root of the document that each operation takes.
+/// Root of the document of each operation.
 static ROOTS: [(&str, Element); 18] = [
     ("CompleteMultipartUpload", COMPLETE),
     ("CreateBucket", CREATE_BUCKET),
@@ -246,7 +246,7 @@ static ROOTS: [(&str, Element); 18] = [
     ("PutPublicAccessBlock", PUBLIC_ACCESS),
 ];
 
-/// The root of an operation's document.
+/// Root of an operation's document, if it has one.
 pub(super) fn root_of(operation: &str) -> Option<&'static Element> {
     ROOTS.iter().find(|(name, _)| *name == operation).map(|(_, root)| root)
 }

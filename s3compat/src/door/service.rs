@@ -1,4 +1,4 @@
-//! The door as a service: hyper calls it, and it never fails.
+//! The door as a hyper service that never returns an error.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -33,7 +33,7 @@ use crate::limits::turns::{Turn, Turns};
 use crate::logging::Asker;
 use crate::sentences;
 
-/// Stands in front of the operations: see the [module](super). Cheap to clone.
+/// HTTP pipeline in front of the operations: see the [module](super). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Door<S> {
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Shared {
     stamper: Stamper,
     turns: Turns,
     retry_after: HeaderValue,
-    /// Without, nothing is known of other origins.
+    /// CORS rules. If unset, replies have no CORS headers.
     cors: Option<Arc<dyn CorsRules>>,
 }
 
@@ -54,8 +54,8 @@ impl<S> Door<S>
 where
     S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
 {
-    /// A door in front of `inner` for the holders of `keys`, which lets pages of other origins in by
-    /// the rules of `cors`.
+    /// Creates a door in front of `inner` for the access keys in `keys`, with the CORS rules of
+    /// `cors`.
     pub fn new(
         config: DoorConfig,
         clock: Arc<dyn Clock>,
@@ -74,14 +74,14 @@ where
         Self { shared: Arc::new(shared), inner }
     }
 
-    /// The same, where `judge` refuses documents of anonymous requests by their heads.
+    /// Returns this door with `judge` as early access check of anonymous documents.
     pub(crate) fn judged_by(self, judge: Arc<dyn HeadJudge>) -> Self {
-        // A door has one judge: a second is not taken.
+        // A door has one judge: a second one is ignored.
         let _ = self.shared.gate.judge.set(judge);
         self
     }
 
-    /// What a request is aimed at, if that makes sense.
+    /// Bucket and key of a request. None if the request is malformed.
     pub(crate) fn target_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<Target> {
         self.shared.gate.target(uri, headers).ok()
     }
@@ -124,7 +124,7 @@ where
         response.map(|body| GuardedBody { body, id, turn, tally: None, _permit: Some(permit) })
     }
 
-    /// Answers a request that has a turn, and says whose turn it was.
+    /// Answers an admitted request, and sets `turn` to the turn of its principal.
     async fn answer_request<B>(
         &self,
         asked: &Asked,
@@ -152,7 +152,7 @@ where
             return response;
         }
         let mut admit = |who: &Identity| {
-            // One that is counted as nobody's in particular is given back first.
+            // The turn for an unknown principal, if any, is returned first.
             *turn = None;
             *turn = Some(shared.admit(who)?);
             if let (Some(proven), Identity::Known(_)) = (&proven, who) {
@@ -172,7 +172,7 @@ where
         response
     }
 
-    /// Has the operation carried out that a request is for.
+    /// Runs the operation of a request.
     async fn carry_out(
         &self,
         asked: &Asked,
@@ -193,7 +193,7 @@ where
         }
         let is_over_quota = response.headers().get(DETAIL).is_some_and(is_quota);
         let mut response = self.shared.stamper.complete(asked, response);
-        // For whoever counts requests by what they asked for.
+        // For observers that count requests by operation.
         if let Some(operation) = operation {
             response.extensions_mut().insert(operation);
         }
@@ -207,13 +207,13 @@ where
     }
 }
 
-/// Whether an error's further element says that a quota would be passed.
+/// Returns true if an additional element reports an exceeded quota.
 fn is_quota(detail: &HeaderValue) -> bool {
     detail.as_bytes().starts_with(QUOTA_DETAIL.as_bytes())
 }
 
 impl Shared {
-    /// The turn of somebody who may come now; or why not, and for how long.
+    /// Returns a turn for a principal, or the reason of the refusal and the time to wait.
     fn admit(&self, who: &Identity) -> Result<Turn, Stopped> {
         let meters = who.who().map(|who| &who.meters);
         let turn = self.turns.count(meters).ok_or(Stopped::Limited(Limited::Share, None))?;
@@ -223,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// The reply to a request that doesn't come as far as its operation.
+    /// Builds the reply to a request that does not reach its operation.
     fn stop(&self, asked: &Asked, stopped: Stopped) -> Response<Body> {
         match stopped {
             Stopped::Limited(why, wait) => self.slow_down(asked, why, wait),
@@ -234,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// 503, with when to try again.
+    /// 503, with the time after which the client may retry.
     fn slow_down(&self, asked: &Asked, why: Limited, wait: Option<Duration>) -> Response<Body> {
         let refusal = sentences::SLOW_DOWN.refusal();
         let mut response = self.stamper.refuse(asked, &refusal);
@@ -247,7 +247,7 @@ impl Shared {
         response
     }
 
-    /// What a preflight asks, or why it is none that makes sense.
+    /// Parses a preflight. None if the request is no preflight for a bucket.
     fn preflight(
         &self,
         method: &Method,
@@ -278,7 +278,7 @@ impl Shared {
         }
     }
 
-    /// Where a request comes from, if it says so, and who knows what it may do from there.
+    /// Origin of a request, if it names one, and the CORS rules.
     fn crossing<B>(&self, request: &Request<B>) -> Option<(Crossing, &dyn CorsRules)> {
         let rules = self.cors.as_deref()?;
         let domains = &self.gate.config.domains;
@@ -308,36 +308,36 @@ where
     }
 }
 
-/// The body of a reply. Its request counts as in flight until it has been sent or given up.
+/// Body of a reply. Its request counts as in flight until the body is sent or given up.
 #[derive(Debug)]
 pub struct GuardedBody {
     body: Body,
-    /// What is asked of nodes while it is sent is asked for this request.
+    /// Id of the request, for calls of nodes while the body is sent.
     id: HeaderValue,
-    /// Whose request it is.
+    /// Turn of the request's principal.
     turn: Option<Turn>,
-    /// Who waits for its end.
+    /// Counter of the bytes of the body.
     tally: Option<Box<dyn Tally>>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Counts the bytes of a body. It is dropped when the body has been sent or given up.
+/// Counter of the bytes of a body. Dropped when the body is sent or given up.
 pub(crate) trait Tally: std::fmt::Debug + Send + Sync {
-    /// So many more were sent.
+    /// Adds bytes that were sent.
     fn add(&mut self, bytes: usize);
 }
 
 impl GuardedBody {
-    /// From now on counted.
+    /// Sets the counter of the bytes of the body.
     pub(crate) fn count_by(&mut self, tally: Box<dyn Tally>) {
         self.tally = Some(tally);
     }
 }
 
-/// Who asked, for whoever is told of the reply.
+/// Principal of a request, for observers of its reply.
 fn asker(extensions: &Extensions) -> Option<Asker> {
     let identity = extensions.get::<Identity>()?.clone();
-    // Forms are signed in a way of their own.
+    // Forms have another kind of signature.
     let mechanism = extensions.get::<Mechanism>().copied().unwrap_or(Mechanism::None);
     Some(Asker { identity, mechanism })
 }

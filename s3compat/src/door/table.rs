@@ -1,15 +1,16 @@
-//! The closed table of what is implemented.
+//! Closed table of the supported operations.
 //!
-//! A request is one of these operations, exactly, or none: a query key that its row does not list
-//! makes it NotImplemented, so that no sub-resource falls through to another operation.
+//! A request is exactly one of these operations, or none. A query key that is not in the
+//! operation's row returns NotImplemented, so that no sub-resource falls through to another
+//! operation.
 
 use crate::auth::{Query, Refusal};
 use crate::sentences;
 
-/// What a path names.
+/// Kind of resource that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
-    /// Nothing: the service itself.
+    /// The service itself.
     Service,
     /// A bucket.
     Bucket,
@@ -17,49 +18,49 @@ pub enum PathKind {
     Object,
 }
 
-/// What an operation does with a body.
+/// Handling of an operation's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// It has none; one that comes is not read.
+    /// No body. A body that is sent is not read.
     Ignored,
-    /// It is stored, as it comes.
+    /// The body is stored, as a stream.
     Stream,
-    /// It is a document of up to so many bytes.
+    /// The body is an XML document of limited length.
     Xml {
-        /// The longest that is read.
+        /// Maximum length, in bytes.
         bytes_max: u64,
-        /// Whether `x-amz-checksum-*` headers are about the document, not the object.
+        /// True if `x-amz-checksum-*` headers describe the document, not the object.
         is_checked: bool,
     },
-    /// It is a text of up to so many bytes, which is none of XML's.
+    /// The body is a text of limited length that is not XML.
     Text {
-        /// The longest that is read.
+        /// Maximum length, in bytes.
         bytes_max: u64,
     },
 }
 
-/// One operation.
+/// An operation of S3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// S3's name for it.
+    /// S3's name of the operation.
     pub name: &'static str,
-    /// Its method.
+    /// HTTP method.
     pub method: &'static str,
-    /// Its kind of path.
+    /// Kind of path.
     pub path: PathKind,
-    /// Query keys that make it this operation; `key=value` where the value matters.
+    /// Query keys that select the operation; `key=value` if the value matters.
     pub required: &'static [&'static str],
-    /// Query keys that it takes besides.
+    /// Further query keys that the operation accepts.
     pub optional: &'static [&'static str],
-    /// Whether it copies: has an `x-amz-copy-source`.
+    /// True if the operation copies: its requests have an `x-amz-copy-source`.
     pub is_copy: bool,
-    /// What it does with a body.
+    /// Handling of the body.
     pub body: BodyKind,
 }
 
 const KIB: u64 = 1024;
 
-/// The headers of a GET that its query may replace.
+/// Query keys of a GET that replace headers of its reply.
 const OVERRIDES: [&str; 6] = [
     "response-cache-control",
     "response-content-disposition",
@@ -80,7 +81,7 @@ const READ: &[&str] = &[
     OVERRIDES[5],
 ];
 
-/// A document with a body of up to `bytes_max` bytes.
+/// An XML document of up to `bytes_max` bytes, which checksum headers describe.
 const fn xml(bytes_max: u64) -> BodyKind {
     BodyKind::Xml { bytes_max, is_checked: true }
 }
@@ -103,7 +104,7 @@ const fn copying(operation: Operation) -> Operation {
     Operation { is_copy: true, ..operation }
 }
 
-/// All operations. Of two that a request could be, the first is meant.
+/// All operations. The first row that matches a request applies.
 pub static TABLE: &[Operation] = {
     use PathKind::{Bucket, Object, Service};
     &[
@@ -151,7 +152,7 @@ pub static TABLE: &[Operation] = {
             "GET",
             Bucket,
             &[],
-            // A form's redirect may lead to the bucket, and says what was uploaded.
+            // A form's redirect may lead to the bucket, with the uploaded object in its query.
             &[
                 "prefix",
                 "delimiter",
@@ -288,13 +289,13 @@ fn key_of(required: &'static str) -> &'static str {
     required.split_once('=').map_or(required, |(key, _)| key)
 }
 
-/// Whether a query key replaces a header of the reply.
+/// Returns true if a query key replaces a header of the reply.
 pub(super) fn is_override(name: &str) -> bool {
     OVERRIDES.contains(&name)
 }
 
-/// The operation that a request is. `is_ours` says which query keys are no concern of an
-/// operation: those of the signature.
+/// Finds the operation of a request. `is_ours` returns true for query keys that are not meant for
+/// operations, such as those of the signature.
 pub(super) fn find(
     method: &str,
     path: PathKind,
@@ -327,7 +328,7 @@ pub(super) fn find(
     Err(misfit(method, path, is_copy, &keys))
 }
 
-/// What S3 says to a request that is none of the operations.
+/// Refusal of a request that is none of the operations, with S3's error.
 fn misfit(method: &str, path: PathKind, is_copy: bool, keys: &[(&str, &str)]) -> Refusal {
     use PathKind::Object;
     let has = |name: &str| keys.iter().any(|(key, _)| *key == name);
@@ -442,7 +443,7 @@ mod tests {
         assert_eq!(name("PUT", Object, "uploadId=1&partNumber=2"), Ok("UploadPart"));
     }
 
-    /// The operations of `docs/S3.md`, with their query keys in order.
+    /// Operations in `docs/S3.md`, with their sorted query keys.
     fn documented() -> Vec<(&'static str, Vec<&'static str>)> {
         let page = include_str!("../../../docs/S3.md");
         let table = page.lines().skip_while(|line| !line.starts_with("| operation")).skip(2);

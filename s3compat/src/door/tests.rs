@@ -1,4 +1,4 @@
-//! The whole door, in front of operations that only note what reached them.
+//! Tests of the whole door, in front of operations that only record requests.
 
 mod limited;
 
@@ -21,7 +21,7 @@ use crate::auth::Identity;
 use crate::auth::testing::{NOW_MS, Signing, keys};
 use crate::decode::{BodyError, BodyFacts};
 
-/// What reached the operations.
+/// A request as received by the operations.
 #[derive(Debug)]
 struct Seen {
     uri: String,
@@ -32,7 +32,7 @@ struct Seen {
     body: Result<Bytes, BodyError>,
 }
 
-/// Notes each request, and answers what it is told to.
+/// Records each request, and returns the configured reply.
 #[derive(Clone, Default)]
 struct Recorder {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -92,7 +92,7 @@ fn request(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Reques
     request.body(()).unwrap()
 }
 
-/// Signs, sends, and gives status, headers and body of the reply.
+/// Signs and sends a request. Returns status, headers and body of the reply.
 async fn send(
     door: &Door<Recorder>,
     request: Request<()>,
@@ -114,7 +114,7 @@ async fn deliver(
     (parts.status, parts.headers, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// The error code in a reply.
+/// Error code in a reply.
 fn code(reply: &(StatusCode, HeaderMap, String)) -> &str {
     let text = reply.2.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     text.map_or("", |(code, _)| code)
@@ -201,7 +201,7 @@ async fn headers_in_the_query_of_a_link_become_headers() {
     assert_eq!(seen[0].headers["x-amz-storage-class"], "STANDARD");
 }
 
-/// Method, path, headers and the code that they are refused with.
+/// Method, path, headers, and the error code of the refusal.
 type Case<'a> = (&'a str, &'a str, &'a [(&'static str, &'a str)], &'a str);
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn anonymous_requests_are_refused_unless_allowed() {
     assert_eq!(deliver(&door, request("GET", "/b/k", &[]), b"").await.0, StatusCode::OK);
     let reply = deliver(&door, request("GET", "/b/k?response-expires=0", &[]), b"").await;
     assert_eq!(code(&reply), "InvalidRequest");
-    // Framing is never stored as if it were data.
+    // Framing is never stored as data.
     let framed = b"1\r\nx\r\n0\r\n\r\n";
     let chunked = [("content-encoding", "aws-chunked"), ("x-amz-decoded-content-length", "1")];
     let reply = deliver(&door, request("PUT", "/b/k", &chunked), framed).await;
@@ -356,7 +356,7 @@ async fn documents_are_looked_over_first() {
         let reply = send(&door, asked, UNSIGNED, body.as_bytes()).await;
         assert_eq!(code(&reply), expected, "{}", &body[..body.len().min(60)]);
     }
-    // The checksum of a Complete is about the object.
+    // The checksum of a CompleteMultipartUpload describes the object.
     let complete = request("POST", "/b/k?uploadId=1", &[crc]);
     assert_eq!(
         send(&door, complete, UNSIGNED, b"<CompleteMultipartUpload/>").await.0,
@@ -399,7 +399,7 @@ async fn more_than_enough_is_told_to_slow_down() {
     assert_eq!(deliver(&door, ask(), b"").await.0, StatusCode::OK);
 }
 
-/// What a server says to `head` before it has seen any of the body.
+/// First bytes of the reply to `head`, before the server receives any of the body.
 async fn first_word(door: Door<Recorder>, head: String) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (client, server) = tokio::net::UnixStream::pair().unwrap();
@@ -411,7 +411,7 @@ async fn first_word(door: Door<Recorder>, head: String) -> String {
     let mut buffer = [0; 12];
     let read = reading.read_exact(&mut buffer);
     tokio::time::timeout(Duration::from_secs(40), read).await.unwrap().unwrap();
-    // Whoever is refused may take what it sends next for the body or for another request.
+    // After a refusal the next bytes could be the body or another request, so the connection ends.
     if !buffer.ends_with(b"100") {
         let mut rest = Vec::new();
         let rest = reading.read_to_end(&mut rest);
@@ -438,7 +438,7 @@ async fn only_who_may_send_is_told_to_continue() {
     }
 }
 
-/// Prints what the door costs with nothing behind it; how fast it is here proves nothing elsewhere.
+/// Prints the cost of the door without operations. The result depends on the machine.
 #[tokio::test]
 async fn what_it_costs() {
     let (door, recorder) = door();

@@ -1,4 +1,4 @@
-//! Requests for the security token service: read whole, and answered without an operation.
+//! Requests to the security token service: read whole, and answered without an operation.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::decode::{BodyFacts, BodyPlan, DecodedBody, Framing, collect};
 use crate::sts;
 
 impl Gate {
-    /// Whether a request is for the token service: a form that is posted to no bucket.
+    /// Returns true if a request is for the token service: a form that is posted to no bucket.
     pub(super) fn is_for_tokens<B>(&self, request: &Request<B>) -> bool {
         let (uri, headers) = (request.uri(), request.headers());
         self.authenticator.sessions().is_some()
@@ -22,7 +22,7 @@ impl Gate {
             && self.target(uri, headers).is_ok_and(|target| target.bucket().is_none())
     }
 
-    /// Its reply.
+    /// Answers a request for the token service.
     pub(super) async fn answer_for_tokens<B>(
         &self,
         request: Request<B>,
@@ -39,7 +39,7 @@ impl Gate {
             let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
             let patience = self.config.patience();
             let plan = BodyPlan { framing: Framing::Plain, facts, patience };
-            // Who sent it, its fields say.
+            // The fields of the form name the sender.
             let mut share = self.documents.begin(None);
             let body = DecodedBody::new(body, plan);
             let body = collect(body, sts::FORM_BYTES_MAX, &mut share).await?;

@@ -1,10 +1,9 @@
-//! The shape of XML bodies, looked over before anything parses them.
+//! Shape check of XML bodies, before they are parsed.
 //!
-//! Refused: what isn't UTF-8, DOCTYPE and other declarations, CDATA, entities beyond the five of
-//! XML and character references, depth and lists beyond what any S3 document has, and tags that don't
-//! close, and NULs. Where the [schema](super::schema) of a
-//! document is known, also elements that it doesn't have, text where none belongs, and numbers that are
-//! none. Whether a value makes sense is the operation's to say.
+//! Refused are: text that is not UTF-8, NULs, DOCTYPE and other declarations, CDATA, tags that do
+//! not close, entities beyond the five of XML and character references, and depths and lists beyond
+//! those of S3's documents. Where the [schema](super::schema) of a document is known, also unknown
+//! elements, text between elements and malformed numbers. Operations check the values.
 
 use bytes::Bytes;
 
@@ -12,23 +11,23 @@ use super::schema::{Element, Kind};
 use crate::auth::Refusal;
 use crate::sentences;
 
-/// S3's deepest request document has four levels.
+/// Maximum depth of elements. S3's deepest request document has four levels.
 const DEPTH_MAX: usize = 8;
-/// The elements in S3's longest list, the parts of an upload, and one more, whose operation can say so.
-/// What is parsed of a small element takes many times its bytes.
+/// Maximum number of children of an element: S3's longest list, the parts of an upload, and one
+/// more for its operation to refuse. A parsed small element takes many times its bytes.
 const ELEMENTS_MAX: usize = martlet_protocol::limits::PARTS_MAX as usize + 1;
-/// Longest tag, attributes included.
+/// Maximum length of a tag with its attributes, in bytes.
 const TAG_BYTES_MAX: usize = 1024;
-/// Digits of the largest number, and its sign.
+/// Maximum length of a number, in bytes: the digits of the largest number, and its sign.
 const NUMBER_BYTES_MAX: usize = 20;
-/// Longest entity: a character reference of seven digits.
+/// Maximum length of an entity, in bytes: a character reference of seven digits.
 const ENTITY_BYTES_MAX: usize = 10;
 
-/// Looks over a document whose root is this one, if that is known. Returns true for one with elements
-/// that are to be [carried](crate::checksums::carried).
+/// Checks a document, against the schema of its root if known. Returns true if it has elements to
+/// be [carried](crate::checksums::carried).
 pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result<bool, Refusal> {
     let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
-    // Other control characters, which XML hasn't either, are in keys, and clients send them as they are.
+    // XML has no other control characters either, but clients send them in keys, unescaped.
     if text.contains('\0') {
         return Err(malformed("it has a NUL"));
     }
@@ -63,8 +62,8 @@ pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result
     Ok(has_carried)
 }
 
-/// The document with characters beyond the first plane written out where it refers to them by
-/// number: s3s takes no such reference.
+/// Replaces numeric references to characters beyond the first plane by the characters. s3s refuses
+/// such references.
 pub(super) fn spell_out(document: Bytes) -> Bytes {
     let Ok(text) = std::str::from_utf8(&document) else { return document };
     if !text.contains("&#") {
@@ -85,7 +84,7 @@ pub(super) fn spell_out(document: Bytes) -> Bytes {
     Bytes::from(out)
 }
 
-/// The character that a reference's number means, if it lies beyond the first plane.
+/// Character of a numeric reference, if it lies beyond the first plane.
 fn beyond(number: &str) -> Option<char> {
     let code = match number.strip_prefix('x') {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -94,18 +93,18 @@ fn beyond(number: &str) -> Option<char> {
     char::from_u32(code.ok()?).filter(|&character| character > '\u{ffff}')
 }
 
-/// An element that has not been closed yet.
+/// An open element.
 struct Open<'a> {
     name: &'a str,
-    /// What it may hold, if that is known.
+    /// Schema of the element, if known.
     element: Option<&'static Element>,
-    /// How many there are within it.
+    /// Number of its children.
     elements: usize,
-    /// The digits within it, if it is a number.
+    /// Digits in the element, if it is a number.
     digits: String,
 }
 
-/// Takes an element in. Returns true for one that is to be carried.
+/// Opens an element. Returns true if it is to be carried.
 fn open_tag<'a>(
     tag: &'a str,
     open: &mut Vec<Open<'a>>,
@@ -153,7 +152,7 @@ fn close_tag(name: &str, open: &mut Vec<Open<'_>>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What lies within a tag, and what behind it. A `>` within quotes does not end a tag.
+/// Splits markup into a tag and the text after it. A `>` within quotes does not end a tag.
 fn split_tag(markup: &str) -> Result<(&str, &str), Refusal> {
     let mut quote = None;
     for (at, byte) in markup.bytes().enumerate().take(TAG_BYTES_MAX) {
@@ -171,7 +170,7 @@ fn behind<'a>(text: &'a str, end: &str) -> Result<&'a str, Refusal> {
     text.split_once(end).map(|(_, rest)| rest).ok_or_else(|| malformed("it has no end"))
 }
 
-/// Looks over the text within an element, or outside of the root.
+/// Checks text within an element, or outside of the root.
 fn check_text(text: &str, within: Option<&mut Open<'_>>) -> Result<(), Refusal> {
     let is_blank = text.bytes().all(|byte| byte.is_ascii_whitespace());
     let Some(within) = within else {

@@ -1,4 +1,4 @@
-//! What a bucket's lifecycle took: S3 itself did it, and from nowhere.
+//! Events of lifecycle rules. The requester is S3 itself, without a client address.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use martlet_proxy::{Expired, Witness};
 use super::{About, Event, Happening, Outlet, tell};
 use crate::auth::UNNAMED_REGION;
 
-/// Who does what rules say, and from where.
+/// Requester and source of lifecycle events.
 const SERVICE: &str = "s3.amazonaws.com";
 
-/// Tells targets of what the lifecycle rules of buckets did.
+/// Sends the events of lifecycle rules to their targets.
 #[derive(Debug)]
 pub struct ExpiryEvents {
     outlet: Arc<dyn Outlet>,
@@ -24,7 +24,7 @@ pub struct ExpiryEvents {
 }
 
 impl ExpiryEvents {
-    /// Tells them through `outlet`.
+    /// Sends events through `outlet`.
     pub fn new(outlet: Arc<dyn Outlet>, clock: Arc<dyn Clock>) -> Self {
         Self { outlet, clock, host_id: STANDARD.encode(random_bytes::<32>()) }
     }

@@ -1,21 +1,20 @@
-//! Events: what happens to objects, who wants to hear of it, and what they are told.
+//! Event notifications: changes of objects, the rules of buckets, and delivery to targets.
 //!
 //! ```text
 //! operation ─▶ Happened ─┬▶ rules of the bucket ─▶ record ─▶ Outlet ─▶ targets
 //! lifecycle ─▶ Expired ──┘
 //! ```
 //!
-//! * [`name`]: what S3 calls events, and what rules may call them.
-//! * [`rules`]: who hears of what, as a bucket keeps it.
+//! * [`name`]: S3's names of events, and patterns in rules.
+//! * [`rules`]: notification rules of a bucket.
 //! * [`record`]: an event as S3 writes it.
-//! * [`expired`]: what a bucket's lifecycle took.
+//! * [`expired`]: events of a bucket's lifecycle.
 //!
 //! Invariants:
-//! * An event is told after what it tells of has been decided, and never before.
-//! * Telling it neither fails a request nor keeps it waiting: an [`Outlet`] takes a message or counts
+//! * An event is sent only after its change has been decided.
+//! * Sending an event neither fails nor delays a request: an [`Outlet`] accepts a message or counts
 //!   it as lost, at once.
-//! * Requests to buckets without rules look at the settings that they have loaded anyway, and at
-//!   nothing else.
+//! * For a bucket without rules a request reads only the settings that are loaded anyway.
 
 mod expired;
 mod name;
@@ -38,37 +37,37 @@ pub(crate) use rules::{Clash, Kind, Rule, Rules};
 use crate::attributes::wire_version;
 use crate::ops::target_of;
 
-/// Where messages go: to targets that the process was told of, each under a name.
+/// Sender of messages to targets, which the process's configuration defines by name.
 pub trait Outlet: fmt::Debug + Send + Sync {
-    /// Returns true when there is a target of this name, and the rules of a tenant's buckets may name it,
-    /// by the tenant's name.
+    /// Returns true if the target exists, and rules of this tenant's buckets may name it. `tenant`
+    /// is the tenant's name.
     fn admits(&self, target: &str, tenant: &str) -> bool;
 
-    /// Takes a message, one JSON document, on its way to a target; `owner` is the canonical id of the
-    /// tenant whose bucket it is about. It returns at once; what can not be taken is counted as lost.
+    /// Sends a message, one JSON document, to a target. `owner` is the canonical id of the bucket's
+    /// tenant. Returns at once; a message that can't be queued is counted as lost.
     fn offer(&self, target: &str, owner: &str, message: Bytes);
 }
 
-/// Something that happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Happening {
     pub(crate) event: Event,
     pub(crate) key: String,
-    /// None of an object that is gone.
+    /// `None` for a deleted object.
     pub(crate) size: Option<u64>,
-    /// Without quotes.
+    /// ETag without quotes.
     pub(crate) etag: Option<String>,
     pub(crate) version: Option<String>,
-    /// Where it stands in the order of writes.
+    /// Stamp of the write.
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// What a request did, among the extensions of its reply.
+/// Changes by a request, among the extensions of its reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Happened(pub(crate) Vec<Happening>);
 
 impl Happened {
-    /// An object was written, or something about it.
+    /// An object was written, or its metadata changed.
     pub(crate) fn wrote(event: Event, key: &str, written: &Written) -> Self {
         Self(vec![Happening {
             event,
@@ -80,14 +79,14 @@ impl Happened {
         }])
     }
 
-    /// An object was deleted, if it was there; `named` is the version that was asked for.
+    /// An object was deleted, if it existed. `named` is true if the request named a version.
     pub(crate) fn deleted(key: &str, named: bool, deleted: &Deleted) -> Self {
         Self(Happening::deleted(key, named, deleted).into_iter().collect())
     }
 }
 
 impl Happening {
-    /// The same of one of many.
+    /// Deletion of one object, if it existed. `named` is true if the request named a version.
     pub(crate) fn deleted(key: &str, named: bool, deleted: &Deleted) -> Option<Self> {
         let stamp = deleted.stamp?;
         let is_new_marker = deleted.is_marker && !named;
@@ -102,7 +101,7 @@ impl Happening {
     }
 }
 
-/// Tells those who, by the bucket's rules, want to hear of what happened.
+/// Sends changes to the targets that the bucket's rules name.
 pub(crate) fn tell(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, all: &[Happening]) {
     let Some(document) = bucket.settings.get(Setting::Notification) else { return };
     if all.is_empty() {

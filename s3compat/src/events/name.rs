@@ -1,9 +1,9 @@
-//! What S3 calls events, and what rules may call them: by name, or a group of them by `*`.
+//! S3's names of events, and patterns in rules: a name, or a group with `*`.
 
-/// What all names in rules begin with. Records do without.
+/// Prefix of all names in rules. Records omit it.
 const SERVICE: &str = "s3:";
 
-/// Something that can happen to an object here.
+/// Kind of change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A PUT.
@@ -12,26 +12,26 @@ pub(crate) enum Event {
     Post,
     /// A copy.
     Copy,
-    /// The end of an upload of parts.
+    /// The completion of a multipart upload.
     CompleteMultipartUpload,
     /// An object, a version or a delete marker was removed.
     Delete,
-    /// A delete marker was put in front of an object.
+    /// A delete marker became the current version.
     DeleteMarkerCreated,
-    /// It has other tags.
+    /// The tags changed.
     TaggingPut,
-    /// It has no tags any more.
+    /// The tags were removed.
     TaggingDelete,
-    /// It has another access control list.
+    /// The access control list changed.
     AclPut,
-    /// A rule of the bucket removed an object, a version or a delete marker.
+    /// A lifecycle rule removed an object, a version or a delete marker.
     Expired,
-    /// A rule of the bucket put a delete marker in front of an object.
+    /// A lifecycle rule created a delete marker.
     ExpiredByMarker,
 }
 
 impl Event {
-    /// All of them.
+    /// All events.
     #[cfg(test)]
     pub(super) const ALL: [Self; 11] = [
         Self::Put,
@@ -47,7 +47,7 @@ impl Event {
         Self::ExpiredByMarker,
     ];
 
-    /// Its name in a record.
+    /// Name in a record.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Put => "ObjectCreated:Put",
@@ -64,7 +64,7 @@ impl Event {
         }
     }
 
-    /// The version of the form that S3 writes its records in.
+    /// Version of S3's record format for this event.
     pub(super) const fn record_version(self) -> &'static str {
         match self {
             Self::TaggingPut
@@ -77,8 +77,8 @@ impl Event {
     }
 }
 
-/// The groups of events, and what is in each. Rules may name all of them; what this store never does
-/// to objects, it never tells of.
+/// Groups of events, with their members. Rules may name all of them, including events that this
+/// store never sends.
 const GROUPS: &[(&str, &[&str])] = &[
     ("ObjectCreated", &["Put", "Post", "Copy", "CompleteMultipartUpload"]),
     ("ObjectRemoved", &["Delete", "DeleteMarkerCreated"]),
@@ -96,11 +96,11 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Those that are in no group that rules could name.
+/// Events without a group. Rules name each of these singly.
 const ALONE: [&str; 4] =
     ["ObjectAcl:Put", "IntelligentTiering", "LifecycleTransition", "ReducedRedundancyLostObject"];
 
-/// Whether a rule may name this.
+/// True if a rule may name this pattern.
 pub(crate) fn is_known(pattern: &str) -> bool {
     let Some(name) = pattern.strip_prefix(SERVICE) else { return false };
     ALONE.contains(&name)
@@ -110,12 +110,12 @@ pub(crate) fn is_known(pattern: &str) -> bool {
         })
 }
 
-/// Whether what a rule says means an event.
+/// True if a pattern matches an event.
 pub(super) fn means(pattern: &str, event: Event) -> bool {
     pattern.strip_prefix(SERVICE).is_some_and(|name| covers(name, event.name()))
 }
 
-/// Whether there is an event that both of two patterns mean.
+/// True if both patterns match some event.
 pub(super) fn overlap(one: &str, other: &str) -> bool {
     covers(one, other) || covers(other, one)
 }

@@ -1,4 +1,4 @@
-//! An event as S3 writes it: a JSON document with one record.
+//! Event messages as S3 writes them: a JSON document with one record.
 
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -11,32 +11,32 @@ use super::Happening;
 
 const ISO: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
-/// All of a key but what stands for itself; spaces become `+`.
+/// Characters of a key to encode; spaces become `+` afterwards.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/').remove(b' ');
 
-/// What all records of a request, or of what rules did to a key, have in common.
+/// Common fields of all records of a request, or of a lifecycle rule's change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) bucket: &'a str,
     pub(crate) bucket_owner: &'a str,
     pub(crate) region: &'a str,
     pub(crate) now_ms: u64,
-    /// Who did it; none of nobody in particular.
+    /// Requester; `None` if anonymous.
     pub(crate) requester: Option<&'a str>,
-    /// The address that it was done from, if that is known.
+    /// Address of the client, if known.
     pub(crate) source: Option<&'a str>,
     pub(crate) request_id: &'a str,
     pub(crate) host_id: &'a str,
 }
 
-/// What a target is told of an event by the rule of this id.
+/// Message of an event to a target, by the rule of this id.
 pub(crate) fn message(about: &About<'_>, happening: &Happening, rule: &str) -> Bytes {
     let document = json!({ "Records": [record(about, happening, rule)] });
     Bytes::from(document.to_string())
 }
 
-/// What a target is told when rules begin to name it.
+/// Message to a target that a new configuration names.
 pub(crate) fn test_message(about: &About<'_>) -> Bytes {
     let document = json!({
         "Service": "Amazon S3",
@@ -88,7 +88,7 @@ fn object(happening: &Happening) -> Value {
     set("size", happening.size.map(Value::from));
     set("eTag", happening.etag.clone().map(Value::from));
     set("versionId", happening.version.clone().map(Value::from));
-    // Of two events of one key the later write has the greater text.
+    // Of two events of one key the later write has the greater sequencer.
     let sequencer = happening.stamp.map(|stamp| hex::encode_upper(stamp.to_bytes()));
     set("sequencer", sequencer.map(Value::from));
     object

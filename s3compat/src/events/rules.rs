@@ -1,10 +1,10 @@
-//! Who hears of what: the notification configuration of a bucket, as the bucket keeps it.
+//! Notification rules of a bucket, as stored with the bucket.
 //!
 //! ```text
 //! document: format (1) | postcard of the rules
 //! ```
 //!
-//! Invariant: of the rules of a bucket no two mean the same event of the same key.
+//! Invariant: no two rules of a bucket match one event of one key.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use super::name::{Event, means, overlap};
 
 const FORMAT: u8 = 1;
 
-/// What S3 takes a target for. Here all are the same.
+/// S3's kind of a target. The kind changes nothing but the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// A topic.
@@ -23,29 +23,29 @@ pub(crate) enum Kind {
     Function,
 }
 
-/// Who hears of some events.
+/// A rule: a target, with the events and keys that it receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rule {
     pub(crate) id: String,
     pub(crate) kind: Kind,
-    /// The target, as it was named.
+    /// Target as the client named it.
     pub(crate) arn: String,
     /// Names of events, or of groups of them.
     pub(crate) events: Vec<String>,
-    /// What keys begin with.
+    /// Prefix of the keys.
     pub(crate) prefix: Option<String>,
-    /// What they end in.
+    /// Suffix of the keys.
     pub(crate) suffix: Option<String>,
 }
 
-/// Why rules can't stand beside each other.
+/// Conflict of two rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clash {
-    /// Two have one id.
+    /// Both have one id.
     Id,
-    /// Two mean the same event of the same keys, and neither of them says which keys.
+    /// Both match one event of the same keys, and neither filters keys.
     Event,
-    /// Two mean the same event of the same keys.
+    /// Both match one event of the same keys.
     Filter,
 }
 
@@ -86,12 +86,12 @@ impl Rule {
 }
 
 impl Rules {
-    /// The document that a bucket keeps.
+    /// Encodes the rules as a document.
     pub(crate) fn document(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![FORMAT]).expect("rules in memory can be written")
     }
 
-    /// The inverse; none of a document that can't be read.
+    /// Decodes a document; `None` if it can't be read.
     pub(crate) fn of(document: &[u8]) -> Option<Self> {
         match document.split_first() {
             Some((&FORMAT, rest)) => postcard::from_bytes(rest).ok(),
@@ -99,7 +99,7 @@ impl Rules {
         }
     }
 
-    /// Why two of them can't stand beside each other, if there are such.
+    /// First conflict of two rules, if any.
     pub(crate) fn clash(&self) -> Option<Clash> {
         let mut pairs = self.0.iter().enumerate().flat_map(|(at, rule)| {
             let later = self.0.iter().skip(at + 1);
@@ -108,7 +108,7 @@ impl Rules {
         pairs.find_map(|(rule, other)| rule.clash(other))
     }
 
-    /// Those that mean an event of a key.
+    /// Rules that match an event of a key.
     pub(crate) fn meaning<'a>(
         &'a self,
         event: Event,

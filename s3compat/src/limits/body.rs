@@ -1,4 +1,4 @@
-//! A body on its way in, whose bytes are metered as they pass.
+//! Metering of request bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,7 +16,8 @@ struct Metered {
     meters: Meters,
 }
 
-/// The same body, metered if anything limits whoever sent it.
+/// Wraps a body so that its bytes are metered. Returns the body unchanged if no rate limits its
+/// sender.
 pub(crate) fn metered(body: Body, meters: &Meters) -> Body {
     if !meters.is_limited() {
         return body;

@@ -1,26 +1,26 @@
-//! The memory for documents: bodies that are read whole before their operation begins.
+//! Memory for documents: bodies that are read whole before their operation begins.
 //!
-//! A document takes its share of the memory as its bytes come, and gives the share back when its request
-//! is over. Nobody waits for a share: whoever finds none is told to slow down.
+//! A document's share of the memory grows as its bytes arrive, and is released when its request
+//! ends. Requests never wait for memory: a request that finds none is refused with `SlowDown`.
 //!
 //! Invariants:
 //! * All documents together hold no more than the budget.
-//! * One account holds no more than a quarter of the budget, and all anonymous requests together no more
-//!   than an eighth, but enough for one document.
+//! * One account holds no more than a quarter of the budget, and all anonymous requests together no
+//!   more than an eighth. Both bounds allow at least one document.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::meter::Meters;
 
-/// One of so many parts is what an account may hold.
+/// Divisor of the budget for one account.
 const ACCOUNT: usize = 4;
-/// One of so many parts is what all anonymous requests may hold.
+/// Divisor of the budget for all anonymous requests.
 const ANONYMOUS: usize = 8;
-/// The longest document, and room to grow to it.
+/// Smallest bound of an account in bytes: the longest document, and room for its buffer to grow.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The memory for the documents of a door. Cheap to clone.
+/// Memory for the documents of a door. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Documents(Arc<Shared>);
 
@@ -28,11 +28,11 @@ pub(crate) struct Documents(Arc<Shared>);
 struct Shared {
     bytes_max: usize,
     held: AtomicUsize,
-    /// All requests that nobody signed.
+    /// Meters of all anonymous requests.
     anonymous: Meters,
 }
 
-/// The memory that one document holds.
+/// Memory that one document holds.
 #[derive(Debug)]
 pub(crate) struct Share {
     shared: Arc<Shared>,
@@ -42,13 +42,14 @@ pub(crate) struct Share {
 }
 
 impl Documents {
-    /// Memory for documents of `bytes_max` together.
+    /// Creates a budget of `bytes_max` for all documents.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let (held, anonymous) = (AtomicUsize::new(0), Meters::default());
         Self(Arc::new(Shared { bytes_max, held, anonymous }))
     }
 
-    /// The empty share of a document that `whose` request brings; none means an anonymous one.
+    /// Begins an empty share for a document of the account with these meters; `None` is an
+    /// anonymous request.
     pub(crate) fn begin(&self, whose: Option<&Meters>) -> Share {
         let shared = self.0.clone();
         let part = if whose.is_some() { ACCOUNT } else { ANONYMOUS };
@@ -59,7 +60,8 @@ impl Documents {
 }
 
 impl Share {
-    /// Adds `bytes` to the share; false, and no more than before, if there is no memory for them.
+    /// Adds `bytes` to the share. Returns false, with the share unchanged, if the memory is used
+    /// up.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let own = &self.meters.account.document_bytes;
         if !add(own, bytes, self.own_bytes_max) {
@@ -81,7 +83,7 @@ impl Drop for Share {
     }
 }
 
-/// Adds to a sum unless that would pass its bound.
+/// Adds to a sum unless the sum would exceed its bound.
 fn add(sum: &AtomicUsize, bytes: usize, bytes_max: usize) -> bool {
     let within = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= bytes_max);
     sum.fetch_update(Ordering::AcqRel, Ordering::Acquire, within).is_ok()
@@ -93,7 +95,7 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// Shares of a MiB each, as many as somebody gets.
+    /// Takes shares of one MiB each until one is refused.
     fn grab(documents: &Documents, whose: Option<&Meters>) -> Vec<Share> {
         std::iter::from_fn(|| {
             let mut share = documents.begin(whose);

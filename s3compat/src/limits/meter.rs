@@ -1,8 +1,8 @@
-//! What an account or a key has used lately, against its rates.
+//! Recent use of an account or a key, against its rates.
 //!
-//! A rate fills a bucket that holds a second's worth. A request takes one request out of it and must find
-//! it there. Bytes are taken as they pass, both ways, and may be owed: whoever owes some is refused until
-//! they are paid.
+//! Each rate is a token bucket with a burst of one second. A request needs one token for itself
+//! when it begins. Bytes are taken as they pass, in both directions, and may be owed: while bytes
+//! are owed, requests are refused.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,41 +13,42 @@ use martlet_proxy::{Holder, Rate, Tenant};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What a bucket holds, in time: a second's worth.
+/// Capacity of a bucket, as time: one second of its rate.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A bucket that is filled at an even pace, as the moment at which it will be full; without one it is.
+/// A bucket that refills at a constant rate, stored as the time when it will be full. `None` is
+/// full.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     full_at: Option<Instant>,
 }
 
 impl Pace {
-    /// How long it takes to fill in `amount`.
+    /// Time to refill `amount`.
     fn cost(amount: u64, per_second: u64) -> Duration {
         let ns = u128::from(amount) * 1_000_000_000 / u128::from(per_second.max(1));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// How long it is until `amount` can be taken out of it.
+    /// Time until `amount` can be taken.
     fn wait(self, now: Instant, amount: u64, per_second: u64) -> Duration {
         let owed = self.full_at.unwrap_or(now).saturating_duration_since(now);
         owed.saturating_add(Self::cost(amount, per_second)).saturating_sub(BURST)
     }
 
-    /// Takes `amount` out of it, there or not.
+    /// Takes `amount`, even beyond the content.
     fn spend(&mut self, now: Instant, amount: u64, per_second: u64) {
         let from = self.full_at.map_or(now, |full_at| full_at.max(now));
         self.full_at = Some(from.checked_add(Self::cost(amount, per_second)).unwrap_or(from));
     }
 }
 
-/// What an account or a key has used lately.
+/// Recent use of an account or a key.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
-    /// Requests under way.
+    /// Requests in progress.
     pub(super) turns: AtomicUsize,
-    /// Bytes of documents that are held for its requests.
+    /// Bytes of documents that its requests hold.
     pub(super) document_bytes: AtomicUsize,
     is_limited: AtomicBool,
     paces: Mutex<Paces>,
@@ -69,7 +70,7 @@ impl Paces {
 }
 
 impl Meter {
-    /// From now on at this rate. What was used counts on.
+    /// Sets the rate. Earlier use still counts.
     fn set(&self, rate: Rate) {
         self.paces.lock().rate = rate;
         self.is_limited.store(rate != Rate::default(), Ordering::Release);
@@ -94,14 +95,14 @@ impl Meter {
     }
 }
 
-/// The meters of whoever a signature speaks for. Cheap to clone.
+/// Meters of a principal: of its account, and of its key. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meters {
     pub(super) account: Arc<Meter>,
     key: Option<Arc<Meter>>,
 }
 
-/// What somebody has used is no part of who it is.
+/// Meters don't affect the equality of principals.
 impl PartialEq for Meters {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -111,7 +112,7 @@ impl PartialEq for Meters {
 impl Eq for Meters {}
 
 impl Meters {
-    /// Those of an account at a rate.
+    /// Meters of an account with a rate.
     #[cfg(test)]
     pub(crate) fn at(rate: Rate) -> Self {
         let meters = Self::default();
@@ -123,15 +124,15 @@ impl Meters {
         std::iter::once(&self.account).chain(&self.key).filter(|meter| meter.is_limited())
     }
 
-    /// Whether anything limits it.
+    /// True if any rate applies.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited().next().is_some()
     }
 
-    /// Lets a request in; or says how long to wait.
+    /// Admits a request, or returns the time to wait.
     ///
     /// # Errors
-    /// The time until it is worth trying again.
+    /// The time after which a retry may succeed.
     pub(crate) fn admit(&self) -> Result<(), Duration> {
         if !self.is_limited() {
             return Ok(());
@@ -145,7 +146,7 @@ impl Meters {
         Ok(())
     }
 
-    /// Takes note of bytes that have passed.
+    /// Records bytes that have passed.
     pub(crate) fn spend(&self, bytes: u64) {
         if bytes > 0 && self.is_limited() {
             let now = Instant::now();
@@ -154,14 +155,14 @@ impl Meters {
     }
 }
 
-/// The meters of accounts and keys, found by whoever remembers a key of them.
+/// Meters of accounts and keys, shared by all cached keys of an account.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     meters: HashMap<(Of, Box<str>), Weak<Meter>>,
-    /// At so many of them, those that nobody has any more are let go.
+    /// Number of entries at which unused meters are removed.
     sweep_at: usize,
 }
 
@@ -172,7 +173,7 @@ enum Of {
 }
 
 impl Registry {
-    /// The meters of a key's holder, at the rates that it has now.
+    /// Returns the meters of a key's holder, at its current rates.
     pub(crate) fn of(&self, holder: &Holder) -> Meters {
         let Holder { key, tenant, .. } = holder;
         let account = self.meter(Of::Account, &tenant.canonical_id, tenant.rate);
@@ -180,7 +181,8 @@ impl Registry {
         Meters { account, key: Some(key) }
     }
 
-    /// The meters of a session of a tenant's role: the tenant's, and those of the key that began it.
+    /// Returns the meters of a session of a tenant's role: the tenant's, and those of the key that
+    /// began the session.
     pub(crate) fn of_session(&self, tenant: &Tenant, began: Option<&Meters>) -> Meters {
         let account = self.meter(Of::Account, &tenant.canonical_id, tenant.rate);
         Meters { account, key: began.and_then(|began| began.key.clone()) }

@@ -1,16 +1,16 @@
-//! Connections that have shown a key.
+//! Connections that have had an authenticated request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A mark of one connection: set once a request on the connection was authenticated. Whoever serves
-/// connections puts the mark among the extensions of each request, as [`Peer`](crate::Peer), and may
-/// prefer connections that have it.
+/// Mark of one connection, set once a request on the connection was authenticated. The server puts
+/// the mark into the extensions of each request, like [`Peer`](crate::Peer), and may prefer
+/// connections with a set mark.
 #[derive(Clone, Debug, Default)]
 pub struct Proven(Arc<AtomicBool>);
 
 impl Proven {
-    /// Notes that a request was authenticated.
+    /// Marks the connection as authenticated.
     pub fn set(&self) {
         // Most requests find the mark set, and leave its cache line shared.
         if !self.is_set() {
@@ -18,7 +18,7 @@ impl Proven {
         }
     }
 
-    /// Returns true when a request was authenticated.
+    /// Returns true if a request was authenticated.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -1,16 +1,17 @@
-//! The turns that there are, and the shares of those who have some.
+//! Turns of concurrent requests, and the shares of accounts.
 //!
-//! While most turns are free, whoever comes gets one. The last eighth is for accounts with fewer turns
-//! than their share: all turns, by those who have some now and one who has not come yet. So nobody has
-//! them all, and what somebody holds beyond its share falls to others as its requests end.
+//! While at least an eighth of the turns is free, every request gets one. The last eighth is for
+//! accounts below their share. A share is all turns, divided by the accounts that have some, plus
+//! one for an account still to come. So no account holds all turns, and turns beyond a share pass
+//! to others as their requests end.
 //!
-//! Requests that nobody signed have a bound of their own, whatever is free: whoever has no key can't keep
-//! those who have one waiting.
+//! Anonymous requests have a bound of their own at all times, so that they can't block requests
+//! with a key.
 //!
 //! Invariants:
-//! * A request counts as its account's until its reply was sent or given up.
+//! * A request counts for its account until its reply was sent or abandoned.
 //! * An account without a turn gets one while any of the last eighth is free.
-//! * Anonymous requests have no more turns than their bound.
+//! * Anonymous requests hold no more turns than their bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,26 +20,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::meter::Meters;
 
-/// One of so many turns is kept for those with less than their share.
+/// Divisor for the part of the turns that is reserved for accounts below their share.
 const KEPT: usize = 8;
 
-/// The turns of a door. Cheap to clone.
+/// Turns of a door. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     all: usize,
-    /// Turns of requests that nobody signed.
+    /// Bound of anonymous requests.
     anonymous_max: usize,
     free: Arc<Semaphore>,
-    /// Accounts that have a turn.
+    /// Number of accounts that have a turn.
     accounts: AtomicUsize,
-    /// Those who don't say who they are, together.
+    /// Meters of all anonymous requests.
     anonymous: Meters,
 }
 
-/// A turn that is counted as somebody's.
+/// A turn that counts for an account.
 #[derive(Debug)]
 pub(crate) struct Turn {
     shared: Arc<Shared>,
@@ -46,7 +47,8 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// `all` turns, of which anonymous requests get `anonymous_max` at a time, and one at least.
+    /// Creates `all` turns. Anonymous requests get `anonymous_max` of them at a time, and at least
+    /// one.
     pub(crate) fn new(all: usize, anonymous_max: usize) -> Self {
         let all = all.min(Semaphore::MAX_PERMITS);
         let free = Arc::new(Semaphore::new(all));
@@ -55,12 +57,13 @@ impl Turns {
         Self(Arc::new(Shared { all, anonymous_max, free, accounts, anonymous }))
     }
 
-    /// A turn, if one is free, for somebody who isn't known yet.
+    /// Takes a free turn for a request that isn't authenticated yet.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         self.0.free.clone().try_acquire_owned().ok()
     }
 
-    /// Counts a turn that was taken as somebody's; none if others need it more.
+    /// Counts a taken turn for an account. Returns `None` if other accounts need the turn more, or
+    /// if anonymous requests have reached their bound.
     pub(crate) fn count(&self, whose: Option<&Meters>) -> Option<Turn> {
         let shared = self.0.clone();
         let meters = whose.unwrap_or(&shared.anonymous).clone();
@@ -75,7 +78,7 @@ impl Turns {
 }
 
 impl Shared {
-    /// How many turns an account may have before it takes one more.
+    /// Number of turns below which an account may take one more.
     fn share(&self) -> usize {
         if self.free.available_permits() >= self.all / KEPT {
             return usize::MAX;
@@ -85,7 +88,7 @@ impl Shared {
 }
 
 impl Turn {
-    /// The meters of whose turn it is.
+    /// Meters of the principal that the turn counts for.
     pub(crate) fn meters(&self) -> &Meters {
         &self.meters
     }
@@ -110,7 +113,7 @@ mod tests {
         Some((permit, turns.count(Some(whose))?))
     }
 
-    /// As many turns as somebody gets.
+    /// Takes turns for an account until one is refused.
     fn grab(turns: &Turns, whose: &Meters) -> Vec<Held> {
         std::iter::from_fn(|| ask(turns, whose)).collect()
     }

@@ -1,4 +1,4 @@
-//! Lines gathered into objects in the buckets that their owners named.
+//! Batches of log lines, delivered as objects into target buckets.
 //!
 //! ```text
 //! BucketLogs ─▶ queue ─▶ Delivery: a batch for each source ─▶ PUT into the target bucket
@@ -6,9 +6,10 @@
 //!
 //! Invariants:
 //! * A batch is delivered when it is old or large enough, and when the process stops.
-//! * Lines that wait are bounded in number and bytes; what is more is lost, and counted.
-//! * The target is asked at each delivery whether it still belongs to the source's owner, and takes
-//!   logs. A batch that it doesn't take is lost; one that can't be written is tried again, so often.
+//! * Waiting lines are bounded in number and bytes; lines beyond the bounds are lost, and counted.
+//! * Each delivery checks that the target bucket still belongs to the source's owner and accepts
+//!   logs. If not, the batch is lost. A batch that can't be written is retried a limited number of
+//!   times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,37 +28,37 @@ use super::settings::Logging;
 use crate::checksums;
 use crate::ops::{mark_log, may_deliver};
 
-/// Lines between requests and the task that gathers them.
+/// Maximum number of lines in the queue.
 const QUEUED_LINES_MAX: usize = 16 * 1024;
-/// The same in bytes of text: a line may be as long as the head of its request, and more.
+/// Maximum bytes of text in the queue. A line may exceed the length of its request's head.
 const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// Lines gathered, in bytes of text.
+/// Maximum bytes of text in batches.
 const GATHERED_BYTES_MAX: usize = 32 << 20;
-/// A batch is delivered at once when it has so many.
+/// Size in bytes at which a batch is delivered at the next tick.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// How often a batch is tried that can't be written.
+/// Maximum number of retries for a batch that can't be written.
 const ATTEMPTS_MAX: u32 = 5;
-/// What stopping waits for the last deliveries.
+/// Timeout of the last deliveries when the process stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Whose requests are logged, and where.
+/// Source bucket of logged requests, and its log settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) bucket: String,
     pub(crate) owner: String,
     pub(crate) logging: Logging,
-    /// The day of the requests, where days are kept apart.
+    /// Day of the requests, if each day has its own objects.
     pub(crate) day: Option<u64>,
 }
 
-/// A line on its way; with those of its keys, if its request deleted many.
+/// A queued line, with the lines of its keys if the request deleted many.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
     pub(crate) line: String,
 }
 
-/// Takes lines about requests to buckets whose owners want them logged.
+/// Receives log lines of buckets that have logging enabled.
 #[derive(Debug)]
 pub struct BucketLogs {
     queue: mpsc::Sender<Entry>,
@@ -65,16 +66,16 @@ pub struct BucketLogs {
     lost: Arc<AtomicU64>,
 }
 
-/// How logs are delivered.
+/// Settings of log delivery.
 #[derive(Clone, Debug)]
 pub struct DeliveryOptions {
-    /// How old a batch may become.
+    /// Maximum age of a batch.
     pub interval: Duration,
-    /// What keys say of where buckets are.
+    /// Region of the buckets, for object keys.
     pub region: String,
 }
 
-/// Delivers what [`BucketLogs`] takes, for as long as it runs.
+/// Delivers the lines that [`BucketLogs`] receives, while it runs.
 #[derive(Debug)]
 pub struct Delivery {
     store: ObjectStore,
@@ -83,7 +84,7 @@ pub struct Delivery {
     queue: mpsc::Receiver<Entry>,
     queued_bytes: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
-    /// By the bucket that was asked, and the document that says where that is logged.
+    /// Batches by source bucket, its settings document, and day.
     batches: HashMap<(String, Vec<u8>, Option<u64>), Batch>,
     gathered_bytes: usize,
 }
@@ -98,7 +99,7 @@ struct Batch {
 }
 
 impl BucketLogs {
-    /// What takes lines, and what delivers them into `store`.
+    /// Creates a receiver of lines, and the delivery of these lines into `store`.
     pub fn new(
         store: ObjectStore,
         clock: Arc<dyn Clock>,
@@ -115,7 +116,7 @@ impl BucketLogs {
         (Arc::new(logs), delivery)
     }
 
-    /// Lines that were not delivered and will not be.
+    /// Number of lines that were lost.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -131,7 +132,7 @@ impl BucketLogs {
 }
 
 impl Delivery {
-    /// Delivers until `stopped` says so, and then what there is.
+    /// Delivers until `stopped` is true, then delivers the remaining lines within ten seconds.
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let pace =
             (self.options.interval / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
@@ -230,17 +231,17 @@ impl Delivery {
     }
 }
 
-/// How many lines stand in a text.
+/// Number of lines in a text.
 fn lines_of(text: &str) -> u64 {
     text.lines().count() as u64
 }
 
 async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
-    // Whoever could say so being gone is as good.
+    // A closed channel also means to stop.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Whether what kept a log from being written may pass.
+/// True if a retry may succeed.
 fn is_worth_another_try(error: &Error) -> bool {
     !matches!(error, Error::AccessDenied | Error::NoSuchBucket | Error::InvalidRequest(_))
 }

@@ -1,12 +1,12 @@
-//! A request in one line of an access log.
+//! The access log line of a request.
 //!
 //! ```text
 //! owner bucket [time] ip requester request-id operation key "uri" status error sent size total
 //! turn-around "referer" "agent" version host-id signature cipher authentication host tls arn acl
 //! ```
 //!
-//! What isn't known is `-`. Whatever clients say of themselves is encoded so that neither a quote nor
-//! the end of a line can stand in it.
+//! Unknown fields are `-`. Values from clients are encoded, so that they contain neither quotes nor
+//! ends of lines.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -21,20 +21,20 @@ use crate::service::{Tls, TlsVersion};
 
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
-/// Within quotes.
+/// Set of characters to encode in quoted fields.
 const QUOTED: &AsciiSet = &CONTROLS.add(b'"').add(b'\\');
-/// Between spaces: nothing that could begin or end a field.
+/// Set of characters to encode in bare fields: all that could begin or end a field.
 const BARE: &AsciiSet =
     &QUOTED.add(b' ').add(b'%').add(b'\'').add(b'`').add(b'[').add(b']').add(b'(').add(b')');
 
-/// Who asked, among the extensions of a reply to a request that the door let in.
+/// Requester, among the extensions of a reply to an authenticated request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) identity: Identity,
     pub(crate) mechanism: Mechanism,
 }
 
-/// What a line says, but for what is known only when the reply has been sent.
+/// Contents of a line, except what is known only after the reply has been sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts<'a> {
     pub(crate) bucket_owner: Option<&'a str>,
@@ -57,13 +57,13 @@ pub(crate) struct Facts<'a> {
     pub(crate) host_id: &'a str,
     pub(crate) host: Option<&'a str>,
     pub(crate) tls: Option<Tls>,
-    /// Whether a list let the request in.
+    /// True if an access control list admitted the request.
     pub(crate) by_acl: bool,
-    /// What became of each of many keys.
+    /// Outcome for each key of a batch.
     pub(crate) batch: &'a [BatchedKey],
 }
 
-/// What became of one of many keys that a request deletes.
+/// Outcome for one of many keys that a request deletes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BatchedKey {
     pub(crate) key: String,
@@ -72,20 +72,20 @@ pub(crate) struct BatchedKey {
     pub(crate) error: Option<String>,
 }
 
-/// The same of all of them, among the extensions of a reply.
+/// Outcomes for all keys, among the extensions of a reply.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batched(pub(crate) Vec<BatchedKey>);
 
-/// What S3 calls the deletion of one of many keys.
+/// S3's operation name for the deletion of one of many keys.
 const BATCH_DELETE: &str = "BATCH.DELETE.OBJECT";
 
-/// A line that only lacks how much was sent, and how long that took.
+/// A line that lacks only the bytes sent and the total time.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     head: String,
     object_size: Option<u64>,
     tail: String,
-    /// Lines of their own, each behind the end of the one before.
+    /// Lines of the batch's keys, each with a newline before it.
     batch: String,
 }
 
@@ -108,7 +108,8 @@ impl Line {
         Self { head: head.0, object_size: facts.object_size, tail: tail.0, batch }
     }
 
-    /// The line of a reply of which so much was sent within that time, and those of its keys.
+    /// Completes the line with the bytes sent and the total time, followed by the lines of the
+    /// keys.
     pub(crate) fn finish(&self, sent_bytes: u64, total_ms: u64) -> String {
         let mut line = Writer(self.head.clone());
         line.known((sent_bytes > 0).then_some(sent_bytes));
@@ -119,24 +120,24 @@ impl Line {
     }
 }
 
-/// A line about one of many keys: it says nothing of what is the request's alone.
+/// Line of one of many keys. Fields of the whole request are empty.
 fn line_of_key(facts: &Facts<'_>, key: &BatchedKey) -> Writer {
     let mut line = Writer(String::with_capacity(256));
     line.beginning(facts, BATCH_DELETE, Some(&key.key));
     line.bare(None);
     line.plain(key.status);
     line.bare(key.error.as_deref());
-    // Bytes sent, the object's size, both times, and what clients say of themselves.
+    // Bytes sent, the object's size, both times, referer and agent.
     (0..6).for_each(|_| line.bare(None));
     line.end(facts, key.version.as_deref());
     line
 }
 
-/// Fields with a space between them.
+/// Writer of fields, separated by spaces.
 struct Writer(String);
 
 impl Writer {
-    /// From the bucket's owner to the key.
+    /// Writes the fields from the bucket's owner to the key.
     fn beginning(&mut self, facts: &Facts<'_>, operation: &str, key: Option<&str>) {
         self.bare(facts.bucket_owner);
         self.bare(facts.bucket);
@@ -149,7 +150,7 @@ impl Writer {
         self.bare(key);
     }
 
-    /// From the version to the list.
+    /// Writes the fields from the version to the access control list.
     fn end(&mut self, facts: &Facts<'_>, version: Option<&str>) {
         self.bare(version);
         self.bare(Some(facts.host_id));
@@ -162,7 +163,7 @@ impl Writer {
             TlsVersion::V1_2 => "TLSv1.2",
             TlsVersion::V1_3 => "TLSv1.3",
         }));
-        // There are no access points.
+        // Access points don't exist.
         self.bare(None);
         self.bare(facts.by_acl.then_some("Yes"));
     }
@@ -190,12 +191,12 @@ impl Writer {
     }
 }
 
-/// An account by its canonical id, a user of one by its ARN.
+/// Requester of the line: an account's canonical id, or a user's ARN.
 fn requester(asker: Option<&Asker>) -> Option<String> {
     Some(asker?.identity.who()?.wire_id())
 }
 
-/// The version of the signature, and where it was.
+/// Version of the signature, and its place.
 fn authentication(asker: Option<&Asker>) -> (Option<&'static str>, Option<&'static str>) {
     match asker.map(|asker| asker.mechanism) {
         None | Some(Mechanism::None) => (None, None),
@@ -210,7 +211,7 @@ fn authentication(asker: Option<&Asker>) -> (Option<&'static str>, Option<&'stat
 mod tests {
     use super::*;
 
-    /// The fields of a line: what stands between spaces, brackets or quotes.
+    /// Fields of a line, separated by spaces, with brackets and quotes removed.
     fn fields(line: &str) -> Vec<String> {
         let (mut fields, mut within) = (vec![String::new()], false);
         for c in line.chars() {
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn whatever_clients_send_there_are_26_fields() {
-        // As those take lines apart who read logs: what begins with a quote or a bracket ends with one.
+        // Split as readers of logs do: a field that begins with a quote or a bracket ends with one.
         let count = |line: &str| {
             let (mut rest, mut count) = (line, 0);
             while !rest.is_empty() {

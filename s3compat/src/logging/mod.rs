@@ -1,17 +1,17 @@
-//! Access logs: who asked for what, a line for each request, as S3 writes them.
+//! Access logs: a line for each request, in S3's format.
 //!
 //! ```text
 //! reply ─▶ Line ─▶ AccessLog: the process's own file
-//!               └▶ BucketLogs ─▶ Delivery ─▶ objects in the bucket that its owner named
+//!               └▶ BucketLogs ─▶ Delivery ─▶ objects in the target bucket
 //! ```
 //!
-//! * [`line`]: a request in one line; [`noun`]: what its operation is called there.
-//! * [`settings`]: where the requests to a bucket are logged.
-//! * [`batch`]: lines gathered into objects.
+//! * [`line`]: the line of a request; [`noun`]: names of operations in lines.
+//! * [`settings`]: log settings of a bucket.
+//! * [`batch`]: batches of lines, delivered as objects.
 //!
 //! Invariants:
-//! * A line is written when its reply has been sent or given up.
-//! * Logging neither fails a request nor keeps it waiting. What can not be taken at once is lost and
+//! * A line is written when its reply has been sent or abandoned.
+//! * Logging neither fails nor delays a request. Lines that can't be queued at once are lost and
 //!   counted: logs of buckets are best effort, as in S3.
 
 mod batch;
@@ -27,9 +27,9 @@ pub(crate) use line::{Asker, Batched, BatchedKey, Facts, Line};
 pub(crate) use noun::name as operation_name;
 pub(crate) use settings::{KeyFormat, Logging};
 
-/// Takes a line for each request, whatever bucket it is about.
+/// Receiver of a line for each request, to any bucket.
 pub trait AccessLog: fmt::Debug + Send + Sync {
-    /// Takes a line, without its end; behind that of a request that deletes many keys come theirs, a line
-    /// each. It returns at once; what can not be taken is lost.
+    /// Receives a line, without its final newline. The line of a request that deletes many keys is
+    /// followed by one line for each key. Returns at once; a line that can't be queued is lost.
     fn offer(&self, line: String);
 }

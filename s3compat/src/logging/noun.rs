@@ -1,9 +1,9 @@
-//! What access logs call operations: `REST.GET.OBJECT`.
+//! Names of operations in access logs, such as `REST.GET.OBJECT`.
 
 use crate::door::{Operation, PathKind};
 
-/// The name of an operation that came as `method`. One that was turned away before it was known is
-/// called by what its path named.
+/// Name of an operation with the method `method`. A request that was refused before routing is
+/// named after its path.
 pub(crate) fn name(operation: Option<&Operation>, method: &str, path: PathKind) -> String {
     let noun = operation.and_then(noun).unwrap_or(match path {
         PathKind::Service => "SERVICE",
@@ -14,7 +14,7 @@ pub(crate) fn name(operation: Option<&Operation>, method: &str, path: PathKind) 
     format!("REST.{}.{noun}", if is_copy { "COPY" } else { method })
 }
 
-/// What it is done to, unless that is the bucket or object itself.
+/// Resource in the name, unless it is the bucket or object itself.
 fn noun(operation: &Operation) -> Option<&'static str> {
     Some(match operation.name {
         "AbortMultipartUpload" | "CompleteMultipartUpload" | "ListParts" => "UPLOAD",

@@ -1,7 +1,7 @@
-//! Where the requests to a bucket are logged, as the bucket keeps it.
+//! Log settings of a bucket, as stored with the bucket.
 //!
 //! ```text
-//! document: format (1) | postcard of it
+//! document: format (1) | postcard of the settings
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -17,36 +17,36 @@ const MOMENT: &[BorrowedFormatItem<'_>] =
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]/[month]/[day]");
 const MS_PER_DAY: u64 = 86_400_000;
 
-/// What the keys of logs look like after their prefix.
+/// Format of the keys of log objects, after the prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum KeyFormat {
-    /// The moment of delivery.
+    /// The time of delivery.
     Simple,
-    /// Owner, region, bucket and the day of delivery, then its moment.
+    /// Owner, region, bucket and day of delivery, then the time of delivery.
     ByDelivery,
-    /// The same with the day of the requests.
+    /// Owner, region, bucket and day of the requests, then the start of that day.
     ByEvent,
 }
 
-/// Where the requests to a bucket are logged.
+/// Log settings of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Logging {
-    /// The bucket that logs are delivered to.
+    /// Bucket that logs are delivered to.
     pub(crate) target: String,
-    /// What the keys of logs begin with.
+    /// Prefix of the keys of log objects.
     pub(crate) prefix: String,
     pub(crate) format: KeyFormat,
-    /// Who else may do what with logs.
+    /// Further grants on log objects.
     pub(crate) grants: Vec<Grant>,
 }
 
 impl Logging {
-    /// The document that a bucket keeps.
+    /// Encodes the settings as a document.
     pub(crate) fn document(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![FORMAT]).expect("settings in memory can be written")
     }
 
-    /// The inverse; none of a document that can't be read.
+    /// Decodes a document; `None` if it can't be read.
     pub(crate) fn of(document: &[u8]) -> Option<Self> {
         match document.split_first() {
             Some((&FORMAT, rest)) => postcard::from_bytes(rest).ok(),
@@ -54,12 +54,14 @@ impl Logging {
         }
     }
 
-    /// The number of the day whose requests may share an object with this one.
+    /// Number of the day of a request; requests of other days get other objects. `None` if days
+    /// share objects.
     pub(crate) fn day_of(&self, event_ms: u64) -> Option<u64> {
         (self.format == KeyFormat::ByEvent).then_some(event_ms / MS_PER_DAY)
     }
 
-    /// The key of a log of requests to `bucket`. `day` is that of the requests, where it matters.
+    /// Key of a log object for requests to `bucket`. `day` is the day of the requests, for
+    /// [`KeyFormat::ByEvent`].
     pub(crate) fn key(
         &self,
         (owner, region, bucket): (&str, &str, &str),
@@ -79,7 +81,7 @@ impl Logging {
     }
 }
 
-/// A moment as the calendar has it.
+/// Converts milliseconds since 1970 to a date and time.
 pub(super) fn moment(ms: u64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)

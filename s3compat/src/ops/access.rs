@@ -1,10 +1,12 @@
-//! Who may do what: the owner of a bucket everything that its policy doesn't deny, others what its
-//! policy allows or an access control list grants.
+//! Access checks before each operation.
 //!
-//! s3s asks here before each operation. What is decided then needs the request's head alone; two
-//! operations name more in their bodies, and ask again: `PutObjectTagging` its tags, `DeleteObjects`
-//! its keys. Copies ask again for their source. What an object's list has to grant is asked of it by
-//! the session, when the object is read.
+//! The owner of a bucket may do everything that the bucket's policy does not deny. Other principals
+//! need an allow in the policy or a grant in an access control list.
+//!
+//! s3s calls the check before each operation, with the request's head alone. Four operations are
+//! checked again on their bodies: `PutObjectTagging` on its tags, `PutObjectRetention` and
+//! `PutObjectLegalHold` on their locks, `DeleteObjects` on its keys. Copies are checked again on
+//! their source. The session checks an object's list when it reads the object.
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ use crate::errors::s3_error;
 use crate::lock;
 use crate::sentences;
 
-/// s3s is told no secrets: the door has authenticated the request and taken its credentials out.
+/// Returns no secrets to s3s: the door has authenticated the request and removed its credentials.
 pub(crate) struct NoSecrets;
 
 #[async_trait::async_trait]
@@ -40,15 +42,15 @@ impl S3Auth for NoSecrets {
     }
 }
 
-/// Operations that are judged once their bodies are read.
+/// Operations that are checked after their bodies are parsed.
 const JUDGED_BY_BODY: [&str; 3] = ["PutObjectLegalHold", "PutObjectRetention", "PutObjectTagging"];
-/// Names the source of a copy.
+/// Header with the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
-/// Says whose the bucket must be, and whose that which is copied from.
+/// Headers with the expected owners of the bucket and of a copy's source bucket.
 const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
 
-/// Asks for the identity that the door found, and what the bucket lets it do.
+/// Access check by the authenticated identity and the bucket's settings.
 pub(crate) struct ByPolicy {
     pub(crate) store: ObjectStore,
     pub(crate) clock: Arc<dyn Clock>,
@@ -61,7 +63,7 @@ impl S3Access for ByPolicy {
         let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
             return self.check_named(context, &[Action::ListAllMyBuckets], "*");
         };
-        // Whether a name is taken is CreateBucket's own question.
+        // CreateBucket itself checks if the name is taken.
         if operation == "CreateBucket" {
             let actions = creating(context)?;
             return self.check_named(context, &actions, &bucket);
@@ -78,7 +80,7 @@ impl S3Access for ByPolicy {
         if standing.is_shut_out() {
             return Err(denied());
         }
-        // What nobody will be asked about need not be known. Copies ask another bucket, too.
+        // An unlimited principal needs no policy context. Copies also check their source bucket.
         if standing.is_unlimited() && !context.headers().contains_key(COPY_SOURCE) {
             let actions = actions(&operation, Case::default()).ok_or_else(denied)?;
             let rights = Rights::new(store, requester, standing, Context::default());
@@ -98,7 +100,7 @@ impl S3Access for ByPolicy {
         let mut known = asked.context(self.clock.now_ms())?;
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());
-        // In S3 the removal of a version is no action that this key is about.
+        // In S3 this condition key does not apply to the deletion of a version.
         if actions.contains(&Action::DeleteObjectVersion) {
             known.forget("s3:if-match");
         }
@@ -158,7 +160,7 @@ impl S3Access for ByPolicy {
     }
 }
 
-/// The account that a bucket must be owned by, where a request says so.
+/// Account that must own a bucket, if the request names one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expected(Option<Box<[u8]>>);
 
@@ -167,8 +169,8 @@ impl Expected {
         Self(headers.get(name).map(|value| value.as_bytes().into()))
     }
 
-    /// Refuses another owner than the one that is meant: by its canonical id or, where it is its owner
-    /// itself that asks, by its name.
+    /// Refuses a bucket of another owner. The expected owner matches by canonical id, or by account
+    /// name if the requester is the owner.
     pub(super) fn check(&self, requester: &Requester, owner: &str) -> S3Result<()> {
         let Some(expected) = &self.0 else { return Ok(()) };
         let is_own = |who: &Who| *who.canonical_id == *owner && is_text(expected, &who.account);
@@ -186,7 +188,8 @@ fn is_text(bytes: &[u8], text: &str) -> bool {
 }
 
 impl ByPolicy {
-    /// Asks for somebody in particular, whose role and own policy let it do this.
+    /// Requires a signed request, a role for all actions, and an allow by the principal's own
+    /// policies, if it has any.
     fn check_named(
         &self,
         context: &mut S3AccessContext<'_>,
@@ -218,7 +221,7 @@ impl ByPolicy {
     }
 }
 
-/// The actions of making a bucket: whoever may do no more may not say what it is to be like.
+/// Actions that a CreateBucket request needs: one more for each setting of the new bucket.
 fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
     let has_tags = new_tags::are_given(context.extensions_mut())?;
     let headers = context.headers();
@@ -239,24 +242,24 @@ fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
     Ok(actions)
 }
 
-/// The actions of a request whose body is read.
+/// Actions of a request whose body is parsed.
 fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action>> {
     let query = request.uri.query().unwrap_or_default();
     let case = Asked { operation, headers: &request.headers, query }.case()?;
     actions(operation, case).ok_or_else(denied)
 }
 
-/// The version that a query names.
+/// Version in the query, if any.
 fn query_version(query: &str) -> S3Result<Option<VersionId>> {
     version(Query::parse(query)?.get("versionId"))
 }
 
-/// The object that a request names: a key, and the version in its query.
+/// Object that a request names: the key, and the version in the query.
 fn named_in<'a>(key: &'a str, uri: &Uri) -> S3Result<ObjectName<'a>> {
     Ok(ObjectName { key, version: query_version(uri.query().unwrap_or_default())? })
 }
 
-/// Lets a request go on, with its rights.
+/// Admits a request: stores its rights, and a session with its guard, in the extensions.
 fn enter(context: &mut S3AccessContext<'_>, mut rights: Rights, guard: Option<Arc<dyn Guard>>) {
     let extensions = context.extensions_mut();
     rights.is_guarded = guard.is_some();
@@ -266,7 +269,7 @@ fn enter(context: &mut S3AccessContext<'_>, mut rights: Rights, guard: Option<Ar
     extensions.insert(rights);
 }
 
-/// Who asks. A request that didn't come by the door is nobody's.
+/// Principal of the request. Refuses requests that did not pass the door.
 fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
     let extensions = context.extensions_mut();
     if extensions.get::<&'static Operation>().is_none() {
@@ -279,20 +282,20 @@ fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
     }
 }
 
-/// What somebody who may not list a bucket is told of a key that isn't there: no more than of one
-/// that is.
+/// Replaces `NoSuchKey` and similar errors by AccessDenied for principals without `ListBucket`.
+/// So errors do not reveal if a key exists.
 pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> S3Result<T> {
     let (Some(rights), Err(error)) = (rights, &outcome) else { return outcome };
     let is_telling = match error.code() {
         S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion => true,
-        // A delete marker has no list to ask.
+        // A delete marker has no list that could grant access.
         S3ErrorCode::MethodNotAllowed => rights.is_guarded,
         _ => false,
     };
     if is_telling && !rights.may_list().await? { Err(denied()) } else { outcome }
 }
 
-/// 403.
+/// 403 AccessDenied.
 pub(super) fn denied() -> S3Error {
     sentences::ACCESS_DENIED.error()
 }

@@ -1,15 +1,15 @@
-//! Access control lists: `GetBucketAcl`, `PutBucketAcl`, `GetObjectAcl`, `PutObjectAcl`, and the lists
-//! that buckets and objects have from their beginning.
+//! Access control lists: `GetBucketAcl`, `PutBucketAcl`, `GetObjectAcl`, `PutObjectAcl`, and the
+//! lists of new buckets and objects.
 //!
 //! ```text
 //! headers, document ─▶ asked ─▶ wanted ─▶ list ─▶ a bucket's setting, an object's mark
 //! ```
 //!
-//! * `asked`, `canned`: what a request says; `names`: whom it means.
-//! * `wanted`: a list that only lacks whose it will be; `fresh`: that of what is being made.
-//! * `control`: what a bucket's settings say about all lists in it.
+//! * `asked`, `canned`: the list in a request; `names`: lookup of its grantees.
+//! * `wanted`: a list before its owner is known; `fresh`: lists of new buckets and objects.
+//! * `control`: settings of a bucket that apply to all lists in it.
 //!
-//! What is its bucket owner's alone bears no list. No list makes anything anybody else's.
+//! Where only the bucket's owner has access, no list is stored. A list never changes an owner.
 
 mod asked;
 mod canned;
@@ -45,7 +45,7 @@ use crate::access::{Acl, GRANTS_MAX, Grant};
 use crate::errors::s3_error;
 use crate::events::{Event, Happened};
 
-/// Grants that stand outside of a list, with everybody in them known. `known` need not be looked up.
+/// Resolves the grantees of grants outside of a list. The account `known` needs no lookup.
 pub(super) async fn resolve_grants(
     store: &Session,
     given: Vec<WireGrant>,
@@ -64,7 +64,7 @@ pub(super) async fn resolve_grants(
 }
 
 impl Operations {
-    /// The owners of what is in a bucket.
+    /// Owners of the objects in a bucket.
     pub(super) async fn owners_in(&self, bucket: &str) -> S3Result<Owners> {
         let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
         let is_enforced = Control::of(&bucket.settings).is_enforced();

@@ -1,4 +1,4 @@
-//! What is true of every bucket: its owner pays. `GetBucketRequestPayment`.
+//! `GetBucketRequestPayment`, whose reply is constant: the bucket's owner pays.
 
 use s3s::dto::{GetBucketRequestPaymentInput, GetBucketRequestPaymentOutput, Payer};
 use s3s::{S3Request, S3Response, S3Result};
@@ -7,7 +7,7 @@ use super::Operations;
 use crate::errors::s3_error;
 
 impl Operations {
-    /// Refuses where there is no such bucket.
+    /// Refuses a bucket that does not exist.
     async fn check_bucket(&self, bucket: &str) -> S3Result<()> {
         self.store.bucket(bucket).await.map(drop).map_err(s3_error)
     }

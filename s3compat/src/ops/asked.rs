@@ -1,4 +1,4 @@
-//! What a request's head says, in the words of policies.
+//! Policy context of a request, from its head.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use crate::lenient::Lenient;
 use crate::lock;
 use crate::service::{Peer, Tls};
 
-/// Access control lists that change nothing: what is the owner's stays so.
+/// Canned lists that change nothing: the owner's rights stay as they are.
 const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
-/// Operations on parts of an upload: what the object will be was said when it began.
+/// Operations on parts of an upload. The object's attributes were set when the upload began.
 const OF_PARTS: [&str; 3] = ["UploadPart", "UploadPartCopy", "CompleteMultipartUpload"];
 
-/// The head of a request.
+/// Head of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) operation: &'a str,
@@ -36,13 +36,14 @@ impl<'a> Asked<'a> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// What decides which actions it is.
+    /// Properties of the request that decide which actions it needs.
     pub(super) fn case(&self) -> S3Result<Case> {
         let query = Query::parse(self.query)?;
         let acl = self.header("x-amz-acl");
         Ok(Case {
             names_version: query.get("versionId").is_some(),
-            // A copy that doesn't replace tags must be allowed to set those that it names all the same.
+            // Copies need the permission for named tags even if they do not replace the source's
+            // tags.
             sets_tags: tags_of(self.headers)?.is_some_and(|tags| !tags.is_empty()),
             sets_acl: acl.is_some_and(|acl| !PLAIN_ACLS.contains(&acl))
                 || GRANTS.iter().any(|(name, _)| self.headers.contains_key(*name)),
@@ -55,7 +56,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// The tags that the headers set; those of a copy only where they replace its source's.
+    /// Tags that the headers set. A copy sets tags only with the directive REPLACE.
     fn new_tags(&self) -> S3Result<Option<Vec<(String, String)>>> {
         if self.operation == "CopyObject"
             && self.header("x-amz-tagging-directive") != Some("REPLACE")
@@ -65,7 +66,7 @@ impl<'a> Asked<'a> {
         tags_of(self.headers)
     }
 
-    /// What conditions can ask of it.
+    /// Values for the conditions of policies.
     pub(super) fn context(&self, now_ms: u64) -> S3Result<Context> {
         let query = Query::parse(self.query)?;
         let mut context = Context::default();
@@ -88,7 +89,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Bucket and key of a copy's source, as they are without their encoding. A key may have question marks.
+/// Bucket and key of a copy's source, percent-decoded. Keys may contain question marks.
 fn source_of(header: &str) -> String {
     let path = header.split_once("?versionId=").map_or(header, |(path, _)| path);
     let path = percent_decode_str(path).decode_utf8_lossy();
@@ -104,7 +105,7 @@ pub(crate) fn add_time(context: &mut Context, now_ms: u64) {
     context.add("aws:EpochTime", (now_ms / 1000).to_string());
 }
 
-/// Adds who asks.
+/// Adds the principal.
 pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
     match requester {
         Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
@@ -124,7 +125,7 @@ pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
     }
 }
 
-/// Adds what was found out about the request on its way here.
+/// Adds the connection, the signature's kind and the conditions from the request's extensions.
 pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
     if let Some(Peer(address)) = extensions.get() {
         let address: IpAddr = address.to_canonical();

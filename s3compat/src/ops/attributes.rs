@@ -1,4 +1,4 @@
-//! `GetObjectAttributes`: what an object says of itself, without its bytes, and of its parts.
+//! `GetObjectAttributes`: metadata of an object and of its parts, without the body.
 
 use http::{HeaderMap, StatusCode};
 use martlet_protocol::entry::{ChecksumAlgorithm, Object};
@@ -19,7 +19,7 @@ use crate::sentences;
 
 const ATTRIBUTES: &str = "x-amz-object-attributes";
 
-/// Something that a request may want to know.
+/// An attribute that a request can select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attribute {
     ETag,
@@ -29,7 +29,7 @@ enum Attribute {
     Size,
 }
 
-/// Which of the parts.
+/// A page of the list of parts.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     after: usize,
@@ -81,7 +81,7 @@ impl Operations {
     }
 }
 
-/// The names in the header, in as many lines as the client likes.
+/// Parses the attribute names in the header, in one line or several.
 fn wanted(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
     let mut wanted = Vec::new();
     for line in headers.get_all(ATTRIBUTES) {
@@ -110,7 +110,7 @@ fn checksum(object: &Object) -> Option<Checksum> {
     Some(wire)
 }
 
-/// Parts are numbered as a read numbers them: by their place in the object.
+/// Page of an object's parts. Parts are numbered by their position in the object, as in reads.
 fn parts(all: &[StoredPart], object: &Object, page: Page) -> GetObjectAttributesParts {
     let count = |count| Some(wire_count(count));
     let rest = all.get(page.after..).unwrap_or_default();

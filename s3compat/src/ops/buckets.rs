@@ -23,20 +23,20 @@ use crate::consistency::one;
 use crate::errors::s3_error;
 use crate::sentences;
 
-/// The storage policy of a bucket: asked for when it is made, and said of it.
+/// Header with a bucket's storage policy, in CreateBucket requests and in replies.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
 const BUCKET_ARN: HeaderName = HeaderName::from_static("x-amz-bucket-arn");
-/// Buckets in one page of ListBuckets, as in S3.
+/// Maximum number of buckets in a page of ListBuckets, as in S3.
 const BUCKETS_MAX: usize = 10_000;
-/// What tokens of ListBuckets are for: no bucket has an empty name.
+/// Scope of the tokens of ListBuckets. No bucket has an empty name.
 const TOKEN_SCOPE: &str = "";
 
-/// Beginnings and ends of names that S3 keeps for other things than buckets of this kind.
+/// Prefixes and suffixes of names that S3 reserves.
 const RESERVED_STARTS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
 const RESERVED_ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
 
-/// A bucket's name may be the name of a host, so none of its labels begins or ends with a hyphen. At the
-/// name's own ends there is none anyway. Some names are reserved.
+/// Refuses reserved names, and labels that begin or end with a hyphen: a bucket's name may be the
+/// name of a host. Names with a hyphen at either end are refused before.
 fn check_labels(name: &str) -> S3Result<()> {
     if name.contains(".-")
         || name.contains("-.")
@@ -48,7 +48,7 @@ fn check_labels(name: &str) -> S3Result<()> {
     Ok(())
 }
 
-/// What is set about a bucket from its beginning.
+/// Settings of a new bucket.
 fn settings_of_new(ownership: Option<ObjectOwnership>, tags: &Tagging) -> S3Result<Settings> {
     let mut settings = Settings::default();
     if !tags.tag_set.is_empty() {
@@ -101,11 +101,11 @@ impl Operations {
             }
             Err(Error::BucketExists { owner: holder }) if holder == owner => {
                 let before = self.store.bucket_setting(&input.bucket, Setting::Acl).await;
-                // It would be another bucket, by another list.
+                // The existing bucket has another list, so the request conflicts with it.
                 if before.map_err(s3_error)? != list {
                     return Err(s3_error(Error::BucketExists { owner }));
                 }
-                // In its first region S3 takes this for done, as long as nothing else is asked for.
+                // In its first region S3 accepts a repeated CreateBucket that sets nothing else.
                 if &*self.region == UNNAMED_REGION && is_plain {
                     let location = Some(format!("/{}", input.bucket));
                     return Ok(S3Response::new(CreateBucketOutput { location }));
@@ -139,7 +139,7 @@ impl Operations {
         Ok(S3Response::with_headers(output, headers))
     }
 
-    /// The ARN of a bucket, and the name of its storage policy, as far as there is a ring that says it.
+    /// Headers with a bucket's ARN, and with its storage policy's name if a ring defines it.
     fn headers_of(&self, name: &str, bucket: &StoredBucket) -> HeaderMap {
         let cluster = self.store.cluster();
         let policy = cluster.policy_name(bucket.policy).map(HeaderValue::from_str);
@@ -198,7 +198,7 @@ impl Operations {
         }))
     }
 
-    /// A page of the buckets of one owner, and whether there are more. All are for root to see.
+    /// Page of the buckets of one owner, and true if there are more. Root sees all buckets.
     async fn buckets_of(
         &self,
         owner: &str,
@@ -230,7 +230,7 @@ impl Operations {
         }
     }
 
-    /// The position in a continuation token.
+    /// Decodes the position in a continuation token.
     pub(super) fn open_token(&self, scope: &str, token: &str) -> S3Result<String> {
         let position = self.tokens.open(scope, token);
         position.ok_or_else(|| sentences::CONTINUATION_TOKEN.named("continuation-token").into())

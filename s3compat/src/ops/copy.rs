@@ -91,12 +91,12 @@ fn copy_result(written: &Written) -> CopyObjectResult {
     result
 }
 
-/// The version that was copied: the one that was asked for, or the current one of a bucket that has versions.
+/// Version that was copied: the requested one, or the current one of a bucket with versions.
 pub(super) fn copied_version(asked: Option<VersionId>, found: Option<Version>) -> Option<String> {
     asked.or_else(|| found.map(Version::name)).map(|version| version.to_string())
 }
 
-/// Whether a directive says REPLACE; COPY is the default.
+/// Returns true if a directive is REPLACE. COPY is the default.
 fn replaces(directive: Option<&str>, name: &'static str) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
@@ -109,7 +109,7 @@ fn replaces(directive: Option<&str>, name: &'static str) -> S3Result<bool> {
     }
 }
 
-/// A copy onto itself must change something, and what it asks for must be what it gets.
+/// Refuses a copy onto itself that changes nothing, and a redirect without new metadata.
 fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> S3Result<()> {
     if new_metadata {
         return Ok(());
@@ -126,7 +126,7 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
     Ok(())
 }
 
-/// Bucket and key that a copy reads, and which version.
+/// Bucket, key and version of a copy's source.
 pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Option<VersionId>)> {
     match source {
         CopySource::Bucket { bucket, key, version_id } => {

@@ -1,5 +1,5 @@
-//! A bucket's CORS rules: `GetBucketCors`, `PutBucketCors`, `DeleteBucketCors`, and what the door
-//! asks of them.
+//! CORS rules of a bucket: `GetBucketCors`, `PutBucketCors`, `DeleteBucketCors`, and their lookup
+//! by the door.
 
 use futures::future::BoxFuture;
 use http::HeaderName;
@@ -17,12 +17,12 @@ use crate::auth::Refusal;
 use crate::door::{CorsRules, is_cors_method};
 use crate::sentences;
 
-/// Rules of a bucket, as in S3.
+/// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
-/// Characters of a rule's name, as in S3.
+/// Maximum length of a rule's id, in characters, as in S3.
 const ID_CHARS_MAX: usize = 255;
 
-/// The rules that are set about the buckets of a store.
+/// CORS rules in the settings of a store's buckets.
 pub(crate) struct SetRules(pub(crate) ObjectStore);
 
 impl std::fmt::Debug for SetRules {
@@ -49,7 +49,7 @@ impl CorsRules for SetRules {
     }
 }
 
-/// Refuses rules that S3 does not take.
+/// Refuses rules that S3 refuses.
 fn check(rules: &[CORSRule]) -> S3Result<()> {
     if rules.is_empty() {
         return Err(sentences::MALFORMED_XML.error());
@@ -74,7 +74,7 @@ fn check_rule(rule: &CORSRule) -> S3Result<()> {
     Ok(())
 }
 
-/// Refuses origins and headers that no match is defined for.
+/// Refuses patterns of origins and headers that have no defined match.
 fn check_patterns(rule: &CORSRule) -> S3Result<()> {
     let patterns = [
         ("AllowedOrigin", Some(&rule.allowed_origins)),
@@ -96,7 +96,7 @@ fn check_patterns(rule: &CORSRule) -> S3Result<()> {
     check_names("ExposeHeader", rule.expose_headers.as_ref())
 }
 
-/// Refuses what can't be the name of a header, but for a wildcard, which names may have.
+/// Refuses texts that are no names of headers. Wildcards pass: names may contain `*`.
 fn check_names(element: &str, names: Option<&Vec<String>>) -> S3Result<()> {
     let is_name = |name: &str| HeaderName::from_bytes(name.as_bytes()).is_ok();
     match names.into_iter().flatten().find(|name| !is_name(name)) {

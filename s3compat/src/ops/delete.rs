@@ -28,8 +28,8 @@ use crate::events::{Happened, Happening};
 use crate::logging::{Batched, BatchedKey};
 use crate::sentences;
 
-/// Deletes of one request under way at a time: enough to share syncs, few enough to share the
-/// node with others.
+/// Maximum number of concurrent deletes of one request: enough to share syncs, few enough to leave
+/// the node to other requests.
 const CONCURRENT_DELETES: usize = 64;
 const IF_MODIFIED: &str = "x-amz-if-match-last-modified-time";
 const IF_SIZE: &str = "x-amz-if-match-size";
@@ -135,7 +135,8 @@ impl Operations {
     ) -> S3Result<Deleted> {
         let conditions = conditions_of(object)?;
         let name = named(&object.key, object.version_id.as_deref())?;
-        // A thousand keys may be judged by a long policy: others have their turn after each of them.
+        // A thousand keys may be checked against a long policy: yield to other requests after each
+        // key.
         let turn = if rights.reads_objects() { None } else { Some(judging.lock().await) };
         tokio::task::yield_now().await;
         rights.check_delete(name, bypass).await?;
@@ -160,8 +161,7 @@ impl Operations {
     }
 }
 
-/// Refuses a list of keys of which nothing says that it arrived as it was sent. What was said has been
-/// compared in the door.
+/// Refuses a list of keys without a digest or checksum. The door has compared the given ones.
 fn check_digest(headers: &HeaderMap, extensions: &Extensions) -> S3Result<()> {
     let facts = extensions.get::<Arc<BodyFacts>>();
     let is_given = |algorithm: ChecksumAlgorithm| {
@@ -176,7 +176,7 @@ fn check_digest(headers: &HeaderMap, extensions: &Extensions) -> S3Result<()> {
     Err(sentences::MISSING_DIGEST.error())
 }
 
-/// What the log says of one of many keys.
+/// Access log record of one of many keys.
 fn batched_key(object: &ObjectIdentifier, outcome: &S3Result<Deleted>) -> BatchedKey {
     let (status, error) = match outcome {
         Ok(_) => (StatusCode::NO_CONTENT, None),
@@ -204,7 +204,7 @@ fn wire_deleted(object: ObjectIdentifier, outcome: &Deleted) -> DeletedObject {
     }
 }
 
-/// What must hold of one of many keys, and whether it is one.
+/// Validates one of many keys, and returns the conditions of its deletion.
 fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     if object.key.is_empty() {
         return Err(sentences::KEY_EMPTY.error());
@@ -223,7 +223,7 @@ fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     })
 }
 
-/// A time that an object must have been modified at, if the argument `name` says one.
+/// Time at which an object must have been modified, in seconds, if the argument `name` is given.
 fn seconds_of(name: &'static str, time: Option<&Timestamp>) -> S3Result<Option<u64>> {
     let Some(time) = time else { return Ok(None) };
     let seconds = OffsetDateTime::from(time.clone()).unix_timestamp();
@@ -231,7 +231,7 @@ fn seconds_of(name: &'static str, time: Option<&Timestamp>) -> S3Result<Option<u
     Ok(Some(seconds))
 }
 
-/// A size that an object must have, if the argument `name` says one.
+/// Size that an object must have, in bytes, if the argument `name` is given.
 fn size_of(name: &'static str, size: Option<i64>) -> S3Result<Option<u64>> {
     let Some(size) = size else { return Ok(None) };
     let bytes = u64::try_from(size).map_err(|_| sentences::DELETE_SIZE.argument(name, size))?;

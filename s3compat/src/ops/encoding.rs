@@ -1,7 +1,7 @@
-//! How listings write names: as they are, or percent-encoded for clients that asked.
+//! Encoding of names in listings: plain, or percent-encoded on request.
 //!
-//! XML 1.0 has no way to write most control characters, so only a client that asks for
-//! `encoding-type=url` can be told of every key.
+//! XML 1.0 cannot represent most control characters. So only clients that set `encoding-type=url`
+//! can receive every key.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::S3Result;
@@ -9,22 +9,22 @@ use s3s::dto::EncodingType;
 
 use crate::sentences;
 
-/// Everything but letters, digits, and what S3 leaves as it is. A space becomes `%20`, which both
-/// kinds of decoders read as one.
+/// All characters but letters, digits and those that S3 leaves plain. A space becomes `%20`, which
+/// both kinds of decoders read as a space.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-/// How one listing writes names.
+/// Encoding of names in one listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// As they are.
+    /// No encoding.
     Plain,
     /// Percent-encoded.
     Url,
 }
 
 impl Encoding {
-    /// What a client asked for.
+    /// Parses the encoding type of a request.
     pub(super) fn asked(encoding: Option<&EncodingType>) -> S3Result<Self> {
         match encoding.map(EncodingType::as_str) {
             None | Some("") => Ok(Self::Plain),
@@ -33,7 +33,7 @@ impl Encoding {
         }
     }
 
-    /// A name in this form.
+    /// Encodes a name.
     pub(super) fn write(self, name: String) -> String {
         match self {
             Self::Plain => name,
@@ -41,8 +41,8 @@ impl Encoding {
         }
     }
 
-    /// A name in this form that is encoded only where it must be: where it would read otherwise once
-    /// decoded, or can't stand in XML. Some clients decode all names of a listing but its prefix.
+    /// Encodes a name only where needed: where decoding would change it, or XML cannot represent
+    /// it. Some clients decode all names of a listing but its prefix.
     pub(super) fn write_sparingly(self, name: String) -> String {
         let is_itself = |char: char| match char {
             '%' | '+' => false,
@@ -52,13 +52,13 @@ impl Encoding {
         if name.chars().all(is_itself) { name } else { self.write(name) }
     }
 
-    /// What the reply says of it.
+    /// Encoding type in the reply.
     pub(super) fn wire(self) -> Option<EncodingType> {
         (self == Self::Url).then(|| EncodingType::from_static(EncodingType::URL))
     }
 }
 
-/// A key as the path of a URL has it.
+/// Percent-encodes a key for the path of a URL.
 pub(super) fn path_of(key: &str) -> String {
     utf8_percent_encode(key, ENCODED).to_string()
 }

@@ -1,5 +1,5 @@
-//! Encryption of what a bucket holds: `GetBucketEncryption`, `PutBucketEncryption`,
-//! `DeleteBucketEncryption`, and the keys of all other operations.
+//! Default encryption of a bucket, `GetBucketEncryption`, `PutBucketEncryption` and
+//! `DeleteBucketEncryption`; and the encryption keys of all other operations.
 
 use http::{Extensions, StatusCode};
 use martlet_protocol::Setting;
@@ -17,7 +17,7 @@ use crate::encryption::{AES256, Encryption, Use, no_kms};
 use crate::errors::s3_error;
 use crate::sentences;
 
-/// Gives the session of a request the keys that it brought.
+/// Passes the keys in a request's headers to its session.
 pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
     let Some(said) = request.get::<Encryption>() else { return Ok(()) };
     let used = match operation {
@@ -34,7 +34,7 @@ pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -
     Ok(())
 }
 
-/// Refuses all but what is done: one rule, by a key of the server's.
+/// Refuses all but the supported configuration: one rule, AES256 with a key of the server.
 fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
     let [ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(rule), .. }] =
         &configuration.rules[..]

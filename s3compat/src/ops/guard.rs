@@ -1,6 +1,6 @@
-//! Whether an object's own access control list lets a request go on.
+//! Access check by an object's own access control list.
 //!
-//! The list is that of the very object that is read, and not of one that was there a moment before.
+//! The list belongs to the object version that the request reads, not to an earlier one.
 
 use std::sync::Arc;
 
@@ -10,17 +10,19 @@ use martlet_proxy::Guard;
 use super::standing::Standing;
 use crate::access::{Acl, Permission, Requester};
 
-/// The list of something with these marks, if it isn't the bucket's owner's alone.
+/// Decodes the access control list in an object's marks. None if only the bucket's owner has
+/// access.
 pub(super) fn list_of(marks: &Marks, bucket_owner: &str) -> Option<Acl> {
     marks.get(Mark::Acl).map(|document| Acl::decode(document, bucket_owner))
 }
 
-/// Lets in whoever is granted what the request asks for.
+/// Guard that admits a requester if the object's list grants all needed permissions.
 pub(super) struct ByList {
     pub(super) requester: Arc<Requester>,
     pub(super) standing: Arc<Standing>,
     pub(super) wanted: Vec<Permission>,
-    /// What the bucket's policy allows to do with its owner's objects, and lists with others'.
+    /// Permissions that the bucket's policy allows. Only objects of other accounts need grants for
+    /// them.
     pub(super) allowed: Vec<Permission>,
 }
 

@@ -1,7 +1,7 @@
-//! Who began an upload: kept with it, where that is not the bucket's owner itself.
+//! Initiator of an upload, stored with the upload unless it is the bucket's owner itself.
 //!
 //! ```text
-//! document: format (1) | postcard of what S3 calls it
+//! document: format (1) | postcard of Named
 //! ```
 
 use martlet_protocol::entry::{Mark, Marks};
@@ -13,14 +13,14 @@ use crate::access::Requester;
 
 const FORMAT: u8 = 1;
 
-/// Somebody, as S3 calls it: an account by its canonical id, a user of one by its ARN.
+/// Name of a principal as in S3: an account's canonical id, or a user's ARN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Named {
     id: String,
     display_name: String,
 }
 
-/// Marks an upload with who begins it.
+/// Marks an upload with its initiator.
 pub(super) fn mark_initiator(marks: &mut Marks, rights: &Rights) {
     if let Some(named) = named(rights.requester(), &rights.standing().owner) {
         let document = postcard::to_extend(&named, vec![FORMAT]);
@@ -37,8 +37,8 @@ fn named(requester: &Requester, bucket_owner: &str) -> Option<Named> {
     Some(Named { id: who.wire_id(), display_name: name.to_string() })
 }
 
-/// Who began an upload with these marks, which is to be `owner`'s. Of one that is silent about it, or
-/// says so in a way that is not understood, its owner did.
+/// Initiator of an upload with these marks and this `owner`. Without a readable mark the owner is
+/// the initiator.
 pub(super) fn initiator_of(marks: &Marks, owner: &Owner) -> Initiator {
     let read = |document: &[u8]| match document.split_first() {
         Some((&FORMAT, rest)) => postcard::from_bytes::<Named>(rest).ok(),

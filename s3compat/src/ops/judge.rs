@@ -1,4 +1,4 @@
-//! What the policies and lists of buckets could allow to requests that nobody signed.
+//! Access check of anonymous requests by the policies and lists of buckets, before bodies are read.
 
 use futures::future::BoxFuture;
 use martlet_proxy::{Error, ObjectStore};
@@ -9,7 +9,7 @@ use crate::auth::Refusal;
 use crate::door::HeadJudge;
 use crate::sentences;
 
-/// Judges by the buckets of a store.
+/// Access check against the buckets of a store.
 pub(crate) struct ByHead(pub(crate) ObjectStore);
 
 impl std::fmt::Debug for ByHead {
@@ -35,7 +35,7 @@ impl HeadJudge for ByHead {
                 }
             })?;
             let standing = Standing::of(&Requester::Anonymous, name, &bucket);
-            // The body may name versions.
+            // The body may name versions, so both cases are tried.
             let could = [false, true].into_iter().any(|names_version| {
                 let case = Case { names_version, ..Case::default() };
                 let actions = actions(operation, case).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The lifecycle of a bucket's objects: its rules, and what replies say of them.
+//! Lifecycle rules of a bucket, and the headers of replies that depend on them.
 //!
-//! * [`wire`]: rules as S3 writes them, looked over.
-//! * [`expiration`]: what replies say, such as `x-amz-expiration`.
+//! * [`wire`]: rules in S3's types, validated.
+//! * [`expiration`]: headers of replies, such as `x-amz-expiration`.
 
 mod expiration;
 mod wire;
@@ -19,7 +19,7 @@ use super::{Operations, lenient};
 use crate::errors::{internal, s3_error};
 use crate::sentences;
 
-/// From which size on objects change their class, where nobody says.
+/// Default of the minimum object size for transitions.
 const MINIMUM_DEFAULT: &str = "all_storage_classes_128K";
 const MINIMA: [&str; 2] = [MINIMUM_DEFAULT, "varies_by_storage_class"];
 

@@ -1,4 +1,4 @@
-//! ListObjects, in both versions.
+//! ListObjects and `ListObjectsV2`.
 
 use http::Uri;
 use martlet_protocol::entry::Object as Stored;
@@ -18,7 +18,7 @@ use crate::auth::Query;
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 
-/// What both versions ask for.
+/// Request parameters of both versions.
 struct Asked {
     bucket: String,
     prefix: String,
@@ -29,11 +29,11 @@ struct Asked {
     encoding: Encoding,
 }
 
-/// What both versions answer.
+/// Results for both versions.
 struct Listed {
     contents: Vec<Object>,
     common_prefixes: Vec<CommonPrefix>,
-    /// Where to go on, as it is.
+    /// Marker of the next page, not encoded.
     next: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Operations {
                 encoding,
             })
             .await?;
-        // Without a delimiter the last key is the marker, and S3 leaves it at that.
+        // Without a delimiter the last key is the marker, and S3 omits the next marker.
         let next_marker = listed.next.clone().filter(|_| delimiter.is_some());
         Ok(S3Response::new(ListObjectsOutput {
             name: Some(input.bucket),
@@ -127,7 +127,7 @@ impl Operations {
     async fn listing(&self, asked: Asked) -> S3Result<Listed> {
         let Asked { bucket, prefix, delimiter, after, limit, mut owners, encoding } = asked;
         if limit == 0 {
-            // A page of nothing is never cut short: there would be no way to go on from it.
+            // An empty page is never truncated: the client could not continue from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;
             return Ok(Listed { contents: vec![], common_prefixes: vec![], next: None });
         }
@@ -150,7 +150,8 @@ impl Operations {
     }
 }
 
-/// Who allows any order is given the one that there is. Without an order there are no common prefixes.
+/// Accepts `allow-unordered`, and lists in order. Refuses it with a delimiter, because common
+/// prefixes need an order.
 fn check_order(uri: &Uri, delimiter: Option<&str>) -> S3Result<()> {
     let query = Query::parse(uri.query().unwrap_or_default())?;
     let is_any = query.get("allow-unordered").is_some_and(|any| any.eq_ignore_ascii_case("true"));

@@ -27,7 +27,7 @@ use crate::lock::{
 };
 use crate::sentences;
 
-/// The longest default retention.
+/// Maximum default retention, in days and in years.
 const DAYS_MAX: u32 = 36_500;
 const YEARS_MAX: u32 = 100;
 
@@ -35,12 +35,12 @@ fn malformed() -> S3Error {
     sentences::MALFORMED_XML.error()
 }
 
-/// Which locks a request passes over; whether it may is for the access check to say.
+/// Locks that a request bypasses. The access check decides if it may.
 pub(super) fn bypass_of(asked: Option<bool>) -> Bypass {
     if asked == Some(true) { Bypass::Governance } else { Bypass::Nothing }
 }
 
-/// A period that S3 would take.
+/// Validates a retention period within S3's limits.
 fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
     let within = |asked: i32, maximum: u32| {
         u32::try_from(asked).ok().filter(|asked| (1..=maximum).contains(asked)).ok_or_else(|| {
@@ -59,7 +59,7 @@ fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
     }
 }
 
-/// What a bucket is to say about locks.
+/// Parses a bucket's lock configuration.
 fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
     let Some(configuration) = configuration else {
         return Err(sentences::NO_BODY.error());
@@ -91,7 +91,7 @@ fn wire_bucket_lock(lock: BucketLock) -> ObjectLockConfiguration {
     ObjectLockConfiguration { object_lock_enabled: Some(enabled), rule }
 }
 
-/// The retention that a document asks for; none where it takes the one that is there away.
+/// Retention in a document. None if the document removes the retention.
 pub(super) fn retention(asked: Option<&ObjectLockRetention>) -> S3Result<Option<Retention>> {
     let asked = asked.ok_or_else(malformed)?;
     match (&asked.mode, &asked.retain_until_date) {
@@ -104,7 +104,7 @@ pub(super) fn retention(asked: Option<&ObjectLockRetention>) -> S3Result<Option<
     }
 }
 
-/// The legal hold that a document asks for.
+/// Legal hold in a document.
 pub(super) fn legal_hold(asked: Option<&ObjectLockLegalHold>) -> S3Result<bool> {
     let status = asked.and_then(|asked| asked.status.as_ref());
     status.and_then(|status| hold_of(status.as_str())).ok_or_else(malformed)
@@ -117,8 +117,8 @@ fn no_lock() -> S3Error {
     )
 }
 
-/// Adds the lock of an object to the reply to a read of it, as far as the reader may see it. What
-/// nobody can read is not shown.
+/// Adds an object's lock to the headers of a read, as far as the reader may see it. An unreadable
+/// lock is omitted.
 pub(super) async fn add_lock(
     headers: &mut HeaderMap,
     rights: Option<&Rights>,
@@ -166,7 +166,7 @@ impl Operations {
         Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
     }
 
-    /// The lock of an object in a bucket whose objects can have one, and what its reader has seen.
+    /// Lock of an object, and the read token. Refuses a bucket without object lock.
     async fn lock_of(
         &self,
         bucket: &str,

@@ -1,9 +1,9 @@
-//! Where the requests to a bucket are logged: `GetBucketLogging` and `PutBucketLogging`.
+//! Access logs of a bucket: `GetBucketLogging` and `PutBucketLogging`.
 //!
-//! The target is a bucket of the same owner, which may be the bucket itself, and has to take logs: by
-//! its policy, which names the service `logging.s3.amazonaws.com`, or by its list, which names the
-//! group of log delivery. It is asked about `target/prefix`, with `aws:SourceArn` the bucket whose
-//! requests are logged and `aws:SourceAccount` its owner.
+//! The target is a bucket of the same owner, possibly the source bucket itself. The target must
+//! accept logs: by a policy that names the service `logging.s3.amazonaws.com`, or by a list that
+//! names the log delivery group. The policy is evaluated for `target/prefix`, with the source
+//! bucket as `aws:SourceArn` and its owner as `aws:SourceAccount`.
 
 use http::StatusCode;
 use martlet_protocol::Setting;
@@ -27,12 +27,12 @@ use crate::errors::{custom, internal, s3_error};
 use crate::logging::{KeyFormat, Logging};
 use crate::sentences;
 
-/// Bytes that the keys of logs have after their prefix, at most.
+/// Maximum length of a log's key after its prefix, in bytes.
 const AFTER_PREFIX_BYTES: usize = 256;
-/// What log delivery can be granted to others on logs.
+/// Permissions on logs that a configuration can grant.
 const PERMISSIONS: [&str; 3] = ["FULL_CONTROL", "READ", "WRITE"];
 
-/// Whether a bucket takes logs of requests to another one.
+/// Returns true if the target bucket accepts logs of requests to the source bucket.
 pub(crate) fn may_deliver(target: &Bucket, source: (&str, &str), logging: &Logging) -> bool {
     let (bucket, owner) = source;
     let requester = Requester::LogDelivery;
@@ -51,7 +51,7 @@ pub(crate) fn may_deliver(target: &Bucket, source: (&str, &str), logging: &Loggi
     standing.allows(&question) == Answer::Yes
 }
 
-/// Marks a log with what others may do with it.
+/// Sets the access control list of a log: the configured grants.
 pub(crate) fn mark_log(marks: &mut Marks, target: &Bucket, logging: &Logging) {
     if logging.grants.is_empty() || Control::of(&target.settings).is_enforced() {
         return;
@@ -89,7 +89,7 @@ impl Operations {
         lenient(&mut request).refuse_conditions()?;
         let rights = Rights::find(&request.extensions)?;
         let owner = rights.standing().owner.clone();
-        // What a policy allows others is not enough: logs are the owner's.
+        // An allow by policy is not enough: logs belong to the owner.
         if !rights.requester().owns(&owner) {
             return Err(denied());
         }

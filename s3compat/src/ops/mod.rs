@@ -1,8 +1,8 @@
-//! S3's operations over the object layer, one file for each group of them.
+//! S3 operations over the object layer, one file for each group of operations.
 //!
-//! Each operation reads its request, calls the store once, and writes its reply; what is not here
-//! answers NotImplemented. Replies to reads of objects are written as headers directly, because
-//! GET, HEAD and "not modified" say the same things in three of s3s's types.
+//! Each operation parses its request, calls the store and writes its reply. Operations that this
+//! module lacks return NotImplemented. Replies to object reads set headers directly, because s3s
+//! has three types with the same fields: GET, HEAD and "not modified".
 
 mod access;
 mod acl;
@@ -61,17 +61,17 @@ use crate::lenient::Lenient;
 use crate::sentences;
 use crate::token::TokenKey;
 
-/// The operations.
+/// Implementation of the S3 operations.
 pub(crate) struct Operations {
-    /// The store as the request sees it.
+    /// Session of the request, over the store.
     pub(crate) store: Session,
-    /// The region that this store says it is in.
+    /// Region that this store reports to clients.
     pub(crate) region: Arc<str>,
     pub(crate) tokens: TokenKey,
 }
 
 impl Operations {
-    /// The operations of one request, which brings its session with it.
+    /// Returns the operations of one request, with the session in the request's extensions.
     fn of(&self, request: &Extensions) -> Self {
         Self {
             store: session(request, &self.store),
@@ -81,25 +81,25 @@ impl Operations {
     }
 }
 
-/// The session of a request.
+/// Returns the session of a request, or a new session with default settings.
 fn session(request: &Extensions, store: &ObjectStore) -> Session {
     request.get::<Session>().cloned().unwrap_or_else(|| store.session(Ask::default()))
 }
 
-/// The status of a reply, where it isn't the one that s3s gives to such a reply.
+/// HTTP status of a reply, where it differs from the s3s default for that type of reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyStatus(pub(crate) StatusCode);
 
-/// Says that the entity tag in a reply's document stands without its quotes, as S3 has it in some.
+/// Marks a reply whose document has its entity tag without quotes, as some of S3's documents do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BareTags;
 
-/// What was read leniently from the request's headers.
+/// Removes and returns the leniently parsed headers of a request.
 fn lenient<T>(request: &mut S3Request<T>) -> Lenient {
     request.extensions.remove().unwrap_or_default()
 }
 
-/// Who asks. Anonymous requests own nothing and don't come this far.
+/// Canonical id of the requester. Anonymous requests are refused: they own nothing.
 fn owner(extensions: &Extensions) -> S3Result<String> {
     extensions
         .get::<Identity>()
@@ -108,7 +108,8 @@ fn owner(extensions: &Extensions) -> S3Result<String> {
         .ok_or_else(access::denied)
 }
 
-/// At most `maximum` of something, as a client asked; the default is the maximum.
+/// Returns the requested limit, at most `maximum`, which is also the default. Refuses negative
+/// numbers.
 fn limit(asked: Option<i32>, maximum: usize, name: &'static str) -> S3Result<usize> {
     let Some(asked) = asked else { return Ok(maximum) };
     match usize::try_from(asked) {
@@ -121,23 +122,23 @@ fn limit(asked: Option<i32>, maximum: usize, name: &'static str) -> S3Result<usi
     }
 }
 
-/// A size as s3s writes it. Objects end far below the largest.
+/// Object size in s3s's type. Objects are far smaller than `i64::MAX`.
 fn wire_size(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// A count as s3s writes it. Counts end at a few thousands.
+/// Count in s3s's type. Counts are at most a few thousand.
 fn wire_count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// The owner of a bucket as s3s writes it.
+/// Owner of a bucket in s3s's type, with its display name.
 async fn wire_owner(store: &ObjectStore, canonical_id: &str) -> Owner {
     let name = store.owner_name(canonical_id).await;
     Owner { id: Some(canonical_id.to_owned()), display_name: Some(name.to_string()) }
 }
 
-/// Hands each of s3s's calls to the method of the same name.
+/// Forwards each call of the s3s trait to the method of that name in `Operations`.
 macro_rules! operations {
     ($($name:ident: $input:ident => $output:ident,)*) => {
         #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! The life of an upload: `CreateMultipartUpload`, CompleteMultipartUpload, `AbortMultipartUpload`.
+//! Multipart uploads: `CreateMultipartUpload`, CompleteMultipartUpload, `AbortMultipartUpload`.
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName};
@@ -111,12 +111,12 @@ impl Operations {
     }
 }
 
-/// An upload's id. What isn't one names no upload.
+/// Parses an upload id. Refuses malformed ids with `NoSuchUpload`.
 pub(super) fn upload_id(text: &str) -> S3Result<UploadId> {
     text.parse().map_err(|_| s3_error(martlet_proxy::Error::NoSuchUpload))
 }
 
-/// A part's number.
+/// Validates the number of a part: 1 to 10,000.
 pub(super) fn part_number(number: i32) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
@@ -128,7 +128,7 @@ fn malformed() -> S3Error {
     sentences::MALFORMED_XML.error()
 }
 
-/// The parts that Complete names.
+/// Parts that a CompleteMultipartUpload names: 1 to 10,000.
 fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPart>> {
     let parts = upload.and_then(|upload| upload.parts).unwrap_or_default();
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
@@ -137,7 +137,7 @@ fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPa
     let mut named: Vec<NamedPart> = Vec::with_capacity(parts.len());
     for part in parts {
         let part = named_part(part)?;
-        // One that was sent twice may be named by both its tags: what was sent last replaced the other.
+        // A part that was uploaded twice may be named by both ETags: the last one counts.
         if named.last().is_some_and(|last| last.number == part.number && last.etag != part.etag) {
             named.pop();
         }
@@ -177,7 +177,7 @@ fn object_size(size: Option<i64>) -> S3Result<Option<u64>> {
         .map_err(|_| sentences::OBJECT_SIZE_NEGATIVE.about(size.unwrap_or_default()).into())
 }
 
-/// Where the object can be read, as far as the request and whoever ends TLS in front tell.
+/// URL of the object, from the `Host` and `X-Forwarded-Proto` headers.
 fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
     let path = format!("/{bucket}/{}", path_of(key));
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
@@ -229,7 +229,7 @@ mod tests {
         };
         let pair = |number, etag: &str| (number, etag.to_owned());
         assert_eq!(numbered(&[(1, "a"), (1, "b"), (2, "c")]), [pair(1, "b"), pair(2, "c")]);
-        // The same twice is no order.
+        // A repeated part with one ETag stays: it is an error in the order of parts.
         assert_eq!(numbered(&[(1, "a"), (1, "a")]), [pair(1, "a"), pair(1, "a")]);
         assert_eq!(numbered(&[(1, "a"), (2, "b"), (1, "c")]).len(), 3);
     }

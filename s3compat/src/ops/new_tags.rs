@@ -1,4 +1,4 @@
-//! The tags that a bucket is made with. s3s passes over them, so they are read from the document itself.
+//! Tags in a CreateBucket request. s3s ignores them, so they are parsed from the document.
 
 use http::Extensions;
 use s3s::S3Result;
@@ -11,7 +11,7 @@ use crate::tags;
 
 const ROOT: &str = "CreateBucketConfiguration";
 
-/// What a `CreateBucketConfiguration` says of tags.
+/// Tags in a `CreateBucketConfiguration`.
 #[derive(Debug, Default)]
 struct NewTags(Option<Vec<Tag>>);
 
@@ -36,12 +36,12 @@ impl<'xml> DeserializeContent<'xml> for NewTags {
     }
 }
 
-/// Passes over what is in an element.
+/// Skips the content of an element.
 fn skip(d: &mut Deserializer<'_>) -> DeResult {
     d.for_each_element(|d, _| skip(d))
 }
 
-/// The tags in the document of the request that has these extensions.
+/// Tags in the document among a request's extensions.
 fn asked(extensions: &Extensions) -> S3Result<Vec<Tag>> {
     let Some(Document(document)) = extensions.get() else { return Ok(Vec::new()) };
     if document.is_empty() {
@@ -53,12 +53,12 @@ fn asked(extensions: &Extensions) -> S3Result<Vec<Tag>> {
     }
 }
 
-/// Whether there are any.
+/// Returns true if the request has tags.
 pub(super) fn are_given(extensions: &Extensions) -> S3Result<bool> {
     Ok(!asked(extensions)?.is_empty())
 }
 
-/// The same, as they are kept.
+/// Tags of the request, in the form in which they are stored.
 pub(super) fn of(extensions: &Extensions) -> S3Result<Tagging> {
     let tags = tags::from_bucket_xml(asked(extensions)?)?;
     Ok(Tagging { tag_set: tags::to_xml(&tags) })

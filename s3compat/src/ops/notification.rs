@@ -1,8 +1,10 @@
-//! Who hears of changes: `GetBucketNotificationConfiguration` and `PutBucketNotificationConfiguration`.
+//! Notification rules of a bucket: `GetBucketNotificationConfiguration` and
+//! `PutBucketNotificationConfiguration`.
 //!
-//! Targets are what the process was told of; an ARN names one by its end: `arn:martlet:sqs:::NAME`.
-//! Whose partition and account it names is of no matter, and its service is sns, sqs or lambda by the
-//! kind of the rule.
+//! The settings of the process define the targets. The end of an ARN names a target:
+//! `arn:martlet:sqs:::NAME`. Any partition (not empty) and account are accepted. The
+//! service must be sns, sqs or lambda, by the kind of the rule. The region must be empty or the
+//! store's.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,18 +25,18 @@ use crate::errors::{internal, s3_error};
 use crate::events::{Clash, Kind, Outlet, Rule, Rules, is_known};
 use crate::sentences;
 
-/// Rules of a bucket, as in S3.
+/// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
-/// Bytes of a prefix or a suffix.
+/// Maximum length of a prefix or suffix, in bytes.
 const END_BYTES_MAX: usize = 1024;
-/// Characters of an id.
+/// Maximum length of an id, in characters.
 const ID_CHARS_MAX: usize = 255;
 
-/// The targets that the process was told of, among the extensions of each request.
+/// Targets in the settings of the process, in the extensions of each request.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets(pub(crate) Option<Arc<dyn Outlet>>);
 
-/// Targets that rules began to name, among the extensions of a reply.
+/// Targets of a new configuration, in the extensions of its reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Announced(pub(crate) Vec<String>);
 
@@ -96,7 +98,7 @@ impl Operations {
 }
 
 impl Operations {
-    /// The name of the tenant whose a bucket is.
+    /// Name of the tenant that owns a bucket.
     async fn tenant_of(&self, bucket: &str) -> S3Result<String> {
         let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
         let account = self.store.account_called(&owner).await.map_err(s3_error)?;
@@ -104,7 +106,7 @@ impl Operations {
     }
 }
 
-/// The name of the target that an ARN ends in; none of what is no ARN.
+/// Name of the target at the end of an ARN. None if the text is no ARN.
 pub(crate) fn target_of(arn: &str) -> Option<&str> {
     let mut fields = arn.splitn(6, ':');
     let is_arn = fields.next() == Some("arn");
@@ -117,7 +119,7 @@ fn unknown_target() -> S3Error {
     sentences::NOTIFICATION_TARGET.error()
 }
 
-/// A rule as one of S3's three kinds has it.
+/// A rule of one of S3's three kinds, before validation.
 struct Given {
     kind: Kind,
     id: Option<String>,
@@ -126,7 +128,7 @@ struct Given {
     filter: Option<NotificationConfigurationFilter>,
 }
 
-/// What rules of all kinds have: an id, events, and keys.
+/// Fields of rules of all kinds: id, events and key filter.
 type Common = (Option<String>, Vec<Event>, Option<NotificationConfigurationFilter>);
 
 impl Given {
@@ -175,7 +177,7 @@ fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> 
 fn rule(given: Given, region: &str) -> S3Result<Rule> {
     let Given { kind, id, arn, mut events, filter } = given;
     check_arn(kind, &arn, region)?;
-    // Rules are compared event by event: one that says the same a thousand times says it once.
+    // Rules are compared event by event, so repeated events are dropped.
     let mut named = HashSet::new();
     events.retain(|event| named.insert(event.clone()));
     if events.is_empty() || !events.iter().all(|event| is_known(event)) {
@@ -211,7 +213,7 @@ fn bad_arn() -> S3Error {
     sentences::NOTIFICATION_ARN.error()
 }
 
-/// The prefix and the suffix that a filter names.
+/// Prefix and suffix in a filter.
 fn ends(
     filter: Option<NotificationConfigurationFilter>,
 ) -> S3Result<(Option<String>, Option<String>)> {

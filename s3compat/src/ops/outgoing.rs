@@ -1,4 +1,4 @@
-//! Object bytes on their way out, in the form that s3s takes.
+//! Bodies of replies, in the form that s3s accepts.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,14 +11,14 @@ use s3s::StdError;
 use s3s::dto::StreamingBlob;
 use s3s::stream::RemainingLength;
 
-/// A stream of known length. s3s asks streams to be shareable between threads, which they needn't
-/// be: the lock is there for the type only, and never taken.
+/// Body of known length. s3s requires streams that are `Sync`: the mutex provides that, and is
+/// never locked.
 struct Outgoing {
     bytes: Mutex<ByteStream>,
     remaining: u64,
 }
 
-/// `length` bytes as s3s takes them.
+/// Body of `length` bytes in s3s's type.
 pub(super) fn outgoing(bytes: ByteStream, length: u64) -> StreamingBlob {
     StreamingBlob::new(Outgoing { bytes: Mutex::new(bytes), remaining: length })
 }
@@ -34,8 +34,8 @@ impl Stream for Outgoing {
                 Poll::Ready(Some(Ok(bytes)))
             }
             Some(Err(error)) => {
-                // The status is out; all that can be done is to break off, so that the client sees
-                // fewer bytes than were announced.
+                // The status is sent already. An error breaks the connection, so that the client
+                // receives fewer bytes than announced.
                 tracing::error!(%error, "a read failed after its reply had begun");
                 Poll::Ready(Some(Err(error.into())))
             }

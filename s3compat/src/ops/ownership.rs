@@ -19,7 +19,7 @@ use super::{Operations, lenient};
 use crate::errors::s3_error;
 use crate::sentences;
 
-/// What is not said is not blocked, and is said from then on.
+/// Sets the absent fields of a public access block to false.
 fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
     PublicAccessBlockConfiguration {
         block_public_acls: Some(block.block_public_acls.unwrap_or(false)),
@@ -29,7 +29,7 @@ fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfigur
     }
 }
 
-/// The one rule of ownership controls.
+/// Validates ownership controls, which must have exactly one rule.
 fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
     let [OwnershipControlsRule { object_ownership }] = &controls.rules[..] else {
         return Err(sentences::MALFORMED_XML.error());
@@ -37,7 +37,7 @@ fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
     check_ownership(object_ownership)
 }
 
-/// Refuses what is no kind of ownership.
+/// Refuses unknown kinds of ownership.
 pub(super) fn check_ownership(ownership: &ObjectOwnership) -> S3Result<()> {
     match ownership.as_str() {
         ObjectOwnership::BUCKET_OWNER_ENFORCED

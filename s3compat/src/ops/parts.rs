@@ -1,4 +1,4 @@
-//! The parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
+//! Parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
 
 use http::HeaderMap;
 use martlet_protocol::entry::{
@@ -38,7 +38,8 @@ impl Operations {
         let part = self.store.upload_part(&input.bucket, &input.key, upload, number, body).await;
         let part = part.map_err(s3_error)?;
         let output = UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
-        // What the client gave it gets back; what the upload asks for besides is in ListParts.
+        // The reply has the checksums that the client sent. ListParts adds those that the upload
+        // needs.
         let told = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
         let mut headers = HeaderMap::new();
         checksums::set_headers(&mut headers, part.checksums.iter().filter(told), part.etag);
@@ -127,7 +128,7 @@ impl Operations {
     }
 }
 
-/// A read gives what there is of a range; a copy must find all of it.
+/// Refuses a copy range that ends beyond the source. Reads shorten such ranges; copies must not.
 async fn check_copy_range(
     store: &Session,
     (bucket, name): (&str, ObjectName<'_>),
@@ -156,7 +157,8 @@ fn wire_part(number: u32, part: &StoredPart) -> Part {
     wire
 }
 
-/// `x-amz-copy-source-range`: both ends, or the header isn't there.
+/// Parses `x-amz-copy-source-range`, which must have both ends. Without the header selects the
+/// whole source.
 fn copy_range(header: Option<&str>) -> S3Result<Selection> {
     let Some(header) = header else { return Ok(Selection::Whole) };
     match parse_range(header) {

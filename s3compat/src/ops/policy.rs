@@ -1,7 +1,8 @@
-//! `GetBucketPolicy`, `PutBucketPolicy`, `DeleteBucketPolicy`, `GetBucketPolicyStatus`.
+//! Bucket policies: `GetBucketPolicy`, `PutBucketPolicy`, `DeleteBucketPolicy`,
+//! `GetBucketPolicyStatus`.
 //!
-//! A policy is kept as it was put, byte for byte, and read anew by whoever asks it. Beside it are the ids of
-//! those whom it names.
+//! A policy is stored byte for byte and parsed at each use. A second setting holds the ids of the
+//! principals that it names.
 
 use http::StatusCode;
 use martlet_protocol::{Setting, Settings};
@@ -78,7 +79,7 @@ impl Operations {
         Ok(S3Response::new(DeleteBucketPolicyOutput {}))
     }
 
-    /// A bucket is public by its policy, or by grants that are not ignored.
+    /// Reports a bucket as public by its policy, or by grants that are not ignored.
     pub(super) async fn get_bucket_policy_status(
         &self,
         request: S3Request<GetBucketPolicyStatusInput>,
@@ -95,14 +96,14 @@ impl Operations {
     }
 }
 
-/// 400, in S3's words.
+/// 400 `MalformedPolicy`, with S3's message.
 fn malformed(why: &str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::MalformedPolicy, why.to_owned());
     error.set_status_code(StatusCode::BAD_REQUEST);
     error
 }
 
-/// Whether a bucket's list grants anything to everyone.
+/// Returns true if a bucket's list grants anything to everyone.
 fn has_public_list(settings: &Settings) -> bool {
     let control = Control::of(settings);
     let document = settings.get(Setting::Acl);
@@ -110,17 +111,17 @@ fn has_public_list(settings: &Settings) -> bool {
     document.is_some_and(|document| Acl::decode(document, "").is_public())
 }
 
-/// Whether a bucket takes no policy that lets in whoever comes.
+/// Returns true if the bucket refuses public policies (`BlockPublicPolicy`).
 fn blocks_public_policies(settings: &Settings) -> bool {
     is_blocked(settings, |block| block.block_public_policy)
 }
 
-/// Whether a policy that lets in whoever comes lets in nobody but the owner.
+/// Returns true if a public policy gives access to the owner alone (`RestrictPublicBuckets`).
 pub(super) fn is_restricted(settings: &Settings) -> bool {
     is_blocked(settings, |block| block.restrict_public_buckets)
 }
 
-/// What a bucket's public access block says. One that can't be read blocks all.
+/// Returns a field of the bucket's public access block. An unreadable block counts as all true.
 pub(super) fn is_blocked(
     settings: &Settings,
     said: impl Fn(&PublicAccessBlockConfiguration) -> Option<bool>,

@@ -1,4 +1,4 @@
-//! The ids of those whom a document names, looked up when it is put.
+//! Lookup of the ids of principals that a document names, when the document is written.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,22 @@ use martlet_proxy::{Error, ObjectStore};
 
 use crate::access::{Bindings, Member, NAMES_MAX, Name};
 
-/// Names that are looked up at a time.
+/// Number of concurrent lookups.
 const AT_A_TIME: usize = 8;
 
-/// Why names can't be bound.
+/// Reason for which names are not bound.
 #[derive(Debug)]
 pub(crate) enum Unbound {
-    /// A name is nobody's, or there are too many.
+    /// A name belongs to no principal, or there are too many names.
     Unknown,
-    /// No quorum answers.
+    /// The store failed, for example without a quorum.
     Failed(Error),
 }
 
-/// Binds the names in a document to those who have them now.
+/// Binds the names in a document to the ids of their current holders.
 ///
 /// # Errors
-/// [`Unbound`]: nothing is bound to nobody, for whoever has the name later would not be meant.
+/// [`Unbound`]. A name without a holder is refused: a later holder would not be the intended one.
 pub(crate) async fn bind(
     store: &ObjectStore,
     document: &[u8],

@@ -99,7 +99,7 @@ impl Operations {
     }
 }
 
-/// A read, but for which bytes.
+/// A read, without its range or part.
 struct Asked<'a> {
     bucket: &'a str,
     name: ObjectName<'a>,
@@ -108,7 +108,7 @@ struct Asked<'a> {
 }
 
 impl Operations {
-    /// Headers about an object that are not in its entry, or not for everybody.
+    /// Adds headers that are not in the object's entry, or depend on the reader's rights.
     async fn tell_beside(
         &self,
         headers: &mut HeaderMap,
@@ -132,8 +132,8 @@ impl Operations {
         }
     }
 
-    /// Reads a range, or the whole of an object that isn't the one that the range is wanted of. Each
-    /// answer is judged by the object that it is of: it may change between two reads.
+    /// Reads a range, or the whole object if `If-Range` does not match. Each result is judged by
+    /// the object that it returns, because the object may change between two reads.
     async fn read_range(
         &self,
         asked: &Asked<'_>,
@@ -156,7 +156,8 @@ impl Operations {
     }
 }
 
-/// Which bytes a read asks for.
+/// Selects the bytes of a read. Refuses a range together with a part, and part numbers outside of
+/// 1 to 10,000.
 fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection> {
     match (range, part) {
         (None, None) => Ok(Selection::Whole),
@@ -171,7 +172,7 @@ fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection>
     }
 }
 
-/// `response-*`: headers that a signed request may choose for its reply.
+/// `response-*`: reply headers that a signed request may override.
 struct Overrides {
     cache_control: Option<String>,
     content_disposition: Option<String>,
@@ -181,7 +182,7 @@ struct Overrides {
     expires: Option<String>,
 }
 
-/// The value of a query key as it was sent: s3s would write a date anew.
+/// Value of a query key as sent, if not empty: s3s would reformat a date.
 fn as_sent(uri: &Uri, name: &str) -> Option<String> {
     let query = Query::parse(uri.query()?).ok()?;
     query.get(name).filter(|text| !text.is_empty()).map(str::to_owned)
@@ -208,7 +209,7 @@ impl Overrides {
     }
 }
 
-/// The reply to a read: everything but user metadata and bytes, which are in `output`.
+/// Builds the reply to a read: everything but user metadata and body, which are in `output`.
 fn reply<T>(
     output: T,
     (read, token): (&ObjectRead, ReadAfter),
@@ -245,13 +246,13 @@ fn content_range(read: &ObjectRead) -> HeaderValue {
     let (range, size) = (&read.range, read.object.size);
     let text = match range.end.checked_sub(1) {
         Some(last) if last >= range.start => format!("bytes {}-{last}/{size}", range.start),
-        // An empty part has no first byte to name.
+        // An empty part has no first byte.
         _ => format!("bytes */{size}"),
     };
     HeaderValue::try_from(text).expect("digits are a header value")
 }
 
-/// Checksums of an object or of a part of it, of the type that the object's is of.
+/// Adds the checksums of an object or a part, with the checksum type of the object.
 fn checksum_headers(headers: &mut HeaderMap, object: &Object, told: &[Checksum]) {
     checksums::set_headers(headers, told, object.etag);
     if let Some(checksum) = told.first() {
@@ -261,7 +262,7 @@ fn checksum_headers(headers: &mut HeaderMap, object: &Object, told: &[Checksum])
     }
 }
 
-/// 304: what validates the client's copy, and nothing else.
+/// 304: only the headers that validate the client's copy.
 fn not_modified<T: Default>(object: &Object) -> S3Response<T> {
     let mut response = S3Response::new(T::default());
     validators(&mut response.headers, object);

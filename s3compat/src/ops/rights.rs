@@ -1,4 +1,4 @@
-//! What a request may do, for as long as it lasts.
+//! Rights of one request.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use super::standing::{Answer, Standing};
 use crate::access::{Action, Context, Question, Requester, Scope};
 use crate::errors::s3_error;
 
-/// What a request may do.
+/// Rights of one request: its principal, bucket and policy context.
 #[derive(Clone)]
 pub(crate) struct Rights {
     store: Session,
     requester: Arc<Requester>,
     standing: Arc<Standing>,
     context: Context,
-    /// The key that it is about.
+    /// Key of the request, if any.
     key: Option<String>,
-    /// Whose the bucket must be that is copied from.
+    /// Expected owner of a copy's source bucket.
     source_owner: Expected,
-    /// Whether the object has the last word.
+    /// True if the object's list decides.
     pub(super) is_guarded: bool,
 }
 
-/// What is left to be asked of the object.
+/// Actions that the object's list decides.
 struct Open {
-    /// What its list must grant.
+    /// Actions that the list must grant.
     by_object: Vec<Action>,
-    /// What its list must grant unless it is the bucket's owner's.
+    /// Actions that the list must grant unless the bucket's owner owns the object.
     by_owner: Vec<Action>,
 }
 
@@ -49,32 +49,32 @@ impl Rights {
         Self { store, requester, standing, context, key, source_owner, is_guarded: false }
     }
 
-    /// The same of a request about a key.
+    /// Sets the key of the request.
     pub(super) fn about(self, key: Option<String>) -> Self {
         Self { key, ..self }
     }
 
-    /// The same where what is copied from must be somebody's in particular.
+    /// Sets the expected owner of a copy's source bucket.
     pub(super) fn expecting(self, source_owner: Expected) -> Self {
         Self { source_owner, ..self }
     }
 
-    /// Who asks.
+    /// Principal of the request.
     pub(super) fn requester(&self) -> &Requester {
         &self.requester
     }
 
-    /// How it stands to the bucket that it asks about.
+    /// Access of the principal to the request's bucket.
     pub(super) fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// The session that nothing stands before.
+    /// Session without a guard.
     pub(super) fn session(&self) -> &Session {
         &self.store
     }
 
-    /// What asks the lists of objects for what these actions ask of them.
+    /// Guard that checks objects' lists for these actions. None if they need no list.
     pub(super) fn guard(&self, actions: &[Action]) -> Option<Arc<dyn Guard>> {
         let open = Open { by_object: actions.to_vec(), by_owner: Vec::new() };
         self.guard_of(&self.standing, &open)
@@ -88,36 +88,37 @@ impl Rights {
             .then(|| Arc::new(ByList { requester, standing, wanted, allowed }) as Arc<dyn Guard>)
     }
 
-    /// Those of a request that came by the access check.
+    /// Finds the rights in a request's extensions. Refuses requests that skipped the access check.
     pub(super) fn find(extensions: &Extensions) -> S3Result<&Self> {
         extensions.get().ok_or_else(denied)
     }
 
-    /// The same with the tags that the request sets.
+    /// Returns these rights with the tags that the request sets.
     pub(super) fn with_tags<'a>(&self, tags: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut rights = self.clone();
         rights.context.set_tags(tags);
         rights
     }
 
-    /// The same with what `add` knows of the request's body.
+    /// Returns these rights with context from the request's body, added by `add`.
     pub(super) fn with(&self, add: impl FnOnce(&mut Context)) -> Self {
         let mut rights = self.clone();
         add(&mut rights.context);
         rights
     }
 
-    /// Whether one more thing may be done to an object.
+    /// Returns true if another action on an object is allowed.
     pub(super) async fn permits(&self, action: Action, name: ObjectName<'_>) -> S3Result<bool> {
         self.may(&self.standing, &[action], Some(name)).await
     }
 
-    /// Refuses all that isn't allowed whole.
+    /// Refuses unless all actions are allowed.
     pub(super) async fn check(&self, actions: &[Action], name: ObjectName<'_>) -> S3Result<()> {
         if self.may(&self.standing, actions, Some(name)).await? { Ok(()) } else { Err(denied()) }
     }
 
-    /// Refuses what isn't allowed, whatever the object says; otherwise what is to ask it.
+    /// Refuses actions that no list could allow. Returns a guard for those that the object's list
+    /// decides.
     pub(super) async fn check_but_object(
         &self,
         actions: &[Action],
@@ -127,7 +128,7 @@ impl Rights {
         Ok(self.guard_of(&self.standing, &open))
     }
 
-    /// Refuses to delete one of many keys, or a version of it.
+    /// Refuses a forbidden deletion of one of many keys, or of a version of it.
     pub(super) async fn check_delete(&self, name: ObjectName<'_>, bypass: Bypass) -> S3Result<()> {
         let action = match name.version {
             None => Action::DeleteObject,
@@ -138,8 +139,8 @@ impl Rights {
         self.check(&actions, name).await
     }
 
-    /// Refuses to read an object that may be in another bucket, and to copy its tags along to
-    /// `tags_to` where it has some. What is left to be asked is the object.
+    /// Checks that a copy's source, in any bucket, may be read, and that its tags, if any, may be
+    /// copied to `tags_to`. Returns a guard for what the object's list decides.
     pub(super) async fn check_source(
         &self,
         (bucket, name): (&str, ObjectName<'_>),
@@ -173,12 +174,13 @@ impl Rights {
         Err(denied())
     }
 
-    /// Whether it may know if the key is there.
+    /// Returns true if the principal may learn if the request's key exists.
     pub(super) async fn may_list(&self) -> S3Result<bool> {
         self.may_list_in(&self.standing, self.key.as_deref()).await
     }
 
-    /// Whether it may know if a key is there: who may list what begins with it may.
+    /// Returns true if the principal may learn if a key exists: it must be allowed to list that
+    /// prefix.
     async fn may_list_in(&self, standing: &Standing, key: Option<&str>) -> S3Result<bool> {
         let Some(key) = key else {
             return self.may(standing, &[Action::ListBucket], None).await;
@@ -187,7 +189,7 @@ impl Rights {
         asking.may(standing, &[Action::ListBucket], None).await
     }
 
-    /// Refuses what isn't allowed; those actions that an object's list has to allow.
+    /// Refuses denied actions. Returns the actions that the object's list decides.
     async fn undecided(
         &self,
         standing: &Standing,
@@ -231,7 +233,7 @@ impl Rights {
                     context.set("s3:VersionId", version.to_string());
                 }
                 if self.reads_tags(standing) {
-                    // Those of the very version: others may say what this one doesn't.
+                    // The tags of this very version: tags of other versions may differ.
                     let tags = self.existing_tags(bucket, name).await?.unwrap_or_default();
                     let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                     context.set_existing(tags);
@@ -240,7 +242,7 @@ impl Rights {
             }
         };
         let (requester, context) = (&*self.requester, &context);
-        // Whoever makes an object may say whom it is for, unless a policy denies it.
+        // The writer of an object may set its list, unless a policy denies it.
         let is_new = actions.contains(&Action::PutObject);
         let answer = |&action: &Action| {
             let resource = match action.scope() {
@@ -260,7 +262,7 @@ impl Rights {
         Ok(actions.iter().map(answer).collect())
     }
 
-    /// Whether what may be done to an object hangs on what is there.
+    /// Returns true if decisions depend on the tags of existing objects.
     pub(super) fn reads_objects(&self) -> bool {
         self.reads_tags(&self.standing)
     }
@@ -269,7 +271,7 @@ impl Rights {
         standing.reads_existing_tags() || self.requester.reads_existing_tags()
     }
 
-    /// The tags of an object, if it is there.
+    /// Tags of an object. None if the object does not exist.
     async fn existing_tags(
         &self,
         bucket: &str,

@@ -1,5 +1,5 @@
-//! What all settings of buckets have in common: documents are kept as XML, and those of a bucket
-//! that has none are missing by a code of their own. And bucket tagging, which is no more than that.
+//! Settings of buckets as XML documents, and bucket tagging. Each missing setting has an error code
+//! of its own.
 
 use http::StatusCode;
 use martlet_protocol::Setting;
@@ -14,7 +14,7 @@ use super::{Operations, ReplyStatus, lenient};
 use crate::errors::{custom, internal, s3_error};
 use crate::{sentences, tags};
 
-/// The document as it is kept.
+/// Serializes a setting to the document that is stored.
 pub(super) fn to_document<T: Serialize>(value: &T) -> Vec<u8> {
     let mut document = Vec::with_capacity(256);
     let written = value.serialize(&mut Serializer::new(&mut document));
@@ -31,13 +31,13 @@ pub(super) fn from_document<T: for<'xml> Deserialize<'xml>>(document: &[u8]) -> 
     })
 }
 
-/// 404: nothing of the kind is set.
+/// 404: the bucket has no such setting.
 pub(super) fn missing(code: &'static str, message: &'static str) -> S3Error {
     custom(code, message, StatusCode::NOT_FOUND)
 }
 
 impl Operations {
-    /// What is set about a bucket, if it is, as its register has it now.
+    /// Reads a setting of a bucket from its register. None if it is not set.
     pub(super) async fn setting<T: for<'xml> Deserialize<'xml>>(
         &self,
         bucket: &str,
@@ -47,7 +47,7 @@ impl Operations {
         document.map(|document| from_document(&document)).transpose()
     }
 
-    /// Sets it.
+    /// Writes a setting of a bucket.
     pub(super) async fn set<T: Serialize + Sync>(
         &self,
         bucket: &str,
@@ -58,7 +58,7 @@ impl Operations {
         self.store.put_bucket_setting(bucket, setting, document).await.map_err(s3_error)
     }
 
-    /// Removes it.
+    /// Removes a setting of a bucket.
     pub(super) async fn unset(&self, bucket: &str, setting: Setting) -> S3Result<()> {
         self.store.delete_bucket_setting(bucket, setting).await.map_err(s3_error)
     }

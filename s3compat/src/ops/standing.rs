@@ -1,12 +1,14 @@
-//! How somebody stands to a bucket: by its owner, its policy and its access control list.
+//! Access of a principal to a bucket, by its owner, its policy and its access control list.
 //!
 //! Invariants:
-//! * A policy that can't be read opens nothing, and leaves its owner what repairs it.
-//! * Its owner can always read, replace and delete a policy, whatever it denies.
-//! * Where a bucket's public policy is restricted, nobody but the owner is let in.
-//! * Who carries a policy may do what that or the bucket's allows, in another's bucket what both do.
+//! * An unreadable policy allows nothing, except that the bucket's owner may read, replace or
+//!   delete it.
+//! * The bucket's owner can always read, replace and delete the policy, whatever the policy denies.
+//! * If a public policy is restricted (`RestrictPublicBuckets`), only the owner has access.
+//! * A principal with policies of its own needs an allow by those or by the bucket's policy in its
+//!   own account's buckets, and by both in other buckets.
 //! * A policy's Allow opens no object that another account owns: such objects have lists.
-//! * What no policy speaks of is decided by lists: the bucket's, or that of the object, once it is read.
+//! * Lists decide what no policy decides: the bucket's list, or the object's list once it is read.
 
 use martlet_protocol::Setting;
 use martlet_protocol::entry::Bucket;
@@ -17,13 +19,13 @@ use crate::access::{
     Acl, AclUse, Action, Bindings, Granted, Permission, Policy, Question, Requester, Verdict,
 };
 
-/// Whether something may be done.
+/// Result of an access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Answer {
     No,
-    /// If the object's list grants it.
+    /// Allowed if the object's list grants it.
     ByObject,
-    /// If the object is the bucket's owner's, or its list grants it.
+    /// Allowed if the bucket's owner owns the object, or the object's list grants it.
     ByOwner,
     Yes,
 }
@@ -34,28 +36,28 @@ impl Answer {
     }
 }
 
-/// How somebody stands to a bucket.
+/// Access of a principal to a bucket.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each limits by itself what may be done")]
 pub(crate) struct Standing {
     pub(super) bucket: String,
     pub(super) owner: String,
     is_owner: bool,
-    /// Its role leaves it all that its account may.
+    /// True if the principal's role leaves it all rights of its account.
     is_whole: bool,
     policy: Option<Policy>,
-    /// Its policy lets others in by nothing that it says.
+    /// True if the bucket's public policy is restricted: only the owner has access.
     is_closed: bool,
     is_unreadable: bool,
-    /// None where the bucket is its owner's alone.
+    /// None if only the bucket's owner has access, or lists are disabled.
     acl: Option<Acl>,
     pub(super) control: Control,
-    /// Whether a list was needed.
+    /// Records that a list was needed.
     pub(super) acl_use: AclUse,
 }
 
 impl Standing {
-    /// How `requester` stands to a bucket.
+    /// Evaluates the access of `requester` to a bucket.
     pub(super) fn of(requester: &Requester, name: &str, bucket: &Bucket) -> Self {
         let is_owner = requester.owns(&bucket.owner);
         let document = bucket.settings.get(Setting::Policy);
@@ -88,12 +90,12 @@ impl Standing {
         }
     }
 
-    /// The same, which notes there whether a list was needed.
+    /// Returns this standing, with the need of lists recorded in `acl_use`.
     pub(super) fn noting(self, acl_use: AclUse) -> Self {
         Self { acl_use, ..self }
     }
 
-    /// Whether it may do everything, whatever a request says, but for what is the object's to say.
+    /// Returns true if the principal may do everything, except what objects' lists decide.
     pub(super) fn is_unlimited(&self) -> bool {
         self.is_owner
             && self.is_whole
@@ -102,13 +104,13 @@ impl Standing {
             && self.acl.is_none()
     }
 
-    /// Whether it may do nothing, whatever a request says.
+    /// Returns true if the principal may do nothing, whatever the request.
     pub(super) fn is_shut_out(&self) -> bool {
         let is_alone = self.policy.is_none() && self.control.is_enforced();
         !self.is_owner && (is_alone || self.is_closed || self.is_unreadable)
     }
 
-    /// Whether there is anything that could let it do all of this, whatever the request says.
+    /// Returns true if some policy or list could allow all of these actions.
     pub(super) fn may_ever(&self, requester: &Requester, actions: &[Action]) -> bool {
         let is_new = actions.contains(&Action::PutObject);
         let may = |action: &Action| {
@@ -118,13 +120,13 @@ impl Standing {
         self.is_owner || self.policy.is_some() || actions.iter().all(may)
     }
 
-    /// Returns true when its policy or a list could let a stranger do this.
+    /// Returns true if the bucket's policy or list could allow this action to `stranger`.
     pub(super) fn could_open(&self, stranger: &Requester, action: Action) -> bool {
         let by_policy = self.policy.as_ref().is_some_and(|one| one.may_allow(stranger, action));
         !self.is_shut_out() && (by_policy || self.grants(stranger, action) != Answer::No)
     }
 
-    /// Whether it may do this to `resource`.
+    /// Evaluates an action on a resource.
     pub(super) fn allows(&self, question: &Question<'_>) -> Answer {
         use Action::{DeleteBucketPolicy, GetBucketPolicy, PutBucketPolicy};
         let own = question.requester.own_verdict(question);
@@ -144,7 +146,7 @@ impl Standing {
         match self.judge(question) {
             Verdict::Deny => Answer::No,
             _ if self.is_closed && !self.is_owner => Answer::No,
-            // What is another account's, both must allow.
+            // In a bucket of another account, both sides must allow the action.
             _ if is_silent && !self.is_owner => Answer::No,
             Verdict::Allow => self.allowed(question.action),
             Verdict::Undecided if is_silent => Answer::No,
@@ -152,8 +154,8 @@ impl Standing {
         }
     }
 
-    /// Whether an object that is being made may have tags. Lists don't speak of tags: by one that lets
-    /// it make the object, it may, unless a policy denies it.
+    /// Evaluates if a new object may have tags. Lists grant nothing about tags: a list that allows
+    /// the write also allows tags, unless a policy denies them.
     pub(super) fn lets_tag_new(&self, question: &Question<'_>) -> Answer {
         let is_open = !self.is_unreadable
             && (self.is_owner || !self.is_closed)
@@ -163,8 +165,8 @@ impl Standing {
         if is_open { self.by_lists(question.requester, Action::PutObject) } else { Answer::No }
     }
 
-    /// What a policy that allows something comes to. It is the bucket's owner's word, which counts for what
-    /// that owns: what others wrote is theirs to open, by lists.
+    /// Result of a policy's Allow. The policy is the bucket owner's, so it opens only objects of
+    /// that owner. Other objects are opened by lists.
     fn allowed(&self, action: Action) -> Answer {
         let is_on_object = matches!(action.granted(), Granted::OnObject(_));
         if is_on_object && !self.control.is_enforced() { Answer::ByOwner } else { Answer::Yes }
@@ -174,7 +176,8 @@ impl Standing {
         self.policy.as_ref().map_or(Verdict::Undecided, |one| one.judge(question))
     }
 
-    /// What the lists say where nothing else has decided. Owners need none.
+    /// Evaluates the lists where nothing else has decided, and records their need. Owners need no
+    /// list.
     fn by_lists(&self, requester: &Requester, action: Action) -> Answer {
         let answer = self.grants(requester, action);
         if answer == Answer::Yes && !self.is_owner {
@@ -183,7 +186,7 @@ impl Standing {
         answer
     }
 
-    /// What the lists say.
+    /// Evaluates the lists.
     fn grants(&self, requester: &Requester, action: Action) -> Answer {
         match action.granted() {
             Granted::ToOwner => Answer::of(self.is_owner),
@@ -196,7 +199,7 @@ impl Standing {
         }
     }
 
-    /// What of lists on objects these actions ask for, where nothing else has decided.
+    /// Permissions that these actions need from objects' lists. Empty if lists are disabled.
     pub(super) fn asks_objects(&self, actions: &[Action]) -> Vec<Permission> {
         if self.control.is_enforced() {
             return Vec::new();
@@ -208,8 +211,8 @@ impl Standing {
         actions.iter().filter_map(of_object).collect()
     }
 
-    /// Whose an object is that `requester` makes. What nobody in particular makes is the bucket's
-    /// owner's, and so is what root makes.
+    /// Owner of an object that `requester` writes. Objects of anonymous requests, of log delivery
+    /// and of root belong to the bucket's owner.
     pub(super) fn owner_of_new<'a>(
         &'a self,
         requester: &'a Requester,
@@ -225,7 +228,7 @@ impl Standing {
         }
     }
 
-    /// Whether the answer hangs on the tags of the object that is there.
+    /// Returns true if the policy has conditions on the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         self.policy.as_ref().is_some_and(Policy::reads_existing_tags)
     }

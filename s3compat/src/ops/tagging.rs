@@ -1,4 +1,4 @@
-//! `GetObjectTagging`, `PutObjectTagging`, `DeleteObjectTagging`.
+//! Tags of objects: `GetObjectTagging`, `PutObjectTagging`, `DeleteObjectTagging`.
 
 use martlet_proxy::{ReadConditions, Selection};
 use s3s::dto::{

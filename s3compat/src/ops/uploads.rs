@@ -28,7 +28,7 @@ impl Operations {
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
         let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
         let id_marker = input.upload_id_marker.filter(|marker| !marker.is_empty());
-        // S3 passes over an id without a key, and doesn't repeat it.
+        // S3 ignores an id without a key, and does not repeat it.
         let id_marker = id_marker.filter(|_| key_marker.is_some());
         let list = ListUploads {
             prefix: prefix.clone(),
@@ -76,7 +76,7 @@ impl Operations {
     }
 }
 
-/// The upload to go on after.
+/// Id of the upload after which the page begins. None without a key.
 fn after_id(key: Option<&str>, id: Option<&str>) -> S3Result<Option<UploadId>> {
     match (key, id) {
         (Some(_), Some(id)) => {

@@ -1,5 +1,5 @@
-//! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`,
-//! `ListObjectVersions`, and how other operations name a version.
+//! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`, `ListObjectVersions`, and
+//! version ids in other operations.
 
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_protocol::{VersionId, Versioning};
@@ -20,12 +20,12 @@ use crate::sentences;
 
 const VERSION_ID_MARKER: &str = "version-id-marker";
 
-/// The version that a request names, if it names one.
+/// Parses the version id in a request, if any.
 pub(super) fn version(text: Option<&str>) -> S3Result<Option<VersionId>> {
     version_in("versionId", text)
 }
 
-/// The version in the argument `name`, if there is one.
+/// Parses the version id in the argument `name`, if any.
 fn version_in(name: &'static str, text: Option<&str>) -> S3Result<Option<VersionId>> {
     let Some(text) = text else { return Ok(None) };
     if text.is_empty() {
@@ -35,7 +35,7 @@ fn version_in(name: &'static str, text: Option<&str>) -> S3Result<Option<Version
     parsed.map(Some).map_err(|_| sentences::VERSION_ID.argument(name, text).into())
 }
 
-/// An object as a request names it.
+/// Object with a key and, if given, a version id.
 pub(super) fn named<'a>(key: &'a str, version_id: Option<&str>) -> S3Result<ObjectName<'a>> {
     Ok(ObjectName { key, version: version(version_id)? })
 }
@@ -47,7 +47,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
         let state = self.store.versioning(&request.input.bucket).await.map_err(s3_error)?;
         let status = match state {
-            // A bucket that never had versions says nothing of them.
+            // A bucket that never had versions returns no status.
             Versioning::Off | Versioning::Preparing => None,
             Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
             Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
@@ -136,7 +136,8 @@ impl Operations {
     }
 }
 
-/// Where among the versions of its key a page begins.
+/// Version after which a page begins, among the versions of its key. Refuses a version without a
+/// key.
 fn after_version(key: Option<&str>, version_id: Option<&str>) -> S3Result<Option<VersionId>> {
     match (key, version_id.filter(|id| !id.is_empty())) {
         (None, Some(id)) => {

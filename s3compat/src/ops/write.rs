@@ -1,4 +1,4 @@
-//! PutObject, and what its body shares with that of UploadPart.
+//! PutObject, and its handling of bodies, shared with UploadPart.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Operations {
     }
 }
 
-/// A body with everything that the request's headers, and its trailers in time, say of it.
+/// Body of a write, with the length, MD5 and checksums that its headers and trailers announce.
 pub(super) fn incoming(
     headers: &HeaderMap,
     extensions: &Extensions,
@@ -99,7 +99,7 @@ fn announced_trailers(facts: &BodyFacts) -> Vec<ChecksumAlgorithm> {
     ChecksumAlgorithm::ALL.into_iter().filter(is_declared).collect()
 }
 
-/// The checksums that came behind the body.
+/// Checksums in the trailers. Refuses missing and malformed ones.
 fn trailing(
     facts: &BodyFacts,
     announced: &[ChecksumAlgorithm],
@@ -120,7 +120,7 @@ fn trailing(
         .collect()
 }
 
-/// The bytes as the object layer takes them. Whatever ends them early is of the client's making.
+/// Converts a body to the object layer's stream. All its errors count as the client's.
 fn byte_stream(body: Option<StreamingBlob>) -> ByteStream {
     let client_error =
         |error: StdError| Error::invalid("the body ended in an error").with_source(error);

@@ -1,4 +1,4 @@
-//! Errors about other origins: a bucket's rules for them, and their requests.
+//! Errors about CORS: a bucket's rules, and cross-origin requests.
 
 use super::{Sentence, known};
 use crate::auth::Code;

@@ -1,4 +1,4 @@
-//! Errors about encryption, by the server's keys and by the customer's.
+//! Errors about encryption, with the server's keys and with the customer's.
 
 use super::{Sentence, known};
 use crate::auth::Code;

@@ -1,14 +1,14 @@
-//! S3's errors: each with its code, which has its status, and its sentence.
+//! S3's errors, each with a sentence and a code, which has a status.
 //!
-//! Programs match codes, people and their searches match sentences: so these are S3's own, to the letter,
-//! whichever part of the store raises the error. A `{}` stands for what the error is about. Further
-//! elements (`ArgumentName`, `ExpectedDigest`, …) go along as details of the [`Refusal`].
+//! Programs match codes, people search for sentences. So the sentences are S3's own, to the letter,
+//! whichever part of the store raises the error. A `{}` stands for the subject of the error.
+//! Further elements (`ArgumentName`, `ExpectedDigest`, …) are details of the [`Refusal`].
 //!
-//! What many parts of the store raise stands here; the rest by what it is about:
+//! Errors of many parts of the store are in this file. Each subject has a file for its own errors:
 //!
-//! * [`body`], [`encryption`]: what a request brings, and how it is kept.
-//! * [`signing`], [`form`]: who sent it.
-//! * [`cors`], [`lifecycle`], [`notification`]: what is set about a bucket.
+//! * [`body`], [`encryption`]: bodies of requests, and encryption.
+//! * [`signing`], [`form`]: authentication, and forms.
+//! * [`cors`], [`lifecycle`], [`notification`]: settings of buckets.
 
 mod body;
 mod cors;
@@ -30,27 +30,27 @@ pub(crate) use self::signing::*;
 
 use crate::auth::{Code, Refusal};
 
-/// One of S3's errors.
+/// An error of S3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sentence {
-    /// Its code.
+    /// Error code.
     pub(crate) code: Code,
-    /// Its message.
+    /// Message, with `{}` for each subject.
     pub(crate) text: &'static str,
 }
 
 impl Sentence {
-    /// The error.
+    /// Returns the error.
     pub(crate) fn refusal(&self) -> Refusal {
         Refusal::new(self.code, self.text)
     }
 
-    /// The error about something.
+    /// Returns the error with `what` as its subject.
     pub(crate) fn about(&self, what: impl std::fmt::Display) -> Refusal {
         Refusal::new(self.code, self.text.replacen("{}", &what.to_string(), 1))
     }
 
-    /// The error about two things, in this order.
+    /// Returns the error with two subjects, in this order.
     pub(crate) fn about_both(
         &self,
         first: impl std::fmt::Display,
@@ -61,19 +61,19 @@ impl Sentence {
         Refusal::new(self.code, format!("{before}{first}{between}{second}{after}"))
     }
 
-    /// The error about an argument of this name, which has this value.
+    /// Returns the error with an argument's value as subject, and its name and value as details.
     pub(crate) fn argument(&self, name: &'static str, value: impl std::fmt::Display) -> Refusal {
         let value = value.to_string();
         self.about(&value).with_detail("ArgumentName", name).with_detail("ArgumentValue", value)
     }
 
-    /// The error about an argument of this name, whose value it doesn't repeat.
+    /// Returns the error with an argument's name as subject and detail.
     pub(crate) fn named(&self, name: impl std::fmt::Display) -> Refusal {
         let name = name.to_string();
         self.about(&name).with_detail("ArgumentName", name)
     }
 
-    /// The error as operations return errors.
+    /// Returns the error in the type that operations return.
     pub(crate) fn error(&self) -> S3Error {
         self.refusal().into()
     }

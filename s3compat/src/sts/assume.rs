@@ -1,4 +1,4 @@
-//! The actions: to take on a role, by a signature or by a provider's token, and to ask who one is.
+//! Actions of the token service: `AssumeRole`, `AssumeRoleWithWebIdentity` and `GetCallerIdentity`.
 
 use http::Extensions;
 use martlet_proxy::{SESSION_S, SESSION_S_DEFAULT};
@@ -12,11 +12,11 @@ use crate::access::{Context, OwnPolicy, Requester, Taker, Way, provider_name};
 use crate::auth::{Credential, Timestamp, Who};
 use crate::ops::{add_extensions, add_requester, add_time};
 
-/// Bytes of a policy that limits a session.
+/// Limit of a session's policy in bytes.
 const POLICY_BYTES_MAX: usize = 2048;
 const SESSION_NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
 
-/// A request, as far as it is known who sent it.
+/// A request to the service, with the state that it needs.
 pub(super) struct Call<'a> {
     pub(super) sessions: &'a Sessions,
     pub(super) form: &'a Form<'a>,
@@ -24,7 +24,7 @@ pub(super) struct Call<'a> {
     pub(super) now_ms: u64,
 }
 
-/// What a session is asked to be.
+/// Parameters of a requested session.
 struct Asked<'a> {
     arn: &'a str,
     name: &'a str,
@@ -62,7 +62,7 @@ impl<'a> Asked<'a> {
         Ok(Self { arn: form.need("RoleArn")?, name, policy, duration_s: duration_s.transpose()? })
     }
 
-    /// The tenant and the name that an ARN names.
+    /// Tenant and role in the ARN.
     fn role(&self) -> Result<(&'a str, &'a str), StsError> {
         let parts = self.arn.strip_prefix("arn:aws:iam::").and_then(|it| it.split_once(":role/"));
         parts
@@ -106,7 +106,8 @@ impl Call<'_> {
             context.add_trust("sts:ExternalId", id);
         }
         let way = Way::AssumeRole;
-        // One session can't begin another: what ended the first would have to end both.
+        // A session can't begin another: otherwise each event that ends the first would have to end
+        // both.
         if who.session.is_some()
             || !role.admits(Taker { way, requester, provider: None, context: &context })
         {
@@ -121,7 +122,7 @@ impl Call<'_> {
         self.begin(&asked, &role, Some(source))
     }
 
-    /// `AssumeRoleWithWebIdentity`, by whoever has a provider's token.
+    /// `AssumeRoleWithWebIdentity`, by the holder of a provider's token.
     pub(super) async fn assume_role_with_web_identity(&self) -> Result<Elements, StsError> {
         let asked = Asked::of(self.form)?;
         let (provider, claims) = self.claims(self.form.need("WebIdentityToken")?).await?;
@@ -171,7 +172,7 @@ impl Call<'_> {
         context
     }
 
-    /// What a token claims, and the provider that says so.
+    /// Verified claims of a token, and its provider.
     async fn claims(&self, token: &str) -> Result<(&IdentityProvider, Claims), StsError> {
         let issuer = jwt::claimed_issuer(token);
         let mut providers = self.sessions.providers.iter();

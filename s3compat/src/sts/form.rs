@@ -1,9 +1,9 @@
-//! What a request asks: the parameters of its form, by a closed list for each action.
+//! Form parameters of a request: a closed list for each action.
 
 use super::reply::{StsCode, StsError};
 use crate::auth::Query;
 
-/// The version of the service that there is.
+/// The supported version of the service.
 const VERSION: &str = "2011-06-15";
 
 /// An action.
@@ -26,7 +26,8 @@ impl Action {
         }
     }
 
-    /// What it takes: what isn't among this would limit a session in a way that nobody holds it to.
+    /// Accepted parameters. Any other one is refused, as it might limit a session in a way that
+    /// isn't enforced.
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::AssumeRole => {
@@ -68,12 +69,12 @@ impl<'a> Form<'a> {
         Ok(Self { action, fields })
     }
 
-    /// A parameter, if it is given.
+    /// Value of a parameter, if given.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.fields.get(name)
     }
 
-    /// A parameter that must be given.
+    /// Value of a required parameter.
     pub(super) fn need(&self, name: &str) -> Result<&str, StsError> {
         self.get(name).filter(|value| !value.is_empty()).ok_or_else(|| {
             StsError::validation(format!(
@@ -85,7 +86,7 @@ impl<'a> Form<'a> {
     }
 }
 
-/// A parameter's name as errors write it.
+/// Name of a parameter in errors.
 fn in_lower_camel_case(name: &str) -> String {
     let (first, rest) = name.split_at(name.len().min(1));
     first.to_ascii_lowercase() + rest

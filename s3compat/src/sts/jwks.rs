@@ -1,9 +1,9 @@
-//! The keys that a provider signs its tokens with: a JWKS file, read again when it has changed.
+//! Public keys of identity providers, from a JWKS file that is read again after a change.
 //!
 //! Invariants:
-//! * Only public keys that can check a signature are taken: shared secrets are passed over, so no token
-//!   can be checked by what is public.
-//! * A file that can't be read lets nobody in, however good it was before.
+//! * Only public keys that can verify a signature are accepted. Shared secrets are skipped, so no
+//!   public value can verify a token as a secret.
+//! * An unreadable file admits no token, even if an earlier version was readable.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 
-/// Bytes of a file.
+/// Limit of a file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How a token is signed. There are no others: neither none, nor shared secrets.
+/// Signature algorithm of a token. Unsigned tokens and shared secrets aren't supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rs256,
@@ -28,7 +28,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one of a name.
+    /// Algorithm of a name.
     pub(super) fn of(name: &str) -> Option<Self> {
         match name {
             "RS256" => Some(Self::Rs256),
@@ -59,7 +59,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// A key as a file has it.
+/// A key as the file has it.
 #[derive(Deserialize)]
 struct Written {
     kty: String,
@@ -80,7 +80,7 @@ struct File {
 }
 
 impl Written {
-    /// The key, if it can check signatures of a kind that is known.
+    /// Converts to a key, if it can verify signatures of a supported algorithm.
     fn read(self) -> Option<PublicKey> {
         let bytes = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
         let (algorithm, material) = match (self.kty.as_str(), self.crv.as_deref()) {
@@ -90,7 +90,7 @@ impl Written {
             }
             ("EC", Some("P-256")) => {
                 let (x, y) = (bytes(&self.x)?, bytes(&self.y)?);
-                // Uncompressed: the form that its checker takes.
+                // Uncompressed point, as `ring` takes it.
                 let point = [&[4], x.as_slice(), &y].concat();
                 (Algorithm::Es256, Material::Point(point))
             }
@@ -105,7 +105,7 @@ impl Written {
 }
 
 impl PublicKey {
-    /// Whether it made a signature.
+    /// True if the key made this signature.
     pub(super) fn signed(&self, message: &[u8], mark: &[u8]) -> bool {
         let outcome = match (&self.material, self.algorithm) {
             (Material::Rsa { n, e }, _) => RsaPublicKeyComponents { n, e }.verify(
@@ -125,20 +125,20 @@ impl PublicKey {
     }
 }
 
-/// Keys that can be chosen from.
+/// Keys of a provider.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeySet(Vec<PublicKey>);
 
 impl KeySet {
-    /// Reads a document; none if it is no JWKS.
+    /// Parses a document; `None` if it is no JWKS.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let File { keys } = serde_json::from_slice(text).ok()?;
         let read = |key| serde_json::from_value::<Written>(key).ok()?.read();
         Some(Self(keys.into_iter().filter_map(read).collect()))
     }
 
-    /// The key that a token names, which must be for its algorithm; where it names none, the only one
-    /// that is.
+    /// Key for a token's algorithm: the one with the token's `kid`, or the only one if the token
+    /// has no `kid`. `None` if several keys match.
     pub(super) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<&PublicKey> {
         let is_it = |key: &&PublicKey| {
             key.algorithm == algorithm && (kid.is_none() || key.kid.as_deref() == kid)
@@ -149,14 +149,14 @@ impl KeySet {
     }
 }
 
-/// The file of a provider's keys.
+/// File of a provider's keys.
 #[derive(Debug)]
 pub(super) struct KeyFile {
     path: PathBuf,
     read: Mutex<Option<(Mark, Arc<KeySet>)>>,
 }
 
-/// By what it is told that a file has changed.
+/// Modification time, size and inode, which show that a file has changed.
 type Mark = (SystemTime, u64, u64);
 
 impl KeyFile {
@@ -164,7 +164,7 @@ impl KeyFile {
         Self { path, read: Mutex::new(None) }
     }
 
-    /// The keys that the file has now. Blocks.
+    /// Current keys of the file. Blocks the thread.
     pub(super) fn keys(&self) -> Result<Arc<KeySet>, String> {
         use std::os::unix::fs::MetadataExt;
         let name = self.path.display();

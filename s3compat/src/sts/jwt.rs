@@ -1,9 +1,9 @@
-//! Tokens of identity providers: signed JSON, checked against a provider's keys and by what it claims.
+//! Tokens of identity providers: verification of signature and claims.
 //!
 //! Invariants:
-//! * Nothing that a token claims is believed before its signature holds.
-//! * The algorithm is one of a closed list, and the key must be for it; headers that bring keys along are
-//!   not looked at.
+//! * No claim is trusted before the signature has been verified.
+//! * The algorithm is one of a closed list, and the key must be for it. Keys in the token's header
+//!   are ignored.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,12 +12,12 @@ use serde::Deserialize;
 use super::jwks::{Algorithm, KeySet};
 use super::reply::{StsCode, StsError};
 
-/// Bytes of a token.
+/// Limit of a token in bytes.
 const TOKEN_BYTES_MAX: usize = 20_000;
-/// How far the clocks of a provider and of this store may differ.
+/// Maximum difference of the provider's and this store's clock, in seconds.
 const LEEWAY_S: f64 = 60.0;
 
-/// What tokens a provider's are, here.
+/// Required issuer, audience and time of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected<'a> {
     pub(super) issuer: &'a str,
@@ -25,11 +25,11 @@ pub(super) struct Expected<'a> {
     pub(super) now_ms: u64,
 }
 
-/// What a token claims, once it is believed.
+/// Claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claims {
     pub(super) subject: String,
-    /// All of them; one at least is expected.
+    /// All audiences of the token; at least one is expected here.
     pub(super) audiences: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Claims {
 struct Header {
     alg: String,
     kid: Option<String>,
-    /// What must be understood: nothing of that sort is.
+    /// Critical extensions. None is supported, so any is refused.
     crit: Option<serde_json::Value>,
 }
 
@@ -58,7 +58,7 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// Whose token it says that it is; not to be believed.
+/// Issuer that a token claims, not verified.
 pub(super) fn claimed_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Issuer {
@@ -69,7 +69,11 @@ pub(super) fn claimed_issuer(token: &str) -> Option<String> {
     serde_json::from_slice::<Issuer>(&payload).ok().map(|it| it.iss)
 }
 
-/// What a token claims, if it is one of the provider's and good now.
+/// Verifies a token of the provider, and returns its claims.
+///
+/// # Errors
+/// A malformed token, an unknown key or algorithm, a wrong signature, or claims that aren't valid
+/// now.
 pub(super) fn verify(
     token: &str,
     keys: &KeySet,

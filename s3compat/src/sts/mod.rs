@@ -1,17 +1,17 @@
-//! The security token service: roles taken on for a while, by a signature or by an identity provider's
-//! token.
+//! The security token service: temporary sessions of roles, for a signer or for an identity
+//! provider's token.
 //!
 //! ```text
-//! POST / (a form) ─▶ signature of the service "sts", or a token ─▶ does the role trust it? ─▶ a session
-//! any S3 request with a session token ─▶ Authenticator ─▶ Sessions ─▶ role, tenant, source as they are now
+//! POST / (a form) ─▶ signature of the service "sts", or a token ─▶ trust document ─▶ a session
+//! any S3 request with a session token ─▶ Authenticator ─▶ Sessions ─▶ current role, tenant, source
 //! ```
 //!
-//! * [`ticket`]: session tokens; [`sessions`]: what they stand for.
-//! * [`jwt`], [`jwks`]: tokens of identity providers, and the keys that they are checked by.
-//! * [`form`], [`assume`], [`reply`]: the actions, in the form and XML that SDKs speak.
+//! * [`ticket`]: session tokens; [`sessions`]: credentials of sessions.
+//! * [`jwt`], [`jwks`]: tokens of identity providers, and the public keys that verify them.
+//! * [`form`], [`assume`], [`reply`]: the actions, in the form and XML of the SDKs.
 //!
-//! It stands in front of the S3 operations: no bucket can be posted a form of this sort, so that what is
-//! meant for one is never taken for the other.
+//! The service comes before the S3 operations. Such a form can't be posted to a bucket, so requests
+//! for the service and for buckets are never confused.
 
 mod assume;
 mod form;
@@ -36,11 +36,11 @@ use crate::access::Requester;
 use crate::auth::{Authenticator, Caller, Head, Query, Refusal, Target};
 use crate::service::Peer;
 
-/// Bytes of a form: a token, a policy and some names, all of them encoded.
+/// Limit of a form in bytes: a token, a policy and some names, all of them encoded.
 pub(crate) const FORM_BYTES_MAX: u64 = 128 * 1024;
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
-/// Whether a request to no bucket is for this service.
+/// True if a request without a bucket is for this service.
 pub(crate) fn is_for(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let is_form =
@@ -48,7 +48,7 @@ pub(crate) fn is_for(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     method == Method::POST && is_form && uri.path() == "/" && uri.query().is_none_or(str::is_empty)
 }
 
-/// Answers a request by what was read of it.
+/// Answers a request, given the result of reading its body.
 pub(crate) async fn answer(
     (authenticator, parts): (&Authenticator, &Parts),
     read: Result<(&Target, &[u8]), &Refusal>,

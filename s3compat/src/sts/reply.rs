@@ -1,4 +1,4 @@
-//! What this service answers, in its own XML.
+//! Replies of the token service, in its own XML.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::door::push_element;
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 
-/// The errors of this service.
+/// Error codes of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StsCode {
     AccessDenied,
@@ -35,7 +35,7 @@ pub(crate) enum StsCode {
 }
 
 impl StsCode {
-    /// Its name and its status.
+    /// Name and status.
     pub(crate) fn told(self) -> (&'static str, StatusCode) {
         let (bad, forbidden) = (StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN);
         match self {
@@ -59,7 +59,7 @@ impl StsCode {
     }
 }
 
-/// Why something was turned away.
+/// Reason for refusing a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StsError {
     pub(crate) code: StsCode,
@@ -71,7 +71,7 @@ impl StsError {
         Self { code, message: message.into() }
     }
 
-    /// Parameters that are not as they should be.
+    /// Invalid parameters.
     pub(super) fn validation(message: impl Into<String>) -> Self {
         Self::new(StsCode::ValidationError, message)
     }
@@ -98,20 +98,20 @@ impl From<Refusal> for StsError {
 pub(super) struct Elements(String);
 
 impl Elements {
-    /// The same with one that holds text.
+    /// Appends an element with text.
     pub(super) fn text(mut self, name: &str, text: &str) -> Self {
         push_element(&mut self.0, name, text);
         self
     }
 
-    /// The same with one that holds others.
+    /// Appends an element with inner elements.
     pub(super) fn inner(mut self, name: &str, inner: &Self) -> Self {
         write!(self.0, "<{name}>{}</{name}>", inner.0).expect("a String takes all writes");
         self
     }
 }
 
-/// The reply to an action that was done.
+/// Reply to a successful action.
 pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<Body> {
     let metadata = Elements::default().text("RequestId", id);
     let whole = Elements::default()
@@ -120,7 +120,7 @@ pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<Body> 
     document(StatusCode::OK, &format!("{action}Response"), &whole, id)
 }
 
-/// The reply to what was turned away.
+/// Reply to a refused request.
 pub(super) fn refused(error: &StsError, id: &str) -> Response<Body> {
     let (code, status) = error.code.told();
     let whose = if status.is_server_error() { "Receiver" } else { "Sender" };

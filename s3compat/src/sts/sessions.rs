@@ -1,10 +1,10 @@
-//! Sessions: begun by whoever a role trusts, and held to what the role is now.
+//! Sessions of roles: their credentials, under the current state of the role.
 //!
 //! Invariants:
-//! * A session's requests are judged by its role's policy as it is, at most a second old; the session ends
-//!   within that when its role or tenant, or the key that began it or whom that spoke for, is disabled or
-//!   deleted, and when the key gets another secret.
-//! * It may come from where its tenant and the key that began it may both come from.
+//! * A session's requests are judged by its role's current policy, at most a second old.
+//! * Three changes end a session within a second. Its role or tenant is disabled or deleted. The
+//!   key that began it, or that key's holder, is disabled or deleted. The key gets another secret.
+//! * A session's requests must come from the networks of both its tenant and the key that began it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ pub struct IdentityProvider {
 }
 
 impl IdentityProvider {
-    /// The provider that calls itself `issuer`, for the tokens that are meant for one of `audiences`; the
-    /// keys that it signs with are in the file `jwks`.
+    /// Creates the provider `issuer`, for tokens with one of `audiences`. The file `jwks` has its
+    /// public keys.
     pub fn new(issuer: String, audiences: Vec<String>, jwks: PathBuf) -> Self {
         Self { issuer, audiences, keys: Arc::new(KeyFile::new(jwks)) }
     }
 }
 
-/// What sessions rest on.
+/// State that sessions depend on.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(super) key: SessionKey,
@@ -41,12 +41,13 @@ pub(crate) struct Sessions {
     pub(super) providers: Vec<IdentityProvider>,
 }
 
-/// A role, read.
+/// A parsed role.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) of: RoleOf,
     policy: OwnPolicy,
-    /// None where the tenant's own keys are trusted, an error where nobody is: it can't be read.
+    /// `None` trusts the tenant's own keys. An error is an unreadable document, which trusts no
+    /// principal.
     trust: Option<Result<Trust, ()>>,
 }
 
@@ -62,7 +63,7 @@ impl Known {
         Self { of: of.clone(), policy: OwnPolicy::read(&of.role.policy), trust }
     }
 
-    /// Whether somebody may take it on.
+    /// True if the role's trust document permits the request.
     pub(super) fn admits(&self, taker: Taker<'_>) -> bool {
         match &self.trust {
             Some(Ok(trust)) => trust.admits(taker),
@@ -88,7 +89,7 @@ impl Sessions {
         Self { key, roles, providers }
     }
 
-    /// A role that can be taken on.
+    /// Role by tenant and name, if it exists.
     pub(super) async fn role(
         &self,
         tenant: &str,
@@ -101,7 +102,10 @@ impl Sessions {
         Box::pin(self.roles.find(&path)).await.map_err(|_| Refusal::try_again())
     }
 
-    /// What the access key of a session stands for, by the session's token.
+    /// Credential of a session's access key, from the session's token.
+    ///
+    /// # Errors
+    /// An invalid or expired token, or a session that has ended.
     pub(crate) async fn credential(
         &self,
         keys: &Keys,
@@ -136,7 +140,7 @@ impl Sessions {
     }
 }
 
-/// Who a session is.
+/// Identity of a session.
 fn who(ticket: &Ticket, role: &Known) -> Who {
     let tenant = &role.of.tenant;
     Who {
@@ -155,7 +159,7 @@ fn who(ticket: &Ticket, role: &Known) -> Who {
     }
 }
 
-/// What a session is called within its tenant. No user's name has a colon.
+/// User name of a session within its tenant. No user's name has a colon.
 pub(super) fn user_id(role: &Known, session: &str) -> String {
     format!("AROA{}:{session}", role.of.role.id.to_ascii_uppercase())
 }

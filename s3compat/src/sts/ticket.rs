@@ -1,16 +1,16 @@
-//! Session tokens: what a session is, sealed so that only this store can read or make one.
+//! Session tokens: sealed descriptions of sessions, which clients can neither read nor forge.
 //!
 //! ```text
 //! base64url( version (2) | nonce (12) | AES-256-GCM of the ticket, version authenticated )
 //! ```
 //!
-//! Nothing is written where a session begins: its token says all of it, and its secret is derived from
-//! its access key. What may end a session early (its role, its tenant, whose key began it) is looked up by
-//! whoever opens the token.
+//! The start of a session stores nothing: the token has all its data, and its secret is derived
+//! from its access key. The caller of `SessionKey::open` looks up the role, the tenant and the
+//! source key, any of which may end a session early.
 //!
 //! Invariants:
-//! * A token that was changed, cut, or made under another secret doesn't open.
-//! * A token is good for the access key that it was made with, and for no other.
+//! * A token that was changed, truncated, or made under another secret doesn't open.
+//! * A token is valid only for the access key that it was made with.
 
 use std::fmt;
 
@@ -23,16 +23,16 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Secret;
 
 const VERSION: u8 = 2;
-/// What session keys begin with, by which clients and people tell them from others.
+/// Prefix of session keys, by which clients and operators recognize them.
 const PREFIX: &str = "ASIA";
-/// Longer than any token that is made here.
+/// Upper bound of a token's length.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 const SEALING: &str = "martlet 2026 session tokens";
 const SECRETS: &str = "martlet 2026 secrets of sessions";
 const MARKS: &str = "martlet 2026 marks of the secrets that begin sessions";
 const MARK_BYTES: usize = 16;
 
-/// The secret that session tokens are made with: the same on every proxy of a cluster, and after a restart.
+/// Secret of session tokens. All proxies of a cluster share it, and it survives restarts.
 #[derive(Clone)]
 pub struct SessionKey {
     seal: LessSafeKey,
@@ -48,66 +48,67 @@ impl fmt::Debug for SessionKey {
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ticket {
-    /// What its requests are signed by.
+    /// Access key that signs its requests.
     pub(crate) access_key: String,
-    /// When it ends, in milliseconds since 1970.
+    /// End of the session, in milliseconds since 1970.
     pub(crate) expires_ms: u64,
-    /// Whose role it is.
+    /// Tenant of the role.
     pub(crate) tenant: String,
-    /// The role's name.
+    /// Name of the role.
     pub(crate) role: String,
-    /// The id that the role was given when it was made.
+    /// Id that the role got at its creation.
     pub(crate) role_id: String,
-    /// The name of the session.
+    /// Name of the session.
     pub(crate) name: String,
-    /// What it is limited to besides.
+    /// Policy that further limits the session.
     pub(crate) policy: Option<String>,
-    /// Whose key began it; none where a token of a provider did.
+    /// Key that began the session; `None` if a provider's token did.
     pub(crate) source: Option<Source>,
 }
 
-/// The key that began a session, and whom it spoke for then.
+/// The key that began a session, and its holder at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     pub(crate) access_key: String,
     pub(crate) canonical_id: String,
     pub(crate) user: String,
-    /// Of its secret then: another secret ends the session.
+    /// Fingerprint of the key's secret at that time: another secret ends the session.
     pub(crate) mark: [u8; MARK_BYTES],
 }
 
 impl SessionKey {
-    /// A key derived from random bytes. A password won't do: whoever has a token could try guesses of it.
+    /// Derives a key from random bytes. Don't use a password: the holder of a token could guess it
+    /// offline.
     ///
     /// # Panics
-    /// Never: every 32 bytes are a key.
+    /// Never: any 32 bytes are a key.
     pub fn derive(random: &[u8; 32]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, random));
         let seal = LessSafeKey::new(key.expect("it has 32 bytes"));
         Self { seal, secrets: blake3::derive_key(SECRETS, random) }
     }
 
-    /// By what the secret of a key that begins a session is known again, without being given away.
+    /// Fingerprint of the secret that begins a session. It doesn't reveal the secret.
     pub(crate) fn mark(&self, secret: &Secret) -> [u8; MARK_BYTES] {
         let marks = blake3::derive_key(MARKS, &self.secrets);
         let mac = blake3::keyed_hash(&marks, secret.expose().as_bytes());
         *mac.as_bytes().first_chunk().expect("a MAC is longer")
     }
 
-    /// An access key that nobody has had.
+    /// A new random access key.
     pub(crate) fn new_access_key() -> String {
         const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
         let letters = random_bytes::<16>().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
         PREFIX.chars().chain(letters).collect()
     }
 
-    /// The secret of a session's access key.
+    /// Secret of a session's access key.
     pub(crate) fn secret(&self, access_key: &str) -> Secret {
         let mac = blake3::keyed_hash(&self.secrets, access_key.as_bytes());
         Secret::new(&URL_SAFE_NO_PAD.encode(&mac.as_bytes()[..30]))
     }
 
-    /// The token of a session.
+    /// Seals a session into a token.
     pub(crate) fn seal(&self, ticket: &Ticket) -> String {
         let nonce: [u8; NONCE_LEN] = random_bytes();
         let mut text = postcard::to_allocvec(ticket).expect("a ticket in memory can be written");
@@ -121,7 +122,7 @@ impl SessionKey {
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// The session that a token is of, if it was made here.
+    /// Opens a token; `None` unless this key sealed it.
     pub(crate) fn open(&self, token: &str) -> Option<Ticket> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;

@@ -1,4 +1,4 @@
-//! What bucket policies let others do, and what they keep from everybody.
+//! Bucket policies: access that they give to other accounts, and denials for everyone.
 
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 use martlet_proxy::Role;
@@ -20,14 +20,14 @@ fn statement(effect: &str, who: &str, actions: &str, resource: &str, rest: &str)
 }
 
 const EVERYONE: &str = r#""*""#;
-/// He is known for good, and is no tenant.
+/// A fixed identity without a tenant.
 const BOB: &str = r#"{"CanonicalUser": "bob"}"#;
 
 async fn put_policy(world: &World, statements: &[&str]) -> Reply {
     world.call("PUT", "/bkt?policy").body(policy(statements)).send().await
 }
 
-/// A world with `bkt`, its keys, and a policy of these statements.
+/// A world with `bkt`, these keys, and a policy of these statements.
 async fn world(keys: &[&str], statements: &[&str]) -> World {
     let world = World::with_bucket().await;
     for key in keys {
@@ -191,7 +191,7 @@ async fn conditions_are_kept() {
     bob("PUT", "/bkt/a").send().await.expect(403);
     let standard = ("x-amz-storage-class", "STANDARD");
     bob("PUT", "/bkt/a").header(standard.0, standard.1).send().await.expect(200);
-    // An upload was judged when it began; its parts don't say it again.
+    // An upload is judged when it begins; requests for its parts don't repeat the header.
     bob("POST", "/bkt/m?uploads").send().await.expect(403);
     let begun = bob("POST", "/bkt/m?uploads").header(standard.0, standard.1).send().await;
     let upload = begun.expect(200).one("UploadId");
@@ -308,12 +308,12 @@ async fn whoever_has_a_name_later_inherits_nothing() {
     put(r#"{"AWS": "arn:aws:iam::blue:user/carol"}"#).await.expect(204);
     get("CAROL").await.expect(200);
     get("BLUE").await.refused(403, "AccessDenied");
-    // Another user of that name.
+    // Another user of the same name.
     world.accounts.delete_key("CAROL").await.unwrap();
     world.accounts.delete_user("blue", "carol").await.unwrap();
     world.user("blue", "carol", Role::Admin, "CAROL2").await;
     get("CAROL2").await.refused(403, "AccessDenied");
-    // Another tenant of that name.
+    // Another tenant of the same name.
     put(whole).await.expect(204);
     get("CAROL2").await.expect(200);
     for key in ["CAROL2", "BLUE"] {

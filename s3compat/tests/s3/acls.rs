@@ -1,10 +1,11 @@
-//! Access control lists: what they let in, whom they tell of, and what stands above them.
+//! Access control lists: permissions that they give, their documents, and settings that override
+//! them.
 
 use crate::world::{Reply, World};
 
 const ALL_USERS: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 
-/// The tenants `red` and `blue`, and the bucket `bkt` of `red`'s; their ids.
+/// The tenants `red` and `blue`, and `red`'s bucket `bkt`. Returns the tenants' ids.
 async fn world() -> (World, [String; 2]) {
     let world = World::new();
     let ids = [world.tenant("red", "RED").await, world.tenant("blue", "BLUE").await];
@@ -204,7 +205,7 @@ async fn an_object_is_its_writers() {
     by(&world, "RED", "DELETE", "/bkt/up").await.expect(204);
 }
 
-/// A policy is the bucket's owner's word, which counts for what that owns.
+/// A bucket policy applies only to objects that the bucket's owner owns.
 #[tokio::test]
 async fn a_policy_opens_nothing_that_another_account_owns() {
     let (world, _) = world().await;

@@ -1,4 +1,4 @@
-//! Bodies in aws-chunked framing, with trailers, through the whole of the service.
+//! Bodies in aws-chunked framing, with trailers, through the whole service.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ fn hash(bytes: &str) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// The body in one chunk, signed from a seed; a trailer too, if there is one.
+/// The body in one chunk, signed from a seed signature, with an optional trailer.
 fn signed(seed: &str, body: &str, trailer: Option<&str>) -> Vec<u8> {
     let chunk = |previous: &str, data: &str| {
         let content = format!("{previous}\n{}\n{}", hash(""), hash(data));

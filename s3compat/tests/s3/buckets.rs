@@ -1,4 +1,4 @@
-//! Buckets: made, found, listed, removed, and each their owner's.
+//! Buckets: creation, lookup, listing, deletion and ownership.
 
 use crate::world::World;
 

@@ -1,4 +1,4 @@
-//! Checksums of every algorithm that S3 has, those too that s3s has no fields for.
+//! Checksums of all S3's algorithms, including those without a field in s3s.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::world::{Reply, World};
 const BODY: &str = "hello";
 const PARTS: [&str; 2] = ["sixteen bytes...", "tail"];
 
-/// The name, the header and the element of an algorithm.
+/// Name, header and element of an algorithm.
 fn names(algorithm: ChecksumAlgorithm) -> (String, String, String) {
     let name = format!("{algorithm:?}").to_ascii_uppercase();
     let header = format!("x-amz-checksum-{}", name.to_ascii_lowercase());
@@ -97,7 +97,7 @@ async fn documents_are_compared_with_each() {
     }
 }
 
-/// The parts of an upload with their checksums, named as its end names them.
+/// Uploads parts with checksums, and returns them as CompleteMultipartUpload lists them.
 async fn parts(world: &World, id: &str, algorithm: ChecksumAlgorithm) -> String {
     let (_, header, element) = names(algorithm);
     let mut named = String::new();

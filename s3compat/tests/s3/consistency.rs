@@ -1,4 +1,4 @@
-//! The headers of consistency: levels, what was given, tokens of what was seen.
+//! Consistency headers: levels, replies, and tokens.
 
 use crate::world::World;
 

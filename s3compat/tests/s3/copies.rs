@@ -1,4 +1,4 @@
-//! Copies: whole, described anew, under conditions, and onto themselves.
+//! Copies: whole objects, new metadata, conditions, and copies onto themselves.
 
 use crate::world::{Reply, World};
 

@@ -1,4 +1,4 @@
-//! Encryption where there is no master key, and who is asked first: the policy of the bucket.
+//! Encryption without a master key, and the bucket's policy before validation.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -51,7 +51,7 @@ async fn keys_of_customers_need_no_master_key() {
     assert!(!wrong.text().contains(&md5_of([8; 32])));
     wrong.refused(400, "InvalidArgument");
     world.get("/bkt/k").await.refused(400, "InvalidRequest");
-    // What is said about the object is no secret, and may be said by who has no key.
+    // Tags aren't encrypted, so reading them needs no key.
     world.get("/bkt/k?tagging").await.expect(200);
     world.call("DELETE", "/bkt/k").send().await.expect(204);
 }

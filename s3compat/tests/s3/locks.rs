@@ -1,8 +1,8 @@
-//! Object lock over the wire: what locks, what shows it, and what gets past it.
+//! Object lock over the wire: locking, visibility, and bypass.
 
 use crate::world::{Call, Reply, World};
 
-/// A time after the tests' now, another after it, and one before.
+/// A time after the tests' clock, a later time, and a time before the clock.
 const LATER: &str = "2026-01-03T00:00:00Z";
 const LATEST: &str = "2026-01-05T00:00:00Z";
 const OVER: &str = "2025-12-31T00:00:00Z";
@@ -46,7 +46,7 @@ fn delete<'a>(world: &'a World, key: &str, version: &str) -> Call<'a> {
     world.call("DELETE", &format!("/bkt/{key}?versionId={version}"))
 }
 
-/// Writes an object with such a retention; its version.
+/// Writes an object with this retention, and returns its version.
 async fn put_retained(world: &World, key: &str, mode: &str) -> String {
     let call = world.call("PUT", &format!("/bkt/{key}")).header(MODE, mode).header(UNTIL, LATER);
     call.body("x").send().await.expect(200).header("x-amz-version-id").to_owned()
@@ -270,7 +270,7 @@ async fn policies_say_who_locks_who_sees_it_and_who_gets_past() {
     let seen = bob("GET", "/bkt/k", String::new()).await.expect(200);
     assert!(!seen.has(MODE) && seen.header(HOLD) == "ON", "of a retention it is not told");
     put(&world, "/bkt/k?legal-hold", hold("OFF")).await.expect(200);
-    // The same of headers.
+    // The policy also applies to headers.
     let write = |date| {
         let call = world.call("PUT", "/bkt/own").by("BOB").body("x");
         call.header(MODE, "GOVERNANCE").header(UNTIL, date).send()

@@ -1,5 +1,5 @@
-//! The assembled service over devices in memory, spoken to as clients do: signed requests in,
-//! replies out, no sockets.
+//! The assembled service over devices in memory, with signed requests as clients send them, and
+//! without sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly anywhere")]
 

@@ -1,4 +1,4 @@
-//! Uploads in parts: begun, listed, completed, aborted, copied into.
+//! Multipart uploads: creation, listing, completion, abortion, and copies of parts.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -46,7 +46,7 @@ async fn parts_become_an_object() {
     assert_eq!((tail.text().as_str(), tail.header("x-amz-mp-parts-count")), ("tail", "2"));
     assert_eq!(tail.header("content-range"), "bytes 16-19/20");
     world.get("/bkt/k?partNumber=3").await.refused(416, "InvalidPartNumber");
-    // A retry gets the same answer; naming other parts is none.
+    // A retry gets the same reply. Other parts are no retry.
     complete(&world, "/bkt/k", &id, &[(1, &first), (2, &second)]).await.expect(200);
     let lists: [&[(u32, &str)]; 3] =
         [&[(1, &first)], &[(2, &second)], &[(1, &first), (3, &second), (4, &first)]];
@@ -175,7 +175,7 @@ async fn parts_are_copied_by_range() {
     assert_eq!(world.get("/bkt/k").await.text(), format!("{PART}and moreand"));
 }
 
-/// A part whose checksum comes with it; its entity tag and that checksum.
+/// Uploads a part with its checksum, and returns the entity tag and the checksum.
 async fn summed(world: &World, id: &str, number: u32, body: &str) -> (String, [u8; 4]) {
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, body.as_bytes());
     let crc = u32::try_from(crc).unwrap().to_be_bytes();
@@ -186,7 +186,7 @@ async fn summed(world: &World, id: &str, number: u32, body: &str) -> (String, [u
     (put.header("etag").to_owned(), crc)
 }
 
-/// What SDKs do when left alone: a CRC of each part, and a checksum of those for the whole.
+/// Default of SDKs: a CRC of each part, and a checksum of these CRCs for the whole.
 #[tokio::test]
 async fn a_composite_checksum_covers_those_of_the_parts() {
     let world = World::with_bucket().await;
@@ -205,7 +205,7 @@ async fn a_composite_checksum_covers_those_of_the_parts() {
     };
     let complete = |body: String| world.call("POST", &format!("/bkt/k?uploadId={id}")).body(body);
     complete(named(&[[0; 4], crc_second])).send().await.refused(400, "InvalidPart");
-    // It is made of what the client says that it sent.
+    // A composite checksum is computed from the checksums that the client lists.
     complete(named(&[crc_first])).send().await.refused(400, "InvalidRequest");
     let named = named(&[crc_first, crc_second]);
     let of_parts = [crc_first, crc_second].concat();

@@ -1,4 +1,4 @@
-//! Objects: written, read whole and in part, under conditions, described, removed.
+//! Objects: writes, whole and ranged reads, conditions, metadata, deletion.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 
 use crate::world::World;
 
-/// More than fits into an entry, and more than one piece of a read.
+/// More than fits into an entry, and more than one chunk of a read.
 fn large() -> Vec<u8> {
     (0..2_500_000u32).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
@@ -208,7 +208,7 @@ async fn errors_say_what_programs_look_for() {
     world.put("/bkt/empty", "").await;
     let unsatisfiable = world.call("GET", "/bkt/empty").header("range", "bytes=0-9").send().await;
     unsatisfiable.refused(416, "InvalidRange");
-    // By this, and not by the headers, clients that fetch in ranges know an empty object.
+    // Clients that fetch ranges recognize an empty object by this element, not by the headers.
     assert_eq!(unsatisfiable.one("ActualObjectSize"), "0");
     assert_eq!(unsatisfiable.header("content-range"), "bytes */0");
     for (name, value, condition) in

@@ -1,4 +1,5 @@
-//! Whose objects are, by a bucket's ownership controls, and what a public access block leaves of lists.
+//! Ownership of objects by a bucket's ownership controls, and the effect of a public access block
+//! on lists.
 
 use crate::world::{Reply, World};
 

@@ -1,4 +1,4 @@
-//! Storage policies: asked for when a bucket is made, said of it, and named by storage classes.
+//! Storage policies: chosen for a new bucket, reported for it, and named by storage classes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::world::World;
 
 const POLICY: &str = "x-martlet-storage-policy";
 const CLASS: &str = "x-amz-storage-class";
-/// Longer than what lies within an entry.
+/// More than fits into an entry.
 const LONG: &[u8] = &[7; 20_000];
 
 /// A second policy over the same device, called `cold-ec`.
@@ -24,7 +24,8 @@ fn cold(world_device: u32) -> Arc<Ring> {
         overload: 0.0,
     };
     let mut builder = Builder::create(settings, [7; 16]).unwrap();
-    // Ids are given in turn: those before the world's device are taken and left.
+    // Ids are assigned in order, so devices with lower ids than the world's are added and then
+    // removed.
     for number in 0..=world_device {
         let node = Node { name: "n1".into(), address: "127.0.0.1:6200".into() };
         let (name, meta) = (format!("d{number}"), String::new());

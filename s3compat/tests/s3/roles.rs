@@ -1,4 +1,4 @@
-//! Roles taken on for a while: what their sessions may do, when they end, and tokens that are none.
+//! Sessions of roles: permissions, ends of sessions, and invalid tokens.
 
 use martlet_proxy::{NewKey, NewRole, Role, RoleChange};
 
@@ -187,7 +187,7 @@ async fn another_secret_of_the_key_that_began_it_ends_a_session() {
     get(&world, &session, "/bkt/k").await.expect(200);
     world.accounts.rotate_key("TKEY", Some("another secret altogether".into())).await.unwrap();
     get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
-    // The key of that name that comes after a deleted one is another.
+    // A new key with the name of a deleted key is another key.
     world.accounts.delete_key("TKEY").await.unwrap();
     get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
     let new = NewKey {
@@ -217,7 +217,7 @@ async fn a_token_is_its_own_sessions_and_nobody_elses() {
     }
     let stolen = Session { secret: other.secret.clone(), ..one.clone() };
     get(&world, &stolen, "/bkt/k").await.refused(403, "SignatureDoesNotMatch");
-    // A key that needs none may not bring one.
+    // A key that needs no session token must not have one.
     let call = world.call("GET", "/bkt/k").by("TKEY").header("x-amz-security-token", &one.token);
     call.send().await.refused(400, "InvalidToken");
     let call = world.call("GET", "/bkt/k").header("x-amz-security-token", &one.token);
@@ -242,7 +242,7 @@ async fn a_role_is_taken_on_by_whom_it_trusts() {
     refused("TKEY").await;
     let session = session(world.ask_tokens("OKEY", None, &form("")).await);
     get(&world, &session, "/bkt/k").await.expect(200);
-    // A session begins none.
+    // A session can't begin another session.
     change(trust("*")).await;
     world.ask_tokens("", Some(&session), &form("")).await.refused(403, "AccessDenied");
     let none = form("").replace("reader", "nobody");

@@ -1,4 +1,4 @@
-//! Tags: by header, by document, and removed.
+//! Tags: set by header and by document, and removed.
 
 use crate::world::World;
 

@@ -1,10 +1,11 @@
-//! Tenants: each with buckets of its own, seen by nobody else unless a policy says so.
+//! Tenants: each with its own buckets, hidden from other tenants unless a policy permits access.
 
 use martlet_proxy::Role;
 
 use crate::world::{Reply, World};
 
-/// The tenants `red` and `blue`, each with a bucket of its name and the key `k` in it; their ids.
+/// The tenants `red` and `blue`, each with a bucket of its name that holds the key `k`. Returns the
+/// tenants' ids.
 async fn world() -> (World, [String; 2]) {
     let world = World::new();
     let ids = [world.tenant("red", "RED").await, world.tenant("blue", "BLUE").await];
@@ -135,7 +136,7 @@ async fn no_policy_lifts_a_user_above_its_role() {
         let put = by(&world, "READER", "PUT", &format!("/{bucket}/new")).await;
         put.refused(403, "AccessDenied");
     }
-    // The rest of its tenant is let in where its tenant is.
+    // The tenant's other keys have the tenant's permissions.
     by(&world, "RED", "PUT", "/blue-bkt/new").await.expect(200);
 }
 

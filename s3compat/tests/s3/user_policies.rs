@@ -1,4 +1,4 @@
-//! Users with policies of their own: what those allow, deny, and leave to buckets.
+//! Users with their own policies: allowed, denied, and undecided requests.
 
 use martlet_proxy::Role;
 

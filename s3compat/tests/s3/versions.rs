@@ -176,7 +176,7 @@ async fn copies_tags_and_attributes_are_of_the_version_that_is_named() {
     let copy = world.call("PUT", "/bkt/copy").header("x-amz-copy-source", &source).send().await;
     assert_eq!(copy.expect(200).header("x-amz-copy-source-version-id"), one);
     assert_eq!(world.get("/bkt/copy").await.text(), "one");
-    // The current version is told, too.
+    // The id of the current version is returned, too.
     let current = world.call("HEAD", "/bkt/k").send().await.expect(200);
     let current = current.header("x-amz-version-id");
     let copy = world.call("PUT", "/bkt/copy").header("x-amz-copy-source", "/bkt/k").send().await;
@@ -185,7 +185,7 @@ async fn copies_tags_and_attributes_are_of_the_version_that_is_named() {
     let part = world.call("PUT", &format!("/bkt/parts?partNumber=1&uploadId={id}"));
     let part = part.header("x-amz-copy-source", "/bkt/k").send().await.expect(200);
     assert_eq!(part.header("x-amz-copy-source-version-id"), current);
-    // Brought back: a copy onto itself that changes which version is the current one.
+    // Restores a version: a copy onto its own key makes it current.
     let back = world.call("PUT", "/bkt/k").header("x-amz-copy-source", &source).send().await;
     assert_ne!(back.expect(200).header("x-amz-version-id"), one);
     assert_eq!(world.get("/bkt/k").await.text(), "one");

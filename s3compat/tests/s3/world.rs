@@ -1,4 +1,4 @@
-//! A store in memory with the whole S3 service in front of it, and a client that signs.
+//! A store in memory behind the whole S3 service, and a client that signs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ const AMZ_DATE: &str = "20260101T000000Z";
 const SCOPE: &str = "20260101/us-east-1/s3/aws4_request";
 const HOST: &str = "127.0.0.1:9000";
 const SECRET: &str = "a secret that only tests know";
-/// Parts this small make uploads of several parts cheap.
+/// Small parts make uploads of several parts cheap.
 pub(crate) const PART_BYTES_MIN: u64 = 16;
 
-/// A service and what is behind it.
+/// A service with its store.
 pub(crate) struct World {
     service: S3Service,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) node: Arc<MemoryBackend>,
     pub(crate) device: DeviceId,
-    /// Its tenants, users and keys.
+    /// Tenants, users and keys of the store.
     pub(crate) accounts: Accounts,
 }
 
@@ -46,7 +46,7 @@ impl World {
         Self::with_policies(Vec::new())
     }
 
-    /// A world with other policies over its device besides the first.
+    /// A world with further storage policies over its device.
     pub(crate) fn with_policies(others: Vec<Arc<Ring>>) -> Self {
         let clock = Arc::new(ManualClock::at(NOW_MS));
         let device = DeviceId(1);
@@ -57,7 +57,7 @@ impl World {
         let cluster = Cluster::new(ring, data, nodes).unwrap();
         let options = StoreOptions {
             part_bytes_min: PART_BYTES_MIN,
-            // What is changed is in force at once.
+            // Changes of accounts apply at once.
             account_cache_ms: 0,
             ..StoreOptions::default()
         };
@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    /// Makes a tenant with a key of this name; its canonical id.
+    /// Creates a tenant with this access key, and returns the tenant's canonical id.
     pub(crate) async fn tenant(&self, name: &str, access_key: &str) -> String {
         let display_name = format!("{name} by name");
         let made = self.accounts.create_tenant(name, Some(&display_name), Vec::new()).await;
@@ -96,7 +96,7 @@ impl World {
         made.unwrap().canonical_id
     }
 
-    /// Makes a user of a tenant with a key of this name.
+    /// Creates a user of a tenant with this access key.
     pub(crate) async fn user(&self, tenant: &str, name: &str, role: Role, access_key: &str) {
         let new = NewUser { tenant: tenant.into(), name: name.into(), role };
         self.accounts.create_user(new).await.unwrap();
@@ -113,7 +113,7 @@ impl World {
         self.accounts.create_key(new).await.unwrap();
     }
 
-    /// A request to be; path and query are encoded as they go over the wire.
+    /// Begins a request; path and query are encoded as on the wire.
     pub(crate) fn call(&self, method: &'static str, target: &str) -> Call<'_> {
         Call {
             world: self,
@@ -163,7 +163,7 @@ fn in_ring(id: DeviceId) -> Device {
     }
 }
 
-/// A request to be.
+/// A request that can be changed before it is sent.
 pub(crate) struct Call<'a> {
     world: &'a World,
     method: &'static str,
@@ -192,20 +192,20 @@ impl Call<'_> {
         self
     }
 
-    /// Signed by a session, which shows its token.
+    /// Signs by a session, with its token.
     pub(crate) fn of_session(mut self, session: &Session) -> Self {
         self.access_key.clone_from(&session.access_key);
         self.secret.clone_from(&session.secret);
         self.header("x-amz-security-token", &session.token)
     }
 
-    /// The address that it comes from.
+    /// Sets the client's address.
     pub(crate) fn from(mut self, address: &str) -> Self {
         self.peer = Some(Peer(address.parse().unwrap()));
         self
     }
 
-    /// What `x-amz-content-sha256` says.
+    /// Sets `x-amz-content-sha256`.
     pub(crate) fn payload(mut self, payload: &'static str) -> Self {
         self.payload = payload;
         self
@@ -233,7 +233,7 @@ impl Call<'_> {
         headers.push(("host".into(), HOST.into()));
         headers.push(("x-amz-date".into(), AMZ_DATE.into()));
         headers.push(("x-amz-content-sha256".into(), self.payload.into()));
-        // No list of keys is taken without one.
+        // DeleteObjects requires a checksum.
         if self.target.ends_with("?delete")
             && !headers.iter().any(|(name, _)| name == "content-md5")
         {
@@ -291,7 +291,7 @@ impl Call<'_> {
     }
 }
 
-/// The credentials of a session.
+/// Credentials of a session.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) access_key: String,
@@ -299,7 +299,7 @@ pub(crate) struct Session {
     pub(crate) token: String,
 }
 
-/// The signature of a request with this hash, at a service.
+/// Signature of a request with this hash, for a service.
 fn sign_with(secret: &str, service: &str, hash: &str) -> String {
     let time = UNIX_EPOCH + Duration::from_millis(NOW_MS);
     let key = generate_signing_key(secret, time, "us-east-1", service);
@@ -343,7 +343,7 @@ impl World {
         Reply::of(self.service.call(request).await).await
     }
 
-    /// Posts a form that nobody signed.
+    /// Posts an unsigned form to the token service.
     pub(crate) async fn ask_tokens_unsigned(&self, form: &str) -> Reply {
         let request = Request::post("/")
             .header("host", HOST)
@@ -353,7 +353,7 @@ impl World {
     }
 }
 
-/// A signature of today, of a kind of thing and what it says.
+/// Signature at the tests' time, of a string with this algorithm and content.
 pub(crate) fn sign(kind: &str, content: &str) -> String {
     let time = UNIX_EPOCH + Duration::from_millis(NOW_MS);
     let key = generate_signing_key(SECRET, time, "us-east-1", "s3");
@@ -379,14 +379,14 @@ impl Reply {
         }
     }
 
-    /// The reply, which must have this status.
+    /// Returns the reply, which must have this status.
     #[track_caller]
     pub(crate) fn expect(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
 
-    /// An error with this status and code.
+    /// Checks that the reply is an error with this status and code.
     #[track_caller]
     pub(crate) fn refused(&self, status: u16, code: &str) {
         let told = self.all("Code");
@@ -415,7 +415,7 @@ impl Reply {
         self.headers.contains_key(name)
     }
 
-    /// The contents of all elements of a name, in order.
+    /// Contents of all elements of a name, in order.
     pub(crate) fn all(&self, name: &str) -> Vec<String> {
         let text = self.text();
         let (open, close) = (format!("<{name}>"), format!("</{name}>"));
@@ -423,7 +423,7 @@ impl Reply {
         pieces.map(|(inner, _)| inner.to_owned()).collect()
     }
 
-    /// The content of the one element of a name.
+    /// Content of the only element of a name.
     #[track_caller]
     pub(crate) fn one(&self, name: &str) -> String {
         let mut all = self.all(name);

@@ -1,4 +1,4 @@
-//! `martlet admin key`.
+//! `martlet admin key`: access keys.
 
 use std::fmt;
 
@@ -122,7 +122,7 @@ impl WhichKey {
 }
 
 impl KeyCommand {
-    /// Asks the server and prints what it says.
+    /// Sends the command's request and prints the answer.
     pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
         let line: KeyLine = match self {
             Self::Create(args) => server.post(KEYS, &args.asked())?,

@@ -1,4 +1,4 @@
-//! Tenants, users and keys, for people.
+//! Text output for tenants, users, roles and keys.
 
 use martlet_protocol::Network;
 
@@ -28,7 +28,7 @@ fn header(names: &[&str]) -> Vec<Vec<String>> {
     vec![names.iter().map(|name| (*name).to_owned()).collect()]
 }
 
-/// One tenant.
+/// Formats a tenant.
 pub(super) fn tenant(line: &TenantLine) -> String {
     rows(&[
         ("tenant", &line.tenant),
@@ -40,7 +40,7 @@ pub(super) fn tenant(line: &TenantLine) -> String {
     ])
 }
 
-/// One line for each.
+/// Formats tenants as a table.
 pub(super) fn tenants(lines: &[TenantLine]) -> String {
     let mut rows = header(&["tenant", "state", "from", "display name", "canonical id"]);
     rows.extend(lines.iter().cloned().map(|line| {
@@ -50,7 +50,7 @@ pub(super) fn tenants(lines: &[TenantLine]) -> String {
     table(&rows, &[])
 }
 
-/// One user.
+/// Formats a user.
 pub(super) fn user(line: &UserLine) -> String {
     rows(&[
         ("tenant", &line.tenant),
@@ -62,7 +62,7 @@ pub(super) fn user(line: &UserLine) -> String {
     ])
 }
 
-/// The policy of a user.
+/// Formats a user's policy.
 pub(super) fn user_policy(line: &UserPolicy) -> String {
     match &line.policy {
         Some(policy) => format!("{policy}\n"),
@@ -70,7 +70,7 @@ pub(super) fn user_policy(line: &UserPolicy) -> String {
     }
 }
 
-/// One role.
+/// Formats a role.
 pub(super) fn role(line: &RoleLine) -> String {
     let about = rows(&[
         ("tenant", &line.tenant),
@@ -83,7 +83,7 @@ pub(super) fn role(line: &RoleLine) -> String {
     format!("{about}\nmay do:\n{}\n\ntrusts:\n{trust}\n", line.policy)
 }
 
-/// One line for each.
+/// Formats roles as a table.
 pub(super) fn roles(lines: &[RoleLine]) -> String {
     let mut rows = header(&["role", "state", "sessions", "principal"]);
     rows.extend(lines.iter().cloned().map(|line| {
@@ -93,7 +93,7 @@ pub(super) fn roles(lines: &[RoleLine]) -> String {
     table(&rows, &[])
 }
 
-/// One line for each.
+/// Formats users as a table.
 pub(super) fn users(lines: &[UserLine]) -> String {
     let mut rows = header(&["user", "role", "state", "principal"]);
     rows.extend(lines.iter().cloned().map(|line| {
@@ -103,7 +103,7 @@ pub(super) fn users(lines: &[UserLine]) -> String {
     table(&rows, &[])
 }
 
-/// One key.
+/// Formats an access key, with its secret if that is new.
 pub(super) fn key(line: &KeyLine) -> String {
     let (from, at) = (networks(&line.networks), rate(&line.rate));
     let mut pairs = vec![("access key", line.access_key.as_str())];
@@ -125,7 +125,7 @@ pub(super) fn key(line: &KeyLine) -> String {
     text
 }
 
-/// One line for each.
+/// Formats access keys as a table.
 pub(super) fn keys(lines: &[KeyLine]) -> String {
     let mut rows = header(&["access key", "tenant", "user", "state", "from", "secret"]);
     rows.extend(lines.iter().map(|line| {

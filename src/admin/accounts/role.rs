@@ -1,4 +1,4 @@
-//! `martlet admin role`.
+//! `martlet admin role`: roles of tenants.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl WhichRole {
     }
 }
 
-/// The document in a file.
+/// Reads a document from a file.
 pub(super) fn document(file: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(file)
         .map_err(|error| Failure::usage(format!("{} can't be read: {error}", file.display())))
@@ -103,7 +103,7 @@ fn seconds(span: Duration) -> u32 {
 }
 
 impl RoleCommand {
-    /// Asks the server and prints what it says.
+    /// Sends the command's request and prints the answer.
     pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
         let optional = |file: &Option<PathBuf>| file.as_deref().map(document).transpose();
         let line: RoleLine = match self {

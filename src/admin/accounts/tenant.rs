@@ -1,4 +1,4 @@
-//! `martlet admin tenant`.
+//! `martlet admin tenant`: tenants.
 
 use clap::Subcommand;
 use martlet_protocol::Network;
@@ -75,7 +75,7 @@ counted every some seconds, large ones less often, and each proxy adds what it h
 }
 
 impl TenantCommand {
-    /// Asks the server and prints what it says.
+    /// Sends the command's request and prints the answer.
     pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
         let change = |change: TenantChange| server.put::<TenantLine>(TENANT, &change);
         let tenant = |name: &String| name.clone();

@@ -1,4 +1,4 @@
-//! `martlet admin user`.
+//! `martlet admin user`: users of tenants, and their policies.
 
 use std::path::PathBuf;
 
@@ -120,7 +120,7 @@ impl WhichUser {
 }
 
 impl UserCommand {
-    /// Asks the server and prints what it says.
+    /// Sends the command's request and prints the answer.
     pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
         let line: UserLine = match self {
             Self::Create { who, role } | Self::Set { who, role } => {

@@ -1,4 +1,4 @@
-//! Pages of a bucket's data keys, asked for one after the other.
+//! Rewrap of a bucket's data keys, page by page.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -42,7 +42,7 @@ impl RewrapArgs {
     }
 }
 
-/// How long a page of so many versions takes at least.
+/// Minimum duration of a page with this many versions.
 fn span_of(seen: u64, rate: Option<u32>) -> Duration {
     rate.map_or(Duration::ZERO, |rate| Duration::from_secs(seen) / rate)
 }
@@ -65,7 +65,7 @@ fn text(line: &RewrapLine) -> String {
     text
 }
 
-/// Nobody should give up a master key that is needed still.
+/// Fails while the old master key is still needed.
 fn judge(line: &RewrapLine) -> Result<(), Failure> {
     match (line.failed, line.uploads) {
         (0, 0) => Ok(()),

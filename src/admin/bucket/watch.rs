@@ -1,4 +1,4 @@
-//! How far a rewrite is, shown until it ends.
+//! Progress of a rewrite, shown until the rewrite ends.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -12,10 +12,10 @@ use crate::admin::ask::Server;
 use crate::admin::print::{size, span};
 use crate::failure::Failure;
 
-/// Between two questions.
+/// Interval between two requests for the progress.
 const TICK: Duration = Duration::from_millis(300);
 
-/// Asks until the rewrite has ended. On a terminal, a bar shows how far it is.
+/// Polls the rewrite until it has ended. A terminal shows a progress bar.
 pub(super) fn until_it_ends(
     server: &Server,
     mut line: RewriteLine,
@@ -41,7 +41,7 @@ fn rest() {
     thread::sleep(TICK);
 }
 
-/// What stands beside the bar.
+/// Text beside the bar.
 fn message(line: &RewriteLine) -> String {
     let (all, all_bytes) = (line.objects_to_move, size(line.bytes_to_move));
     if line.state == "looking" {
@@ -62,7 +62,7 @@ fn message(line: &RewriteLine) -> String {
     }
 }
 
-/// What came of it.
+/// Formats the result of a rewrite.
 pub(super) fn text(line: &RewriteLine) -> String {
     let RewriteLine { bucket, state, moved, seen, failed, .. } = line;
     let bytes = size(line.moved_bytes);
@@ -73,7 +73,7 @@ pub(super) fn text(line: &RewriteLine) -> String {
     text
 }
 
-/// Nobody should take one that left something for one that is done.
+/// Fails if the rewrite ended early or could not move all objects.
 pub(super) fn judge(line: &RewriteLine) -> Result<(), Failure> {
     if let Some(error) = &line.error {
         let left = line.left;

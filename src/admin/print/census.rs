@@ -1,4 +1,4 @@
-//! A census, for people.
+//! Text output for a census.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use martlet_replicator::{CensusReport, Tally};
 use super::row;
 use crate::columns::table;
 
-/// What was counted, and what is wrong.
+/// Formats the counts and findings of a census.
 pub(crate) fn census(report: &CensusReport) -> String {
     let heads = ["", "things", "copies", "missing", "behind", "stray"];
     let mut rows = vec![row(heads)];

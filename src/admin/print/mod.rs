@@ -1,7 +1,7 @@
-//! Answers for people, or as JSON.
+//! Output of answers, as text or as JSON.
 //!
-//! * [`mod@status`]: how a process is, and its cluster. [`mod@workers`]: the background workers.
-//! * [`outlook`]: capacity and dispersion. [`mod@census`]: what was counted.
+//! * [`mod@status`]: status of a process and its cluster. [`mod@workers`]: the background workers.
+//! * [`outlook`]: capacity and dispersion. [`mod@census`]: results of a census.
 
 mod census;
 mod outlook;
@@ -17,10 +17,10 @@ pub(crate) use self::workers::workers;
 use super::wire::{BucketLine, ObjectExtents};
 use crate::columns::table;
 
-/// Cells of a bar.
+/// Length of a bar in cells.
 const BAR_CELLS: u32 = 20;
 
-/// Prints an answer in the form that was asked for.
+/// Prints an answer as text or as JSON.
 pub(crate) fn show<T: Serialize>(answer: &T, json: bool, text: impl Fn(&T) -> String) {
     if json {
         let json = serde_json::to_string_pretty(answer).expect("plain data can be encoded");
@@ -30,7 +30,7 @@ pub(crate) fn show<T: Serialize>(answer: &T, json: bool, text: impl Fn(&T) -> St
     }
 }
 
-/// `1.5 GiB`.
+/// Formats a size such as `1.5 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0).unwrap_or(0);
@@ -39,7 +39,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if power == 0 { format!("{bytes} B") } else { format!("{number:.1} {}", UNITS[power]) }
 }
 
-/// `45 s`, `3 min`, `2 h`, `5 d`.
+/// Formats a span such as `45 s`, `3 min`, `2 h` or `5 d`.
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -50,8 +50,8 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// A share from 0 to 1 as a bar: `████████▌···········`. What is above `mark` is drawn otherwise, and
-/// an empty cell where the mark lies shows it.
+/// Draws a share from 0 to 1 as a bar: `████████▌···········`. Cells above `mark` use another
+/// character, and `│` shows the mark in an empty cell.
 pub(crate) fn bar(share: f64, mark: f64) -> String {
     let cells = |share: f64| share.clamp(0.0, 1.0) * f64::from(BAR_CELLS);
     let (filled, mark) = (cells(share), cells(mark));
@@ -69,7 +69,7 @@ pub(crate) fn bar(share: f64, mark: f64) -> String {
     (0..BAR_CELLS).map(cell).collect()
 }
 
-/// `42.1 %`.
+/// Formats a percentage such as `42.1 %`.
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -78,7 +78,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// Where an object's bytes are.
+/// Formats the extents of an object, with their files.
 pub(crate) fn extents(object: &ObjectExtents) -> String {
     let ObjectExtents { bucket, key, size: bytes, etag, stored, extents } = object;
     let head = format!("{bucket}/{key}  {bytes} bytes  ETag {etag}\n");
@@ -102,7 +102,7 @@ pub(crate) fn extents(object: &ObjectExtents) -> String {
     head + &table(&rows, &[])
 }
 
-/// What is set about a bucket.
+/// Formats the settings of a bucket.
 pub(crate) fn bucket(line: &BucketLine) -> String {
     let BucketLine { bucket, id, index_shards, consistency, storage_policy } = line;
     format!(

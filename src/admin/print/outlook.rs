@@ -1,4 +1,4 @@
-//! Capacity and dispersion, for people.
+//! Text output for capacity and dispersion.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::{bar, percent, row, size};
 use crate::admin::wire::outlook::{Capacity, DeviceCapacity, RingSpread};
 use crate::columns::table;
 
-/// How full the cluster is and will be.
+/// Formats the capacity forecast of the cluster.
 pub(crate) fn capacity(capacity: &Capacity) -> String {
     let mut heads = vec!["device", "node", "name", "size", "used", "full", "mark", "now"];
     heads.extend(["coming", "going", "projected", "peak"]);
@@ -61,7 +61,7 @@ fn device(device: &DeviceCapacity) -> Vec<String> {
     ])
 }
 
-/// How well the rings in use spread what they place.
+/// Formats the balance and dispersion of the rings in use.
 pub(crate) fn dispersion(rings: &[RingSpread]) -> String {
     let heads = ["ring", "epoch", "partitions", "replicas", "devices"];
     let mut rows = vec![[&row(heads)[..], &row(["dispersion", "balance", "moving"])].concat()];
@@ -84,7 +84,7 @@ pub(crate) fn dispersion(rings: &[RingSpread]) -> String {
     text
 }
 
-/// Which devices and places are the worst of a ring.
+/// Appends the worst devices and the crowded places of a ring.
 fn spread(text: &mut String, ring: &RingSpread) {
     if ring.balance > 0.0 {
         let mut rows = vec![row([&ring.ring, "device", "holds", "share", "deviation"])];

@@ -1,4 +1,4 @@
-//! How a process is, and its cluster, for people.
+//! Text output for the status of a process and its cluster.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use crate::admin::wire::{
 };
 use crate::columns::table;
 
-/// How a process is, and the cluster as it sees it.
+/// Formats the status of a process, with its view of the cluster.
 pub(crate) fn status(status: &ServerStatus) -> String {
     let ServerStatus { own, nodes, members, moves, waiting_epoch, .. } = status;
     let ready = if own.ready { "ready" } else { "not ready" };
@@ -42,7 +42,7 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     text + &busy(&workers)
 }
 
-/// The cluster in two lines, and who is not well.
+/// Formats a summary of the cluster, and the problems of other processes.
 fn cluster(status: &ServerStatus) -> String {
     let ServerStatus { nodes, members, own, .. } = status;
     let reports = || nodes.iter().filter_map(|node| node.report.as_ref());
@@ -67,7 +67,7 @@ fn cluster(status: &ServerStatus) -> String {
     text
 }
 
-/// The highest epoch of each ring that anybody has.
+/// Returns the highest known epoch of each ring.
 fn newest(nodes: &[NodeLine], members: &[MemberLine]) -> BTreeMap<String, u64> {
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     let rings = nodes.iter().map(|node| &node.rings);
@@ -78,7 +78,7 @@ fn newest(nodes: &[NodeLine], members: &[MemberLine]) -> BTreeMap<String, u64> {
     newest
 }
 
-/// `index=2 data-0=1 (old)`.
+/// Formats a process's rings: `index=2 data-0=1 (old)`.
 fn editions(rings: &[RingLine], newest: &BTreeMap<String, u64>) -> String {
     let edition = |(name, newest): (&String, &u64)| {
         let epoch = rings.iter().find(|ring| ring.name == *name).map(|ring| ring.epoch);
@@ -190,7 +190,7 @@ fn moving(moves: &[MovesLine]) -> String {
     table(&rows, &[1, 2, 3, 4, 5, 6])
 }
 
-/// The workers that have something to do, or can't do it.
+/// Formats the workers that have a backlog or an error.
 fn busy(processes: &[(&ProcessReport, &Vec<WorkerLine>)]) -> String {
     let mut rows = vec![row(["process", "worker", "waiting", "oldest", "rate", "eta", "error"])];
     let lines = processes.iter().flat_map(|(it, lines)| lines.iter().map(move |line| (it, line)));

@@ -1,4 +1,4 @@
-//! The background workers, for people.
+//! Text output for background workers.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use super::{row, size, span};
 use crate::admin::wire::{WorkerLine, WorkersOf};
 use crate::columns::table;
 
-/// A process whose word is older has probably ended.
+/// Age in milliseconds of a report above which its process has probably ended.
 const OLD_MS: u64 = 15_000;
 
-/// How the workers of every process are.
+/// Formats the workers of all processes.
 pub(crate) fn workers(processes: &[WorkersOf]) -> String {
     if processes.is_empty() {
         return "no process with workers was heard of\n".to_owned();
@@ -55,7 +55,7 @@ fn cells(worker: &WorkerLine) -> Vec<String> {
     ])
 }
 
-/// Until the backlog is gone, if that can be said.
+/// Formats the estimated time for the backlog, or `-` if it is unknown.
 pub(super) fn eta(worker: &WorkerLine) -> String {
     worker.eta_s.map_or_else(|| "-".to_owned(), |seconds| span(seconds.saturating_mul(1000)))
 }

@@ -1,36 +1,36 @@
-//! Tenants, users and access keys, as the admin address and `martlet admin` speak of them.
+//! JSON messages about tenants, users and access keys.
 //!
-//! Requests that carry a secret carry it in their body, and are never printed.
+//! Secrets are sent in the bodies of requests, and those requests are never printed.
 
 use martlet_protocol::Network;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{RateChange, RateLine};
 
-/// Where tenants are listed, and made by POST.
+/// Path of the list of tenants; POST creates a tenant.
 pub(crate) const TENANTS: &str = "/admin/v1/tenants";
-/// Where one is shown, changed by PUT, and deleted.
+/// Path of a tenant; PUT changes it, DELETE deletes it.
 pub(crate) const TENANT: &str = "/admin/v1/tenant";
-/// Where users are listed and made.
+/// Path of the list of users; POST creates a user.
 pub(crate) const USERS: &str = "/admin/v1/users";
-/// Where one is shown, changed and deleted.
+/// Path of a user; PUT changes it, DELETE deletes it.
 pub(crate) const USER: &str = "/admin/v1/user";
-/// Where keys are listed and made.
+/// Path of the list of keys; POST creates a key.
 pub(crate) const KEYS: &str = "/admin/v1/keys";
-/// Where one is shown, changed and deleted.
+/// Path of a key; PUT changes it, DELETE deletes it.
 pub(crate) const KEY: &str = "/admin/v1/key";
-/// Where one gets another secret.
+/// Path for a new secret of a key, by POST.
 pub(crate) const ROTATE: &str = "/admin/v1/key/rotate";
 
-/// Some of many, in order.
+/// Page of a list.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
-    /// What to ask for the next ones with; none if these were all.
+    /// Cursor for the next page; `None` on the last page.
     pub(crate) next: Option<String>,
 }
 
-/// A tenant.
+/// Tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TenantLine {
     pub(crate) tenant: String,
@@ -38,32 +38,32 @@ pub(crate) struct TenantLine {
     pub(crate) display_name: String,
     pub(crate) created_ms: u64,
     pub(crate) enabled: bool,
-    /// Where its requests may come from; from anywhere, if none is named.
+    /// Networks that its requests may come from; empty for any network.
     pub(crate) networks: Vec<Network>,
-    /// How fast they may come.
+    /// Limits on the rate of its requests.
     #[serde(default)]
     pub(crate) rate: RateLine,
 }
 
-/// A user.
+/// User of a tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UserLine {
     pub(crate) tenant: String,
     pub(crate) user: String,
-    /// As bucket policies name it.
+    /// ARN of the user in bucket policies.
     pub(crate) arn: String,
     pub(crate) role: String,
-    /// Whether it has a policy of its own.
+    /// True if the user has its own policy.
     pub(crate) has_policy: bool,
     pub(crate) created_ms: u64,
     pub(crate) enabled: bool,
 }
 
-/// An access key.
+/// Access key.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeyLine {
     pub(crate) access_key: String,
-    /// Told when it is made or changed, and never again.
+    /// Secret key, returned only when it is created or rotated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret_key: Option<String>,
     pub(crate) tenant: String,
@@ -71,18 +71,18 @@ pub(crate) struct KeyLine {
     pub(crate) canonical_id: String,
     pub(crate) display_name: String,
     pub(crate) created_ms: u64,
-    /// When its secret was made.
+    /// Time at which the secret was made, in milliseconds since 1970.
     pub(crate) rotated_ms: u64,
     pub(crate) enabled: bool,
     pub(crate) networks: Vec<Network>,
-    /// How fast its requests may come.
+    /// Limits on the rate of its requests.
     #[serde(default)]
     pub(crate) rate: RateLine,
-    /// Whether its secret lies sealed by a master key.
+    /// True if the stored secret is sealed by a master key.
     pub(crate) sealed: bool,
 }
 
-/// A tenant to be made.
+/// Request to create a tenant.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TenantAsked {
     pub(crate) tenant: String,
@@ -90,7 +90,7 @@ pub(crate) struct TenantAsked {
     pub(crate) networks: Vec<Network>,
 }
 
-/// What becomes of a tenant; what isn't said stays.
+/// Request to change a tenant. `None` leaves a value unchanged.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TenantChange {
     pub(crate) tenant: String,
@@ -100,7 +100,7 @@ pub(crate) struct TenantChange {
     pub(crate) rate: RateChange,
 }
 
-/// A user to be made, or what becomes of one.
+/// Request to create or change a user.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct UserAsked {
     pub(crate) tenant: String,
@@ -109,7 +109,7 @@ pub(crate) struct UserAsked {
     pub(crate) enabled: Option<bool>,
 }
 
-/// A key to be made.
+/// Request to create an access key.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct KeyAsked {
     pub(crate) tenant: String,
@@ -119,7 +119,7 @@ pub(crate) struct KeyAsked {
     pub(crate) networks: Vec<Network>,
 }
 
-/// What becomes of a key; what isn't said stays.
+/// Request to change an access key. `None` leaves a value unchanged.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KeyChange {
     pub(crate) access_key: String,
@@ -129,14 +129,14 @@ pub(crate) struct KeyChange {
     pub(crate) rate: RateChange,
 }
 
-/// Another secret for a key.
+/// Request for a new secret of a key.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Rotation {
     pub(crate) access_key: String,
     pub(crate) secret_key: Option<String>,
 }
 
-/// What is no more.
+/// Name of the deleted item.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Deleted {
     pub(crate) deleted: String,

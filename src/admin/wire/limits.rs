@@ -1,26 +1,26 @@
-//! Quotas and rates, as the admin address and `martlet admin` speak of them.
+//! JSON messages about quotas and rates.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the quota of a tenant is shown, and changed by PUT.
+/// Path of a tenant's quota; PUT changes it.
 pub(crate) const TENANT_QUOTA: &str = "/admin/v1/tenant/quota";
-/// The same of a bucket.
+/// Path of a bucket's quota; PUT changes it.
 pub(crate) const BUCKET_QUOTA: &str = "/admin/v1/bucket/quota";
-/// Where a bucket is counted while one waits.
+/// Path of a bucket's usage. The request may wait while the bucket is counted.
 pub(crate) const BUCKET_USAGE: &str = "/admin/v1/bucket/usage";
 
-/// What a bound is set to.
+/// New value of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Bound {
-    /// There is none any more.
+    /// No bound.
     None,
-    /// So much.
+    /// Bound at this number.
     At(u64),
 }
 
 impl Bound {
-    /// Puts it in place of what was there.
+    /// Applies a change to a bound. `None` leaves it unchanged.
     pub(crate) fn set(change: Option<Self>, bound: &mut Option<u64>) {
         match change {
             None => {}
@@ -30,10 +30,10 @@ impl Bound {
     }
 }
 
-/// What becomes of a quota; what isn't said stays.
+/// Request to change a quota. `None` leaves a bound unchanged.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct QuotaChange {
-    /// Of the tenant or the bucket.
+    /// Name of the tenant or the bucket.
     pub(crate) name: String,
     pub(crate) bytes: Option<Bound>,
     pub(crate) objects: Option<Bound>,
@@ -42,39 +42,39 @@ pub(crate) struct QuotaChange {
     pub(crate) index: Option<Bound>,
 }
 
-/// How much is held, and how much may be.
+/// Quota and usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QuotaLine {
     pub(crate) name: String,
-    /// Bytes that it may hold; none: as many as there is space for.
+    /// Limit on bytes. `None` means no limit.
     pub(crate) bytes_max: Option<u64>,
-    /// The same of objects.
+    /// Limit on objects. `None` means no limit.
     pub(crate) objects_max: Option<u64>,
-    /// The same of bytes of the index.
+    /// Limit on bytes of the index. `None` means no limit.
     #[serde(default)]
     pub(crate) index_max: Option<u64>,
-    /// What it held when it was last counted; none: it was not counted.
+    /// Usage at the last count. `None` before the first count.
     pub(crate) bytes: Option<u64>,
     pub(crate) objects: Option<u64>,
     #[serde(default)]
     pub(crate) index: Option<u64>,
-    /// When the last count began, the oldest one of several buckets, in milliseconds since 1970.
+    /// Start of the last count, in milliseconds since 1970. For several buckets, the oldest one's.
     pub(crate) counted_ms: Option<u64>,
 }
 
-/// What becomes of rates; what isn't said stays.
+/// Change of rates. `None` leaves a rate unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RateChange {
     pub(crate) requests: Option<Bound>,
     pub(crate) bytes: Option<Bound>,
 }
 
-/// How fast requests may come, at each proxy.
+/// Limits on the rate of requests at each proxy. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RateLine {
-    /// Requests in a second.
+    /// Requests per second.
     pub(crate) requests: Option<u64>,
-    /// Bytes of bodies in a second, both ways together.
+    /// Bytes of bodies per second, both directions together.
     pub(crate) bytes: Option<u64>,
 }
 

@@ -1,12 +1,12 @@
-//! How full devices are and will be, and how well rings spread what they place.
+//! JSON messages about the forecast of device fullness, and about rings' balance and dispersion.
 
 use serde::{Deserialize, Serialize};
 
-/// How full the cluster is, and how full it will be once replicas on their way have arrived.
+/// Capacity of the cluster now, and after all pending moves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Capacity {
     pub(crate) devices: Vec<DeviceCapacity>,
-    /// Copies, or fragments, of everything that is written under the first policy.
+    /// Number of copies or fragments of each extent under the first policy.
     pub(crate) replicas: u64,
     /// `replicated`, or the code of the first policy.
     #[serde(default)]
@@ -16,44 +16,44 @@ pub(crate) struct Capacity {
     pub(crate) extent_bytes: u64,
     /// Bytes of objects that fit before the first device passes its high-water mark.
     pub(crate) writable_until_first_full_bytes: u64,
-    /// Bytes of objects that fit before no `replicas` distinct nodes have room for more.
+    /// Bytes of objects that fit while `replicas` distinct nodes have room.
     pub(crate) writable_until_all_full_bytes: u64,
-    /// Devices that will pass their high-water mark, in words.
+    /// Warnings about devices that will pass their high-water mark.
     pub(crate) warnings: Vec<String>,
-    /// Nodes that did not say how full their devices are: they count for nothing above.
+    /// Nodes without a report, whose devices are left out above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) silent: Vec<String>,
 }
 
-/// How full a device is, and how full it will be.
+/// Fullness of a device now, and after all pending moves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeviceCapacity {
     pub(crate) device: u32,
     pub(crate) node: String,
     pub(crate) name: String,
     pub(crate) total_bytes: u64,
-    /// The ballast left out: what it holds is held back, not used.
+    /// Used bytes without the ballast, which is reserved, not used.
     pub(crate) used_bytes: u64,
     pub(crate) extent_bytes: u64,
     pub(crate) reserve_bytes: u64,
-    /// Replicas that the data rings give it, all of them together.
+    /// Replicas that all data rings together assign to the device.
     pub(crate) replicas: u64,
-    /// Replicas that are coming and going.
+    /// Replicas that move to the device, and that leave it.
     pub(crate) replicas_coming: u64,
     pub(crate) replicas_going: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     /// Share of its bytes in use now, from 0 to 1.
     pub(crate) fullness: f64,
-    /// The same when everything has come and gone.
+    /// Share in use after all pending moves, from 0 to 1.
     pub(crate) fullness_projected: f64,
-    /// The same at the worst moment: everything has come and nothing has gone.
+    /// Share in use at worst, from 0 to 1: all replicas have arrived and none has left.
     pub(crate) fullness_peak: f64,
-    /// Above this share it takes no new bytes.
+    /// Share of its bytes above which the device accepts no new bytes.
     pub(crate) high_water: f64,
 }
 
-/// How well a ring spreads what it places.
+/// Balance and dispersion of a ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RingSpread {
     pub(crate) ring: String,
@@ -63,27 +63,27 @@ pub(crate) struct RingSpread {
     pub(crate) devices: u64,
     /// Worst deviation of a device from its share, in percent.
     pub(crate) balance: f64,
-    /// Replicas that lie closer together than need be, in percent.
+    /// Replicas that are closer together than necessary, in percent.
     pub(crate) dispersion: f64,
     pub(crate) replicas_moving: u64,
-    /// The devices furthest from their share.
+    /// Devices furthest from their share.
     pub(crate) worst: Vec<DeviceSpread>,
-    /// Where replicas lie too close together.
+    /// Regions, zones and nodes where replicas are too close together.
     pub(crate) crowded: Vec<Crowded>,
 }
 
-/// How far a device is from its share.
+/// Deviation of a device from its share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeviceSpread {
     pub(crate) device: u32,
     pub(crate) place: String,
     pub(crate) replicas: u64,
     pub(crate) desired: f64,
-    /// In percent: above zero it holds too much.
+    /// Deviation in percent; above zero the device holds too much.
     pub(crate) deviation: f64,
 }
 
-/// A region, zone or node that holds too many replicas of some partitions.
+/// Region, zone or node that holds too many replicas of some partitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Crowded {
     pub(crate) place: String,

@@ -1,37 +1,37 @@
-//! What became of a page of a bucket's data keys, or of all of them.
+//! JSON messages about rewraps of a bucket's data keys.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the next page is asked for, by PUT.
+/// Path that rewraps the next page, by PUT.
 pub(crate) const REWRAP: &str = "/admin/v1/bucket/rewrap";
-/// Versions in a page: few enough to be answered soon.
+/// Number of versions in a page, small enough for a quick reply.
 pub(crate) const PAGE: usize = 200;
 
-/// Data keys that were wrapped by the first master key.
+/// Result of one page, or of all pages so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RewrapLine {
     pub(crate) bucket: String,
-    /// Versions looked at.
+    /// Versions examined.
     pub(crate) seen: u64,
-    /// Those of which the key was wrapped anew.
+    /// Versions whose data key was wrapped by the first master key.
     pub(crate) rewrapped: u64,
-    /// Those that could not be.
+    /// Versions whose data key could not be rewrapped.
     pub(crate) failed: u64,
-    /// Why that was so for the last of them.
+    /// Reason of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
-    /// Open uploads that another master key wraps: told with the last page.
+    /// Open uploads whose key another master key wraps, reported with the last page.
     pub(crate) uploads: u64,
-    /// Where to go on, if there is more.
+    /// Key to continue after. `None` on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after_key: Option<String>,
-    /// With it.
+    /// Version of that key to continue after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after_version: Option<String>,
 }
 
 impl RewrapLine {
-    /// Both pages together, to go on where the later one ends.
+    /// Adds a later page to this result.
     pub(crate) fn and(self, later: Self) -> Self {
         Self {
             seen: self.seen + later.seen,

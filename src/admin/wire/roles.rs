@@ -1,31 +1,31 @@
-//! Roles of tenants, and policies of users, as the admin address and `martlet admin` speak of them.
+//! JSON messages about roles of tenants and policies of users.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the roles of a tenant are listed, and made by POST.
+/// Path of the list of a tenant's roles; POST creates a role.
 pub(crate) const ROLES: &str = "/admin/v1/roles";
-/// Where one is shown, changed by PUT, and deleted.
+/// Path of a role; PUT changes it, DELETE deletes it.
 pub(crate) const ROLE: &str = "/admin/v1/role";
-/// Where the policy of a user is shown, put and deleted.
+/// Path of a user's policy; PUT sets it, DELETE deletes it.
 pub(crate) const USER_POLICY: &str = "/admin/v1/user/policy";
 
-/// A role.
+/// Role of a tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RoleLine {
     pub(crate) tenant: String,
     pub(crate) role: String,
-    /// As `AssumeRole` names it.
+    /// ARN of the role in `AssumeRole`.
     pub(crate) arn: String,
     pub(crate) created_ms: u64,
     pub(crate) enabled: bool,
-    /// How long its sessions are, at most.
+    /// Maximum length of a session, in seconds.
     pub(crate) max_session_seconds: u32,
     pub(crate) policy: String,
-    /// None where the tenant's own keys are trusted, and nobody else.
+    /// Trust document. `None` trusts the tenant's own keys only.
     pub(crate) trust: Option<String>,
 }
 
-/// A role to be made, or what becomes of one; what isn't said stays.
+/// Request to create or change a role. `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RoleAsked {
     pub(crate) tenant: String,
@@ -36,11 +36,11 @@ pub(crate) struct RoleAsked {
     pub(crate) enabled: Option<bool>,
 }
 
-/// The policy of a user.
+/// Policy of a user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UserPolicy {
     pub(crate) tenant: String,
     pub(crate) user: String,
-    /// None where its role alone says what it may do.
+    /// Policy document. `None` if only the user's role limits it.
     pub(crate) policy: Option<String>,
 }

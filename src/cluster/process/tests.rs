@@ -1,4 +1,4 @@
-//! A shell stands in for a role.
+//! Process control, with a shell in place of a role.
 
 use super::*;
 use std::fs;
@@ -80,7 +80,7 @@ async fn a_death_is_noticed_once_and_told_with_its_last_words() {
     assert!(!process.look());
     assert_eq!(process.state(), &State::Died("exit code 3".into()));
     assert_eq!(process.last_words(), "  │ hello world\n  │ so it ends\n");
-    // Its id may be somebody else's by now: nothing is sent there.
+    // The kernel may have reused the process id, so no signal is sent.
     assert!(process.pause().unwrap_err().to_string().contains("does not run (died: exit code 3)"));
 }
 

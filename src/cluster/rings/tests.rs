@@ -1,4 +1,4 @@
-//! Rings that are made, kept, and widened for a node that joins.
+//! Tests of rings: creation, reuse, and growth for a joining node.
 
 use martlet_protocol::{Phase, Term};
 
@@ -42,7 +42,7 @@ fn a_second_start_keeps_the_rings() {
     let before = hashes(&place, &layout);
     make_missing(place.path(), &layout).unwrap();
     assert_eq!(hashes(&place, &layout), before);
-    // A ring that was lost is written again from its builder.
+    // A lost ring file is written again from its builder.
     std::fs::remove_file(ring_path(place.path(), "data-0")).unwrap();
     make_missing(place.path(), &layout).unwrap();
     assert_eq!(hashes(&place, &layout), before);
@@ -65,7 +65,7 @@ fn a_node_that_joins_gets_its_share_of_all_rings() {
         let report = &widened.report;
         assert_eq!((new.epoch(), new.devices().len()), (2, 10), "{name}");
         old.check_index_successor(new, Term::of(old.change(), Phase::New)).unwrap();
-        // Every replica that went to the new node names who held it before.
+        // Every replica that moved to the new node names its previous holder.
         let mut moved = 0;
         for partition in new.partitions() {
             let pairs = old.primaries(partition).zip(new.primaries(partition));

@@ -1,4 +1,4 @@
-//! Shells stand in for the roles; a small server answers for their admin addresses.
+//! Supervision, with shells in place of roles and a small server for their admin addresses.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::super::folder::tests::open;
 use super::super::process::Launch;
 use super::*;
 
-/// Ends at SIGTERM and writes down when it did.
+/// Shell script that ends at SIGTERM and appends its name to the file `ended`.
 const LOYAL: &str = "trap 'echo $0 >> ended; exit 0' TERM; while :; do sleep 0.02; done";
 
-/// A cluster whose processes are shells that run `script` with their name as `$0`.
+/// Cluster whose processes are shells that run `script` with their name as `$0`.
 fn stand_in(script: &str) -> (tempfile::TempDir, Supervisor) {
     let place = tempfile::tempdir().unwrap();
     let mut supervisor = Supervisor::new(open(place.path()).unwrap());
@@ -29,7 +29,7 @@ fn stand_in(script: &str) -> (tempfile::TempDir, Supervisor) {
     (place, supervisor)
 }
 
-/// Answers 200 at every admin address until it is dropped. Shells listen nowhere themselves.
+/// Answers 200 at every admin address until it is dropped. The shells themselves don't listen.
 async fn answer_for(supervisor: &Supervisor) -> tokio::task::JoinSet<()> {
     let mut answering = tokio::task::JoinSet::new();
     for watched in &supervisor.watched {
@@ -46,7 +46,7 @@ async fn answer_for(supervisor: &Supervisor) -> tokio::task::JoinSet<()> {
     answering
 }
 
-/// Starts them without the check that their ports are free: the answering server has those.
+/// Starts the processes without checking their ports, which the answering server holds.
 fn start_each(supervisor: &mut Supervisor) {
     for watched in &mut supervisor.watched {
         watched.process.start().unwrap();
@@ -67,7 +67,7 @@ async fn proxies_stop_first_and_nodes_last_and_nothing_stays() {
     start_each(&mut supervisor);
     let pids = pids(&supervisor);
     assert_eq!(pids.len(), 10);
-    // A shell that is told to end before it has said what to do then would not say that it ended.
+    // A shell that receives SIGTERM before it has set its trap would not record its end.
     sleep(Duration::from_millis(300)).await;
     assert_eq!(supervisor.stop_all().await, Vec::<String>::new());
     assert!(pids.iter().all(|pid| !is_there(*pid)));
@@ -112,7 +112,7 @@ async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
     for words in ["r3 (process ", "died: exit code 7", "martlet cluster start r3", "│ alas"] {
         assert!(told.contains(words), "{told}");
     }
-    // Whoever becomes ready only by dying is no success.
+    // A process that dies before it is ready fails the start.
     let refusal = supervisor.start(&Which::Process("r3".into())).await.unwrap_err().to_string();
     assert!(refusal.contains("ended instead of becoming ready"), "{refusal}");
     assert!(refusal.contains("│ alas"), "{refusal}");
@@ -128,7 +128,7 @@ async fn a_start_waits_for_all_and_a_second_one_is_refused() {
     assert_eq!(pids(&supervisor).into_iter().collect::<HashSet<_>>().len(), 10);
     let refusal = supervisor.start(&Which::Node(1)).await.unwrap_err().to_string();
     assert!(refusal.contains("n1 (process ") && refusal.ends_with("already"), "{refusal}");
-    // The port of a process that is down is somebody else's now.
+    // Another process holds the port of a process that is down.
     supervisor.kill(&Which::Process("p2".into())).await.unwrap();
     let refusal = supervisor.start(&Which::Process("p2".into())).await.unwrap_err().to_string();
     assert!(refusal.contains("p2 had the address"), "{refusal}");

@@ -1,45 +1,45 @@
-//! What becomes of a device that introduced itself (rule G1). Pure.
+//! Verdict on a device that introduced itself (rule G1). Pure functions.
 //!
-//! Majorities meet: whoever used votes here was remembered by most nodes before, so one of those that
-//! are asked knows of the last opening. The own memory is asked too; one that has forgotten does not
-//! count.
+//! Majorities intersect: most nodes remembered a device before it used its votes. So one of the
+//! queried nodes has a record of its last opening. This node's own memory counts too, but a lost
+//! memory does not vouch.
 
 use martlet_protocol::DeviceId;
 use martlet_storage_node::Incarnation;
 
 use super::super::peers::{Introduction, Record, Remembered};
 
-/// What is known of a device that introduced itself.
+/// Facts about a device that introduced itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inquiry<'a> {
     pub(super) it: Introduction,
-    /// True when the index ring follows no other.
+    /// True if the index ring has no predecessor.
     pub(super) is_first_ring: bool,
-    /// True when it is one of those that decide about some partition, as far as is known.
+    /// True if the device is in the deciding set of some partition, as far as is known.
     pub(super) has_say: bool,
-    /// True when there is nobody from whom the device could learn anything.
+    /// True if no other device exists that this one could sync from.
     pub(super) is_alone: bool,
-    /// The other nodes of the index ring.
+    /// Number of other nodes in the index ring.
     pub(super) others: usize,
-    /// What those of them that answered remembered.
+    /// Records of the other nodes that answered.
     pub(super) answers: &'a [Remembered],
-    /// What this node remembered.
+    /// This node's own record.
     pub(super) own: Remembered,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is new, and there was nobody in its place.
+    /// The device is new, and no device was in its place: it gets votes.
     Votes,
-    /// It is the one that most nodes remember, or comes right after: it may use the votes it has.
+    /// The device is the one that most nodes remember, or its next opening: it may use its votes.
     Confirmed,
-    /// It stands where another stood, or others may have come to know what it doesn't.
+    /// The device replaces another one, or may have missed writes.
     HasToSync,
-    /// It is older than this one, or another, and has to begin anew.
+    /// A later opening than this device's exists, or another device's: it has to begin anew.
     Replaced(Incarnation),
-    /// It is the device of another id.
+    /// The device is known under this other id.
     Elsewhere(DeviceId),
-    /// Too few have answered.
+    /// Too few nodes have answered.
     Wait,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn judge(inquiry: Inquiry<'_>) -> Verdict {
     let is_majority = others == 0 || answers.len() * 2 > others;
     match is_majority {
         false => Verdict::Wait,
-        // Nobody ever voted in its place: no change has begun that needed its vote.
+        // No device voted in this place, so no change depended on its vote.
         true if it.base.is_none() && (is_first_ring || !has_say) => Verdict::Votes,
         true => Verdict::HasToSync,
     }
@@ -111,7 +111,7 @@ mod tests {
         Inquiry { is_first_ring: false, ..new(others, answers) }
     }
 
-    /// A device that comes back, and that the own node remembers as it was.
+    /// Device that returns, and that this node remembers unchanged.
     fn back(others: usize, answers: &[Remembered]) -> Inquiry<'_> {
         let it = it(opening(1, 20), Some(opening(1, 10)), true);
         Inquiry {

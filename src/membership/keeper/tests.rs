@@ -1,4 +1,4 @@
-//! Rings come, are kept, wait, and are refused.
+//! Tests of rings: acceptance, storage, waiting and refusal.
 
 use super::*;
 use crate::membership::rings::testing::*;
@@ -120,7 +120,8 @@ fn p3_a_newer_file_waits_until_the_term_was_asked_for() {
     assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
 }
 
-/// Rings of the index: the first, the second with moves, and the third that settles them.
+/// Rings of the index: the first ring, the second with moves, and the third, which settles the
+/// moves.
 fn three() -> [Arc<Ring>; 3] {
     let mut builder = builder(0, 3);
     let first = next(&mut builder);
@@ -151,7 +152,7 @@ fn p3_a_ring_waits_until_the_change_before_it_is_over() {
     }
     let announced = Announcement::new(&[tag(RingName::Index, &third)]);
     assert_eq!(keeper.behind(announced.rings()), [], "it is here already");
-    // It outlives a start, and the ring before it is in use until the term is known.
+    // A waiting ring survives a restart. The ring before it is in use until the term is known.
     drop(keeper);
     let keeper = self::keeper(&place);
     assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));

@@ -1,10 +1,10 @@
-//! Who is remembered, and who takes whose place.
+//! Tests of records: creation and replacement.
 
 use super::*;
 
 const DEVICE: DeviceId = DeviceId(3);
 
-/// An opening of the formatting `device`; its nonce is told by `nonce`.
+/// Opening of the formatting `device`, with a nonce made of `nonce`.
 fn opening(device: u8, generation: u64, nonce: u8) -> Incarnation {
     Incarnation { device: Uuid([device; 16]), generation, nonce: Uuid([nonce; 16]) }
 }
@@ -33,7 +33,7 @@ impl Memory {
         Self { place: tempfile::tempdir().unwrap() }
     }
 
-    /// Meets a device after a restart; whom it remembered.
+    /// Records a device after a restart. Returns the record before.
     fn meet(&self, introduction: Introduction) -> Remembered {
         let folder = DataFolder::open(self.place.path()).unwrap();
         Peers::load(&folder).unwrap().meet(&folder, introduction).unwrap()
@@ -68,7 +68,7 @@ fn g1_each_opening_follows_the_one_before_and_older_ones_are_found_out() {
     assert_eq!(old.what, second, "a copy from before was not taken");
     assert!(!old.is_followed_by(&voter(opening(1, 20, 9), Some(first))));
     assert!(!old.is_followed_by(&voter(opening(1, 99, 9), Some(first))), "however late it is");
-    // A node that was away when it was opened for the second time takes the third.
+    // A node that missed the second opening accepts the third.
     let away = Memory::new();
     away.met(voter(first, None));
     assert_eq!(away.met(voter(third, Some(second))), Some(first));

@@ -1,11 +1,11 @@
-//! Projections of small clusters, worked out by hand.
+//! Forecasts for small clusters, checked against hand-computed values.
 
 use super::*;
 use crate::membership::rings::testing::{builder, device, next};
 
 const GIB: u64 = 1 << 30;
 
-/// A device of node `n{id + 1}` with 100 GiB, 10 of them held back.
+/// Device of node `n{id + 1}` with 100 GiB, 10 GiB of them reserved.
 fn told(id: u32, used_gib: u64) -> Told {
     Told {
         node: format!("n{}", id + 1),
@@ -37,7 +37,7 @@ fn without_moves_things_stay_as_they_are() {
         assert!(shares.iter().all(|it| (it - 0.3).abs() < 1e-9), "{device:?}");
         assert!((device.high_water - 0.9).abs() < 1e-9);
     }
-    // Every device takes a copy of everything.
+    // Every device stores a copy of each byte.
     assert!(close(capacity.writable_until_first_full_bytes, 60));
     assert!(close(capacity.writable_until_all_full_bytes, 60));
     assert!(capacity.warnings.is_empty());
@@ -48,10 +48,10 @@ fn the_fullest_device_is_the_first_and_handoffs_go_on_without_it() {
     let ring = next(&mut builder(0, 4));
     let devices = [told(0, 80), told(1, 30), told(2, 30), told(3, 30)];
     let capacity = project(&[ring], &devices, Vec::new());
-    // 48 replicas over 4 devices: each takes 3/4 of a byte.
+    // 48 replicas over 4 devices: each device stores 3/4 of each byte.
     let first = capacity.writable_until_first_full_bytes;
     assert!(close(first * 3 / 4, 10), "{first}");
-    // Rooms of 10, 60, 60 and 60 for three copies.
+    // Free space of 10, 60, 60 and 60 GiB for three copies.
     assert!(close(capacity.writable_until_all_full_bytes * 3, 190));
 }
 
@@ -66,7 +66,7 @@ fn moves_fill_who_gets_and_free_who_gives() {
     let new = &capacity.devices[3];
     let moving = u64::try_from(ring.moves().len()).unwrap();
     assert_eq!((new.replicas_coming, new.replicas_going, new.bytes_out), (moving, 0, 0));
-    // A replica weighs 80 GiB / 16.
+    // A replica holds 80 GiB / 16.
     assert!(close(new.bytes_in, moving * 5), "{new:?}");
     let out: u64 = capacity.devices.iter().map(|it| it.bytes_out).sum();
     assert!(out.abs_diff(new.bytes_in) < 16);
@@ -127,7 +127,7 @@ fn no_node_holds_two_copies_of_a_byte() {
     assert_eq!(rooms(&[0, 0, 80]), 10);
     assert_eq!(rooms(&[0, 0, 0, 0]), 120);
     assert_eq!(rooms(&[0, 0, 80, 80]), 20);
-    // Two nodes for three copies: devices count.
+    // Three copies on two nodes: devices count instead of nodes.
     assert_eq!(rooms(&[0, 0]), 0);
 }
 
@@ -148,7 +148,7 @@ fn a_policy_of_fragments_writes_a_part_of_everything_to_each_device() {
     let devices = [told(0, 30), told(1, 30), told(2, 30)];
     let capacity = project(std::slice::from_ref(&ring), &devices, Vec::new());
     assert_eq!((capacity.replicas, capacity.redundancy.as_str()), (3, "2+1"));
-    // Rooms of 60 GiB each, and half of everything for each.
+    // Each device has 60 GiB free and stores half of each byte.
     assert!(close(capacity.writable_until_first_full_bytes, 120));
     assert!(close(capacity.writable_until_all_full_bytes, 120));
     let copies = project(&[next(&mut builder(0, 3)), ring], &devices, Vec::new());

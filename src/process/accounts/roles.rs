@@ -1,4 +1,5 @@
-//! Roles of tenants and policies of users: what can't be evaluated is refused here, where it is put.
+//! Admin API of roles and of users' policies. Documents that can't be evaluated are refused when
+//! they are stored.
 
 use axum::body::Bytes;
 use axum::extract::{Query, State};
@@ -43,7 +44,7 @@ fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
     Ok(())
 }
 
-/// The ids of those whom a document of trust names.
+/// Resolves the principals that a trust document names to their ids.
 async fn bind(desk: &Desk, trust: Option<&str>) -> Result<Option<String>, No> {
     let Some(trust) = trust else { return Ok(None) };
     let bound = bind_trust(&desk.store, trust).await;

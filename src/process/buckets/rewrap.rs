@@ -1,4 +1,5 @@
-//! A page of a bucket's data keys is wrapped by the first master key. Who asks goes on with the next.
+//! Rewrap of one page of a bucket's data keys under the first master key. The caller requests the
+//! next page.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use tokio::time::sleep;
 use super::{Shared, refuse, refused};
 use crate::admin::wire::rewrap::{PAGE, RewrapLine};
 
-/// Between two looks whether clients wait.
+/// Pause between two checks of clients' latency.
 const REST: Duration = Duration::from_millis(50);
-/// So often it is looked; then a page goes on although they wait.
+/// Number of checks before a page goes on despite waiting clients: 2 s in all.
 const RESTS_MAX: u32 = 40;
 
 #[derive(Deserialize)]

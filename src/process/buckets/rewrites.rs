@@ -1,4 +1,4 @@
-//! Rewrites of buckets that this process was asked for, one at a time.
+//! Rewrites of buckets that run in this process, one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::admin::wire::rewrite::RewriteLine;
 
-/// The last rewrite of each bucket that was asked for here.
+/// Last rewrite of each bucket since the process started.
 #[derive(Default)]
 pub(super) struct Rewrites {
     known: Mutex<BTreeMap<String, Arc<Run>>>,
@@ -17,7 +17,7 @@ pub(super) struct Rewrites {
 
 struct Run {
     rewrite: Rewrite,
-    /// Set when it has come to its end.
+    /// Result, set when the rewrite ends.
     outcome: OnceLock<Result<(), String>>,
 }
 
@@ -32,15 +32,15 @@ impl Run {
 }
 
 impl Rewrites {
-    /// The last rewrite of a bucket.
+    /// Returns the state of a bucket's last rewrite.
     pub(super) fn of(&self, bucket: &str) -> Option<RewriteLine> {
         self.known.lock().get(bucket).map(|run| run.line())
     }
 
-    /// Begins a rewrite, or finds the one that goes on.
+    /// Begins a rewrite of a bucket, or returns its running rewrite.
     ///
     /// # Errors
-    /// A sentence, when that of another bucket goes on: their rates would add up.
+    /// A sentence, if another bucket's rewrite is running: their rates would add up.
     pub(super) fn begin(
         &self,
         store: ObjectStore,
@@ -64,7 +64,7 @@ impl Rewrites {
         tokio::spawn(async move {
             let own = run.clone();
             let work = tokio::spawn(async move { store.rewrite(&own.rewrite).await });
-            // Whatever becomes of it, others may begin.
+            // A panic of the rewrite also counts as its end, so that other rewrites may begin.
             let outcome = match work.await {
                 Ok(outcome) => outcome.map_err(|error| error.to_string()),
                 Err(error) => Err(format!("the rewrite broke off: {error}")),
@@ -72,13 +72,13 @@ impl Rewrites {
             let RewriteProgress { moved, moved_bytes, failed, .. } = run.rewrite.progress();
             let (bucket, error) = (run.rewrite.bucket(), outcome.as_ref().err());
             tracing::info!(bucket, moved, moved_bytes, failed, error, "a rewrite has ended");
-            // It ends once.
+            // The outcome is set only here.
             let _ = run.outcome.set(outcome);
         });
         Ok(line)
     }
 
-    /// Ends the rewrite of a bucket, if one goes on; how far it was.
+    /// Stops the running rewrite of a bucket. Returns its progress.
     pub(super) fn stop(&self, bucket: &str) -> Option<RewriteLine> {
         let known = self.known.lock();
         let run = known.get(bucket)?;
@@ -117,7 +117,7 @@ fn line(
     }
 }
 
-/// How long what is left will take if it goes on as it went so far.
+/// Estimated time to copy the remaining bytes, at the average rate so far.
 fn eta(progress: &RewriteProgress) -> Option<Duration> {
     let RewriteProgress { copied_bytes: copied, moving_for, .. } = progress;
     let left = progress.bytes_to_move.saturating_sub(*copied);

@@ -1,15 +1,15 @@
-//! Messages that a target did not take: put aside, so that those behind them go on.
+//! Messages that a target refused, set aside so that later messages can be delivered.
 //!
 //! ```text
-//! events/NAME/refused.jsonl   a message a line, as it was sent
-//! events/NAME/again.jsonl     what an operator wants to be sent again: taken up within seconds, and gone
+//! events/NAME/refused.jsonl   refused messages as they were sent, one on each line
+//! events/NAME/again.jsonl     messages that an operator wants resent; taken and deleted in 2 s
 //! ```
 //!
 //! Invariants:
-//! * Nothing is dropped here: where the file is full, the message stays at the head of the spool.
-//! * A message is in the file, and synced, before the spool is done with it.
-//! * Who writes a line holds the gate from opening the file to its sync, and who takes lines back holds
-//!   it meanwhile: the file may be renamed at any time, and no line is written to one that was read.
+//! * No message is dropped here: if the file is full, the message stays at the head of the spool.
+//! * A message is in the file, and synced, before the spool passes it.
+//! * The gate is held from opening the file until its sync, and while lines are taken back. An
+//!   operator may rename the file at any time, and no line goes to a file that was read already.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -28,7 +28,7 @@ use crate::process::folder::replace_file;
 const REFUSED: &str = "refused.jsonl";
 const AGAIN: &str = "again.jsonl";
 
-/// The files of a target.
+/// Files of one target or lane.
 #[derive(Debug)]
 pub(super) struct Aside {
     folder: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Those in a spool's folder, of at most `bytes_max` bytes.
+    /// Makes the files of a spool's folder. `refused.jsonl` holds at most `bytes_max` bytes.
     pub(super) fn new(folder: &Path, bytes_max: u64, counts: &Arc<Counts>) -> Self {
         let (folder, counts) = (folder.to_owned(), counts.clone());
         let aside = Self { folder, bytes_max, counts, gate: Mutex::new(()) };
@@ -46,7 +46,7 @@ impl Aside {
         aside
     }
 
-    /// Puts a message aside, if there is room for it.
+    /// Stores a refused message. Returns false if the file has no room for it.
     pub(super) fn put(&self, message: &[u8]) -> io::Result<bool> {
         let _held = self.gate.lock();
         let path = self.folder.join(REFUSED);
@@ -54,7 +54,7 @@ impl Aside {
         let length = file.metadata()?.len();
         let mut line = Vec::with_capacity(message.len() + 2);
         if length > 0 && last_byte(&mut file)? != b'\n' {
-            // Whoever wrote before died over it.
+            // A crash left an unfinished line.
             line.push(b'\n');
         }
         line.extend_from_slice(message);
@@ -72,7 +72,7 @@ impl Aside {
         Ok(true)
     }
 
-    /// Takes up what is to be sent again, as far as the spool has room for it; how many messages.
+    /// Moves messages to resend into the spool, up to its free space. Returns their number.
     pub(super) fn take_back(&self, tail: &mut Tail) -> io::Result<u64> {
         let _held = self.gate.lock();
         self.measure();
@@ -110,12 +110,12 @@ impl Aside {
         Ok(count)
     }
 
-    /// Returns true when nothing is aside, and nothing is to be sent again.
+    /// Returns true when no message is set aside and none is to be resent.
     pub(super) fn is_empty(&self) -> bool {
         self.counts.refused_bytes.load(Ordering::Relaxed) == 0 && !self.folder.join(AGAIN).exists()
     }
 
-    /// Looks how much there is: an operator may have taken it away.
+    /// Updates the size of the file, which an operator may have removed.
     fn measure(&self) {
         let bytes = fs::metadata(self.folder.join(REFUSED)).map_or(0, |found| found.len());
         self.counts.refused_bytes.store(bytes, Ordering::Relaxed);
@@ -156,7 +156,7 @@ mod tests {
             fs::write(self.folder.path().join(AGAIN), text).unwrap();
         }
 
-        /// What comes out of the spool when lines were taken back.
+        /// Messages in the spool after lines were taken back.
         fn taken_back(&self, spool_bytes: u64) -> Vec<String> {
             let (mut tail, mut head) =
                 spool::open(self.folder.path(), spool_bytes, &self.counts).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     fn what_there_is_no_room_for_waits() {
         let place = Place::new();
         place.again("1\n2\n3\n");
-        // Eleven bytes a line.
+        // Eleven bytes for each line.
         assert_eq!(place.taken_back(25), ["1", "2"]);
         assert_eq!(place.read(AGAIN).unwrap(), "3\n");
         assert_eq!(place.taken_back(25), ["3"]);

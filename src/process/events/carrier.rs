@@ -1,4 +1,4 @@
-//! The two tasks of a target: one keeps messages in the spool, the other carries them out of it.
+//! The two tasks of a lane: one stores messages in the spool, the other delivers them from it.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::spool::{Head, Tail, Waiting};
 use super::tries::{Limits, Tries, Trouble};
 use super::webhook::Webhook;
 
-/// Messages that share a sync.
+/// Maximum number of messages that share a sync.
 const BATCH_MAX: usize = 1024;
-/// Between the first two attempts; later ones have more and more time between them.
+/// Pause after the first failed attempt. It doubles with each failure up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// Between two looks for messages that are to be sent again.
+/// Interval between two checks for messages to resend.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Where messages are carried to.
+/// Destination of a target's messages.
 #[derive(Clone, Debug)]
 pub(super) enum Destination {
     Webhook(Arc<Webhook>),
@@ -33,7 +33,8 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// The same for the messages of a lane: files are apart.
+    /// Returns the destination of a lane's messages. In a file target each tenant has a separate
+    /// file.
     pub(super) fn of(&self, whose: &Whose) -> Self {
         match (self, whose.name()) {
             (Self::File(file), Some(name)) => Self::File(file.of_tenant(name)),
@@ -41,7 +42,7 @@ impl Destination {
         }
     }
 
-    /// Delivers some of the first of these; how many were acknowledged.
+    /// Delivers a first part of these messages. Returns the number that was acknowledged.
     async fn deliver(&self, messages: &[Waiting]) -> Result<usize, Trouble> {
         match self {
             Self::Webhook(webhook) => {
@@ -58,13 +59,13 @@ impl Destination {
     }
 }
 
-/// No message is to blame for what a disk does.
+/// Turns a disk error into trouble that no message is to blame for.
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 fn away(error: io::Error) -> Trouble {
     Trouble::Away(error.to_string())
 }
 
-/// Does what waits for a disk elsewhere; what it is done with comes back.
+/// Runs disk work on a blocking thread. Returns `with` and the result.
 pub(super) async fn off_thread<T: Send + 'static, R: Send + 'static>(
     mut with: T,
     work: impl FnOnce(&mut T) -> io::Result<R> + Send + 'static,
@@ -76,12 +77,12 @@ pub(super) async fn off_thread<T: Send + 'static, R: Send + 'static>(
     done.await.expect("nothing here panics")
 }
 
-/// Until it is said; whoever could say so being gone is as good.
+/// Waits for the stop signal. A dropped sender counts as one.
 pub(super) async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Keeps messages in the spool.
+/// Task that stores messages in the spool.
 pub(super) struct Keeper {
     pub(super) tail: Tail,
     pub(super) queue: mpsc::Receiver<Bytes>,
@@ -91,7 +92,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Until `stopped`, and then what is there already.
+    /// Stores messages until `stopped`, then stores the messages still queued.
     pub(super) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -114,7 +115,7 @@ impl Keeper {
         }
     }
 
-    /// Takes up what an operator wants to be sent again.
+    /// Moves the messages that an operator marked for resending into the spool.
     async fn take_back(mut self) -> Self {
         let aside = self.aside.clone();
         let (tail, taken) = off_thread(self.tail, move |tail| aside.take_back(tail)).await;
@@ -147,7 +148,7 @@ impl Keeper {
     }
 }
 
-/// Carries messages out of the spool.
+/// Task that delivers messages from the spool.
 pub(super) struct Carrier {
     pub(super) name: String,
     pub(super) head: Head,
@@ -159,13 +160,13 @@ pub(super) struct Carrier {
     pub(super) plight: Plight,
 }
 
-/// How it goes with the message at the head.
+/// Delivery state of the message at the head.
 #[derive(Debug)]
 pub(super) struct Plight {
     tries: Tries,
     pause: Duration,
     is_failing: bool,
-    /// There was no room to put it aside.
+    /// True if there was no room to set the message aside.
     is_stuck: bool,
 }
 
@@ -176,7 +177,8 @@ impl Default for Plight {
 }
 
 impl Carrier {
-    /// Until `stopped`. What is in the spool then stays there for the next start.
+    /// Delivers messages until `stopped`. Undelivered messages stay in the spool for the next
+    /// start.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let carrying = self.carry();
         tokio::select! {
@@ -207,7 +209,7 @@ impl Carrier {
         }
     }
 
-    /// Delivers messages in their order, as far as they are acknowledged or given up.
+    /// Delivers messages in their order, until one is neither acknowledged nor set aside.
     async fn deliver(mut self, mut messages: &[Waiting]) -> (Self, Result<(), Trouble>) {
         while !messages.is_empty() {
             let count = match self.destination.deliver(messages).await {
@@ -240,7 +242,7 @@ impl Carrier {
         (self, Ok(()))
     }
 
-    /// Puts a message aside; false where there is no room, and it stays.
+    /// Sets a message aside. Returns false if the file is full, and the message stays.
     async fn give_up(&mut self, message: &Waiting, trouble: &Trouble) -> io::Result<bool> {
         let (aside, message) = (self.aside.clone(), message.message.clone());
         let is_aside = off_thread((), move |()| aside.put(&message)).await.1?;
@@ -261,7 +263,7 @@ impl Carrier {
         Ok(is_aside)
     }
 
-    /// Takes note of a failure, and waits before the next attempt.
+    /// Counts a failure, and pauses before the next attempt.
     async fn suffer(&mut self, trouble: &Trouble) {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         if !self.plight.is_failing {

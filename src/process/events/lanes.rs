@@ -1,16 +1,18 @@
-//! The lanes of a target: messages of each tenant's buckets have a queue, a spool and a file of their own.
+//! Lanes of a target: each tenant's messages have a queue, a spool and a file of their own.
 //!
 //! ```text
-//! events/NAME/                  root's
-//! events/NAME/tenants/OWNER/    a tenant's, by its canonical id
-//! events/NAME/others/           of all that came when so many had theirs
+//! events/NAME/                  root's lane
+//! events/NAME/tenants/OWNER/    a tenant's lane, by its canonical id
+//! events/NAME/others/           lane of all tenants beyond the limit
 //! ```
 //!
 //! Invariants:
-//! * A tenant that makes more messages than its target takes drives out its own, and nobody else's.
-//! * Lanes are bounded: [`TENANTS_MAX`] of tenants, that of root, and that of the others. A lane with
-//!   nothing on disk is removed at the next start, and makes place for another tenant's.
-//! * Opening a spool waits for a disk, so a task does it: whoever offers a message waits for nothing.
+//! * A tenant whose messages exceed its target's pace loses its own messages, but no other
+//!   tenant's.
+//! * The number of lanes is bounded: [`TENANTS_MAX`] tenants, root, and the lane of all others. A
+//!   lane without messages on disk is removed at the next start, which makes room for another
+//!   tenant's lane.
+//! * Opening a spool waits for a disk, so a task does it; offering a message never waits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,31 +35,31 @@ use super::tries::Limits;
 use super::{Counts, Running};
 use crate::process::metrics::TargetFigures;
 
-/// Tenants that have a lane of their own for a target, besides root.
+/// Maximum number of tenants, besides root, with a lane of their own for a target.
 pub(super) const TENANTS_MAX: usize = 32;
-/// Messages of root between requests and its spool.
+/// Maximum number of queued messages of root's lane.
 const QUEUED_MAX: usize = 4096;
-/// Those of another lane.
+/// Maximum number of queued messages of any other lane.
 const TENANT_QUEUED_MAX: usize = 512;
-/// Longest id of a tenant that names a folder as it is.
+/// Maximum length of a tenant's id that serves as a folder's name.
 const OWNER_CHARS_MAX: usize = 64;
-/// Between two attempts to open a spool.
+/// Pause between two attempts to open a spool.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
 const TENANTS: &str = "tenants";
 const OTHERS: &str = "others";
 
-/// Whose messages a lane carries.
+/// Owner of a lane's messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     Root,
-    /// By the canonical id, or a hash of one that can't name a folder.
+    /// Canonical id of the tenant, or its hash if the id can't name a folder.
     Tenant(String),
-    /// Those who came late.
+    /// Tenants beyond [`TENANTS_MAX`].
     Others,
 }
 
 impl Whose {
-    /// The lane of the owner of a bucket.
+    /// Returns the lane of a bucket's owner.
     fn of(owner: &str) -> Self {
         if owner == ROOT {
             return Self::Root;
@@ -70,7 +72,7 @@ impl Whose {
         Self::Tenant(blake3::hash(owner.as_bytes()).to_hex().to_string())
     }
 
-    /// What tells its file from root's.
+    /// Suffix that distinguishes the lane's file from root's.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::Root => None,
@@ -79,7 +81,7 @@ impl Whose {
         }
     }
 
-    /// Its folder within that of its target.
+    /// Returns the lane's folder within its target's folder.
     fn place(&self, target: &Path) -> PathBuf {
         match self {
             Self::Root => target.to_owned(),
@@ -93,18 +95,18 @@ impl Whose {
     }
 }
 
-/// What the lanes of a target have in common.
+/// Settings that all lanes of a target share.
 pub(super) struct Plan {
     pub(super) name: String,
-    /// The target's folder.
+    /// Folder of the target.
     pub(super) place: PathBuf,
-    /// Bytes of each lane's spool.
+    /// Maximum bytes of each lane's spool.
     pub(super) bytes_max: u64,
     pub(super) destination: Destination,
     pub(super) limits: Limits,
 }
 
-/// The files of a lane.
+/// Files of a lane.
 struct Files {
     tail: Tail,
     head: Head,
@@ -118,7 +120,7 @@ impl Plan {
         Ok(Files { tail, head, aside: Aside::new(&place, self.bytes_max, counts) })
     }
 
-    /// Root's lane, and those that an earlier process left.
+    /// Returns root's lane and the lanes that an earlier process left on disk.
     fn found(&self) -> io::Result<Vec<Whose>> {
         let mut found = vec![Whose::Root];
         if self.place.join(OTHERS).is_dir() {
@@ -137,7 +139,7 @@ impl Plan {
         Ok(found)
     }
 
-    /// What keeps messages of a lane, and what carries them.
+    /// Makes the two tasks of a lane.
     fn tasks(
         &self,
         whose: &Whose,
@@ -164,7 +166,7 @@ impl Plan {
     }
 }
 
-/// Where messages of a lane come in.
+/// Intake of a lane's messages.
 #[derive(Debug)]
 struct Lane {
     queue: mpsc::Sender<Bytes>,
@@ -182,21 +184,21 @@ impl Lane {
     }
 }
 
-/// A lane that a task is to open.
+/// Lane that a task has yet to open.
 struct Opening {
     whose: Whose,
     queue: mpsc::Receiver<Bytes>,
     counts: Arc<Counts>,
 }
 
-/// Opens lanes as tenants come.
+/// Task that opens lanes of new tenants.
 struct Opener {
     plan: Arc<Plan>,
     openings: mpsc::UnboundedReceiver<Opening>,
 }
 
 impl Opener {
-    /// Until `stopped`, and then until what the lanes have taken is in their spools.
+    /// Opens lanes until `stopped`, then waits until their queued messages are in their spools.
     async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut lanes = JoinSet::new();
         loop {
@@ -215,7 +217,7 @@ impl Opener {
     }
 }
 
-/// Opens a lane, and carries what comes through it until `stopped`.
+/// Opens a lane, and runs its tasks until `stopped`.
 async fn carry(plan: Arc<Plan>, opening: Opening, mut stopped: watch::Receiver<bool>) {
     let Opening { whose, mut queue, counts } = opening;
     let files = loop {
@@ -245,12 +247,12 @@ async fn carry(plan: Arc<Plan>, opening: Opening, mut stopped: watch::Receiver<b
 #[derive(Debug)]
 pub(super) struct Lanes {
     open: Mutex<BTreeMap<Whose, Lane>>,
-    /// At most one opening for each lane.
+    /// Requests to open a lane, at most one for each lane.
     openings: mpsc::UnboundedSender<Opening>,
 }
 
 impl Lanes {
-    /// Opens root's lane and those that have messages from before, and starts what delivers from them.
+    /// Opens root's lane and the lanes with older messages, and starts their tasks.
     pub(super) fn open(plan: Plan, running: &mut Running<'_>) -> io::Result<Self> {
         let (openings, to_open) = mpsc::unbounded_channel();
         let mut open = BTreeMap::new();
@@ -274,7 +276,7 @@ impl Lanes {
         Ok(Self { open: Mutex::new(open), openings })
     }
 
-    /// Takes a message of the owner of a bucket, or counts it as lost.
+    /// Queues a message of a bucket's owner, or counts it as lost.
     pub(super) fn take(&self, owner: &str, message: Bytes) {
         let mut open = self.open.lock();
         let mut whose = Whose::of(owner);
@@ -285,17 +287,17 @@ impl Lanes {
         open.entry(whose).or_insert_with_key(|whose| self.begin(whose)).take(message);
     }
 
-    /// A lane that is opened while its queue takes messages.
+    /// Makes a lane whose queue accepts messages while its spool is opened.
     fn begin(&self, whose: &Whose) -> Lane {
         let (sender, queue) = mpsc::channel(whose.queued_max());
         let counts = Arc::new(Counts::default());
         let opening = Opening { whose: whose.clone(), queue, counts: counts.clone() };
-        // Where nobody opens lanes any more the process ends, and the queue takes nothing.
+        // Without an opener the process is ending, and the queue refuses messages.
         let _ = self.openings.send(opening);
         Lane { queue: sender, counts }
     }
 
-    /// What became of the messages of all lanes.
+    /// Sums the counters of all lanes.
     pub(super) fn figures(&self, name: &str) -> TargetFigures {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut sum = TargetFigures { name: name.to_owned(), ..TargetFigures::default() };

@@ -1,4 +1,4 @@
-//! Connections to webhooks: in clear, or over TLS to whoever shows a certificate for the host's name.
+//! Connections to webhooks: in clear, or over TLS with a certificate for the host's name.
 
 use std::error::Error as StdError;
 use std::io;
@@ -24,12 +24,12 @@ use tower::Service;
 
 use crate::failure::Failure;
 
-/// Until there is a connection, TLS included.
+/// Timeout for a connection, including the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Error = Box<dyn StdError + Send + Sync>;
 
-/// Makes connections to one host.
+/// Connector to one host.
 #[derive(Clone)]
 pub(super) struct Connector {
     tcp: HttpConnector,
@@ -42,14 +42,14 @@ struct Tls {
     name: ServerName<'static>,
 }
 
-/// A connection.
+/// Connection to a webhook.
 pub(super) enum Line {
     Plain(TokioIo<TcpStream>),
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
 }
 
 impl Connector {
-    /// Connections in clear.
+    /// Connects in clear.
     pub(super) fn plain() -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -57,8 +57,8 @@ impl Connector {
         Self { tcp, tls: None }
     }
 
-    /// Connections over TLS to `host`, whose certificate must be by an authority in `ca_file`, or by one
-    /// that this system trusts.
+    /// Connects to `host` over TLS. The certificate's authority must be in `ca_file`, or trusted by
+    /// this system if `ca_file` is `None`.
     pub(super) fn tls(host: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(name).map_err(|_| {
@@ -78,7 +78,7 @@ impl Connector {
     }
 }
 
-/// The authorities in a PEM file.
+/// Loads the certificate authorities of a PEM file.
 fn roots_of(path: &Path) -> Result<RootCertStore, Failure> {
     let unusable = |why: &dyn std::fmt::Display| {
         Failure::usage(format!("the ca_file {} can't be used: {why}", path.display()))
@@ -95,7 +95,7 @@ fn roots_of(path: &Path) -> Result<RootCertStore, Failure> {
     Ok(roots)
 }
 
-/// The authorities that this system trusts.
+/// Loads the certificate authorities that this system trusts.
 fn system_roots() -> Result<RootCertStore, Failure> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

@@ -1,28 +1,29 @@
-//! Events on their way to targets: webhooks, and files of JSON lines.
+//! Delivery of events to targets: webhooks, and files of JSON lines.
 //!
 //! ```text
 //! requests ─▶ queue (memory) ─▶ spool (data folder) ─▶ target
-//!               full: lost        full: lost           again until it is acknowledged,
-//!                                        ▲             or put aside
+//!               full: lost        full: lost           retried until acknowledged
+//!                                        ▲             or set aside
 //!                                        └─ by hand ────┘
 //! ```
 //!
 //! Each tenant has such a lane to a target.
 //!
-//! * [`settings`], [`mod@targets`]: which there are, as the process is told.
-//! * [`lanes`]: which tenant's messages go through which queue and spool.
-//! * [`spool`]: what was taken and not acknowledged yet, on disk.
+//! * [`settings`], [`mod@targets`]: configured targets.
+//! * [`lanes`]: the queue and spool of each tenant's messages.
+//! * [`spool`]: unacknowledged messages on disk.
 //! * [`webhook`], [`queue_file`]: the two kinds of target; [`line`](mod@line): connections.
-//! * [`tries`], [`aside`]: how long a message is tried, and where it goes that a target does not take.
-//! * [`carrier`]: the tasks between them.
+//! * [`tries`], [`aside`]: limits on attempts, and messages that a target refused.
+//! * [`carrier`]: the tasks of a lane.
 //!
 //! Invariants:
-//! * What is in the spool is delivered at least once, in order, also after the process was started
-//!   again; but for what a target that is there does not take, which is put aside and never dropped. A
-//!   target that answers nothing holds up its own messages alone.
-//! * What is on its way to the spool is lost if the process dies: no request waits for a disk here.
-//! * Memory and disk are bounded for each lane, and lanes for each target. What is beyond that is counted
-//!   as lost: the oldest messages stay, and those of other tenants.
+//! * Messages in the spool are delivered at least once, in order, also across restarts. The
+//!   exception are messages that a reachable target refuses: they are set aside, never dropped. An
+//!   unreachable target delays its own messages only.
+//! * Messages between queue and spool are lost if the process dies: no request waits for a disk
+//!   here.
+//! * Memory and disk are bounded for each lane, and lanes for each target. Messages beyond the
+//!   bounds are counted as lost. Older messages and those of other tenants stay.
 
 mod aside;
 mod carrier;
@@ -54,12 +55,12 @@ use super::metrics::TargetFigures;
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// Names of targets that are not known and that messages are counted for.
+/// Maximum number of unknown targets whose messages are counted.
 const UNKNOWN_MAX: usize = 64;
-/// Where the spools are, in the data folder.
+/// Folder of the spools within the data folder.
 const FOLDER: &str = "events";
 
-/// What became of the messages of a target.
+/// Counters of a lane's messages.
 #[derive(Debug, Default)]
 struct Counts {
     taken: AtomicU64,
@@ -69,9 +70,9 @@ struct Counts {
     failures: AtomicU64,
     /// Bytes in the spool.
     waiting_bytes: AtomicU64,
-    /// Messages that were put aside.
+    /// Messages that were set aside.
     refused: AtomicU64,
-    /// Bytes of them that are there still.
+    /// Bytes of messages set aside that are still in the file.
     refused_bytes: AtomicU64,
 }
 
@@ -86,14 +87,14 @@ struct Target {
     lanes: Lanes,
 }
 
-/// Where tasks go, and what ends them.
+/// Task set of the process, and its stop signal.
 pub(crate) struct Running<'a> {
     pub(crate) tasks: &'a mut JoinSet<()>,
     pub(crate) stopped: &'a watch::Receiver<bool>,
 }
 
 impl Target {
-    /// Opens the spools in `place`, and starts what delivers from them.
+    /// Opens the spools in `place`, and starts their tasks.
     fn open(
         settings: &EventSettings,
         name: &str,
@@ -122,7 +123,7 @@ impl Target {
 /// All targets of a process.
 pub(crate) struct Events {
     targets: BTreeMap<String, Target>,
-    /// Messages for targets that rules name and the process was not told of.
+    /// Lost messages by the names of targets that rules name but the settings don't.
     unknown: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -133,7 +134,7 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// Opens the spools of the targets, and starts what delivers from them, until `stopped`.
+    /// Opens the spools of all targets, and starts their tasks, which run until `stopped`.
     pub(crate) fn open(
         settings: &EventSettings,
         folder: &DataFolder,
@@ -148,8 +149,8 @@ impl Events {
         Ok(Self { targets, unknown: Mutex::default() })
     }
 
-    /// Counts a message that is lost because nobody here knows its target: rules outlive settings, and
-    /// were accepted by a process that may have been told of other targets than this one.
+    /// Counts a message whose target this process does not know. Rules outlive settings, and
+    /// another process with other targets may have accepted the rules.
     fn lose_unknown(&self, name: &str) {
         let mut unknown = self.unknown.lock();
         if let Some(count) = unknown.get_mut(name) {
@@ -163,7 +164,7 @@ impl Events {
         }
     }
 
-    /// What became of the messages.
+    /// Returns the counters of all targets.
     pub(crate) fn figures(&self) -> Vec<TargetFigures> {
         let figures = |(name, target): (&String, &Target)| target.lanes.figures(name);
         let unknown = self.unknown.lock();

@@ -1,11 +1,10 @@
-//! A target that is a file of JSON lines, for whoever reads along.
+//! Target that is a file of JSON lines, for local readers.
 //!
 //! Invariants:
 //! * Messages are synced before they are acknowledged.
-//! * The file is opened anew for each batch: whoever renames it gets all of it, and the next batch
-//!   makes another.
-//! * A file that has become long is renamed to `NAME.1`, the one before to `NAME.2`; the oldest of
-//!   them goes.
+//! * The file is opened for each batch. A reader that renames it gets whole batches, and the next
+//!   batch makes a new file.
+//! * A long file is renamed to `NAME.1`, and that to `NAME.2` in turn. The oldest file is dropped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,14 +15,14 @@ use bytes::Bytes;
 
 use crate::process::folder::make_folder;
 
-/// A file is renamed when it has so many bytes.
+/// Size in bytes at which a file is renamed.
 const FILE_BYTES: u64 = 64 << 20;
-/// That of a tenant besides root.
+/// Size in bytes at which a tenant's file is renamed.
 const TENANT_FILE_BYTES: u64 = 16 << 20;
-/// Files that are kept beside it.
+/// Number of renamed files that are kept.
 const KEPT: u32 = 9;
 
-/// The file.
+/// File of messages, with its maximum size.
 #[derive(Clone, Debug)]
 pub(super) struct QueueFile {
     path: PathBuf,
@@ -35,7 +34,7 @@ impl QueueFile {
         Self { path, file_bytes: FILE_BYTES }
     }
 
-    /// The file beside it for a tenant's messages: `events-TENANT.jsonl`.
+    /// Returns the file of a tenant's messages, beside this file: `events-TENANT.jsonl`.
     pub(super) fn of_tenant(&self, tenant: &str) -> Self {
         let mut name = self.path.file_stem().unwrap_or_default().to_owned();
         name.push(format!("-{tenant}"));
@@ -47,7 +46,7 @@ impl QueueFile {
         Self { path: self.path.with_file_name(name), file_bytes }
     }
 
-    /// Adds messages, a line each.
+    /// Appends messages, one on each line, and syncs them.
     pub(super) fn append(&self, messages: &[Bytes]) -> io::Result<()> {
         let mut file = self.open()?;
         if file.metadata()?.len() >= self.file_bytes {

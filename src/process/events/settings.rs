@@ -1,4 +1,4 @@
-//! What a process is told of events.
+//! Settings of events.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::failure::Failure;
 use crate::process::settings::Told;
 use crate::units::Size;
 
-/// Settings of a process in which something becomes of objects: by requests, or by rules.
+/// Settings of a process whose requests or lifecycle rules change objects.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct EventSettings {
-    /// Where events go that the rules of buckets name.
+    /// Targets by name, as the rules of buckets name them.
     #[serde(deserialize_with = "targets")]
     pub(crate) notifications: BTreeMap<String, TargetSettings>,
-    /// Bytes of events that wait for a target on disk, for each.
+    /// Maximum bytes of events on disk for each lane of a target.
     pub(crate) notification_spool: Size,
-    /// How often a webhook that was reached gets a message that it doesn't acknowledge.
+    /// Attempts to deliver a message to a webhook that is reached but does not acknowledge.
     pub(crate) max_notification_attempts: u32,
-    /// How often it gets one that it says it will not take.
+    /// Attempts to deliver a message that a webhook refuses.
     pub(crate) max_notification_refusals: u32,
 }
 
@@ -30,7 +30,7 @@ impl Default for EventSettings {
         Self {
             notifications: BTreeMap::new(),
             notification_spool: Size(64 << 20),
-            // With the pauses between them: an hour and a half, and half a minute.
+            // Including pauses, 100 attempts take an hour and a half, and 8 refusals half a minute.
             max_notification_attempts: 100,
             max_notification_refusals: 8,
         }
@@ -38,7 +38,7 @@ impl Default for EventSettings {
 }
 
 impl EventSettings {
-    /// The names of these settings.
+    /// Names of these settings.
     pub(crate) const NAMES: [&str; 4] = [
         "notifications",
         "notification_spool",
@@ -46,7 +46,7 @@ impl EventSettings {
         "max_notification_refusals",
     ];
 
-    /// What the environment says of them, if that makes sense.
+    /// Reads these settings from the environment, and checks them.
     pub(crate) fn of_environment() -> Result<Self, Failure> {
         let (nothing, set) =
             (BTreeMap::<String, String>::new(), |name: &str| std::env::var(name).ok());
@@ -55,7 +55,7 @@ impl EventSettings {
         Ok(settings)
     }
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid values.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.max_notification_attempts == 0 || self.max_notification_refusals == 0 {
             return Err(Failure::usage(
@@ -66,7 +66,7 @@ impl EventSettings {
         check(&self.notifications)
     }
 
-    /// How often a message is sent.
+    /// Returns the limits on attempts for a message.
     pub(super) fn limits(&self) -> Limits {
         Limits {
             attempts: self.max_notification_attempts,

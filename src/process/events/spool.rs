@@ -1,18 +1,19 @@
-//! Messages on disk that nobody has acknowledged yet.
+//! Messages on disk that no target has acknowledged yet.
 //!
 //! ```text
-//! events/NAME/00000000000000000007.spool   lines: checksum (8 hexadecimal digits) | space | message
-//! events/NAME/position                     number of a file, space, bytes of it that are done with
+//! events/NAME/00000000000000000007.spool   lines: checksum (8 hex digits) | space | message
+//! events/NAME/position                     file number, space, bytes of that file already passed
 //! ```
 //!
-//! What a target did not take lies beside them (`aside`).
+//! Messages that a target refused are in files beside them (`aside`).
 //!
 //! Invariants:
-//! * Files are written at their end only, the one of the highest number, and by one process. Each
-//!   start begins another file, so that nothing follows a torn line but the next file.
-//! * A batch is synced before it is called kept. Files are deleted once all of them is done with.
-//! * The position may be older than what was delivered, never newer: then something is delivered twice.
-//! * A line whose checksum is wrong is passed over, and counted as lost.
+//! * One process appends to the file of the highest number only. Each start begins a new file, so
+//!   nothing follows a torn line within its file.
+//! * A batch is synced before it counts as stored. A file is deleted once all of it is passed.
+//! * The stored position may lag behind deliveries, but never leads them. Messages in between are
+//!   delivered twice after a crash.
+//! * A line with a wrong checksum is skipped, and counted as lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -25,27 +26,27 @@ use bytes::Bytes;
 use super::Counts;
 use crate::process::folder::make_folder;
 
-/// A file is closed when it has so many bytes.
+/// Size in bytes at which a file is closed.
 const FILE_BYTES: u64 = 4 << 20;
-/// What is read at once. No line is longer: a key has 1024 bytes.
+/// Maximum bytes of one read, and of a line. A key has at most 1024 bytes, so events are shorter.
 const READ_BYTES: u64 = 256 << 10;
 const CHECKSUM_CHARS: usize = 8;
 const POSITION: &str = "position";
 const END: &str = ".spool";
 
-/// Where messages come in.
+/// Writing end of a spool.
 #[derive(Debug)]
 pub(super) struct Tail {
     folder: PathBuf,
     counts: Arc<Counts>,
     bytes_max: u64,
     number: u64,
-    /// None until there is something to write.
+    /// Open file; `None` until the first write to it.
     file: Option<File>,
     bytes: u64,
 }
 
-/// Where messages go out.
+/// Reading end of a spool.
 #[derive(Debug)]
 pub(super) struct Head {
     folder: PathBuf,
@@ -54,14 +55,14 @@ pub(super) struct Head {
     offset: u64,
 }
 
-/// A message, and how many bytes are done with when it is acknowledged.
+/// Message, and the bytes of the spool that its acknowledgement passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) message: Bytes,
     line_bytes: u64,
 }
 
-/// Opens a spool for at most `bytes_max` bytes, and takes up what is in it.
+/// Opens a spool of at most `bytes_max` bytes, with the messages already in it.
 pub(super) fn open(
     folder: &Path,
     bytes_max: u64,
@@ -94,7 +95,7 @@ fn path_of(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:020}{END}"))
 }
 
-/// The numbers of the files, in order.
+/// Returns the numbers of the spool's files, in order.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -119,24 +120,24 @@ fn checksum(message: &[u8]) -> String {
 }
 
 impl Tail {
-    /// Bytes that there is room for.
+    /// Returns the free bytes of the spool.
     pub(super) fn room(&self) -> u64 {
         self.bytes_max.saturating_sub(self.counts.waiting_bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes that a message takes.
+    /// Returns the bytes of a message in the spool.
     pub(super) fn bytes_of(message: &[u8]) -> u64 {
         (CHECKSUM_CHARS + 1 + message.len() + 1) as u64
     }
 
-    /// Keeps messages; those that there is no room for are lost.
+    /// Stores messages, and syncs them. Messages without room are counted as lost.
     pub(super) fn append(&mut self, messages: &[Bytes]) -> io::Result<()> {
         let mut lines = Vec::new();
         let room = self.room();
         for message in messages {
             let line_bytes = Self::bytes_of(message);
             let is_full = lines.len() as u64 + line_bytes > room;
-            // A message with a line's end in it would be two.
+            // A newline in a message would split its line.
             if is_full || line_bytes > READ_BYTES || message.contains(&b'\n') {
                 self.counts.lose(1);
                 continue;
@@ -161,7 +162,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Leaves what was written of this file as it is, torn or not.
+    /// Closes the current file as it is, torn or not.
     pub(super) fn begin_another(&mut self) {
         if self.file.take().is_some() {
             self.number += 1;
@@ -181,10 +182,10 @@ impl Tail {
 }
 
 impl Head {
-    /// The next messages, in order; none when all are done with.
+    /// Returns the next messages, in order. Empty if all messages are passed.
     pub(super) fn read(&mut self) -> io::Result<Vec<Waiting>> {
         loop {
-            // Asked first: whatever a file has before there is a later one, it has for good.
+            // The files are listed before the read: a file is complete once a later one exists.
             let later = numbers(&self.folder)?.into_iter().find(|number| *number > self.number);
             let bytes = match File::open(path_of(&self.folder, self.number)) {
                 Ok(mut file) => {
@@ -200,7 +201,7 @@ impl Head {
             if !messages.is_empty() {
                 return Ok(messages);
             }
-            // Whole lines, all of them damaged, were passed over.
+            // All whole lines were damaged, and were skipped.
             if bytes.contains(&b'\n') {
                 continue;
             }
@@ -209,7 +210,7 @@ impl Head {
         }
     }
 
-    /// The messages of whole lines. Damaged ones at their beginning are passed over.
+    /// Returns the messages of whole lines. Damaged lines at the beginning are passed at once.
     fn messages(&mut self, bytes: &[u8]) -> Vec<Waiting> {
         let mut messages: Vec<Waiting> = Vec::new();
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -237,7 +238,7 @@ impl Head {
         let _ = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, passed);
     }
 
-    /// Goes on in a later file; the rest of this one is a torn line.
+    /// Continues in a later file. The rest of this file is a torn line.
     fn leave(&mut self, torn_bytes: u64, later: u64) -> io::Result<()> {
         if torn_bytes > 0 {
             self.counts.lose(1);
@@ -252,7 +253,7 @@ impl Head {
         }
     }
 
-    /// Is done with messages, in their order.
+    /// Passes messages, in their order.
     pub(super) fn acknowledge(&mut self, messages: &[Waiting]) -> io::Result<()> {
         let bytes = messages.iter().map(|message| message.line_bytes).sum();
         self.pass(bytes);

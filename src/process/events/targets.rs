@@ -1,5 +1,4 @@
-//! Which targets there are, as a process is told: by a table in its file, or by one text in its
-//! environment.
+//! Configured targets of events, as a table in the settings file or as one text in the environment.
 //!
 //! ```toml
 //! [notifications.hook]
@@ -13,8 +12,8 @@
 //!
 //! `MARTLET_NOTIFICATIONS=hook:*=http://10.0.0.9:8080/events,audit=/var/log/martlet/events.jsonl`
 //!
-//! A target takes events of root's buckets, and of those of the tenants that it names. `*` is every tenant;
-//! behind a colon in a text.
+//! A target accepts events of root's buckets, and of buckets of the tenants that it names. `*`
+//! means every tenant; in the text form it follows the name and a colon.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,28 +27,28 @@ use super::queue_file::QueueFile;
 use super::webhook::Webhook;
 use crate::failure::Failure;
 
-/// Characters of a name.
+/// Maximum length of a target's name.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Where the messages of a target go: to one of these.
+/// Settings of a target: either a webhook or a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TargetSettings {
-    /// Each goes there in a POST.
+    /// URL that receives each message in a POST.
     webhook: Option<String>,
-    /// Each is a line there.
+    /// File that receives each message as a line.
     queue_file: Option<PathBuf>,
-    /// The authorities that a webhook's certificate must be by, in PEM; without them those that the system
-    /// trusts.
+    /// PEM file with the accepted authorities of a webhook's certificate. Default: the authorities
+    /// that the system trusts.
     ca_file: Option<PathBuf>,
-    /// A file with the token that a webhook is shown.
+    /// File with the token that is sent to a webhook.
     token_file: Option<PathBuf>,
-    /// The tenants whose buckets may name it, besides root; `*` is all of them.
+    /// Tenants, besides root, whose buckets may name the target. `*` means all tenants.
     #[serde(default)]
     tenants: Vec<String>,
 }
 
-/// Every tenant.
+/// Name that stands for every tenant.
 const ALL_TENANTS: &str = "*";
 
 impl TargetSettings {
@@ -61,12 +60,12 @@ impl TargetSettings {
         }
     }
 
-    /// Returns true when the buckets of a tenant may name it.
+    /// Returns true if a tenant's buckets may name the target.
     pub(super) fn admits(&self, tenant: &str) -> bool {
         tenant == ROOT || self.tenants.iter().any(|it| it == ALL_TENANTS || it == tenant)
     }
 
-    /// What delivers there.
+    /// Returns the target's destination. Inconsistent settings are usage errors.
     pub(super) fn destination(&self) -> Result<Destination, Failure> {
         match (&self.webhook, &self.queue_file) {
             (Some(url), None) => {
@@ -84,7 +83,7 @@ impl TargetSettings {
     }
 }
 
-/// Reads the setting in either form.
+/// Parses the setting in either form.
 pub(super) fn targets<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
@@ -115,7 +114,7 @@ pub(super) fn targets<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Refuses what makes no sense.
+/// Refuses invalid names and targets.
 pub(super) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
     for (name, target) in targets {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

@@ -1,4 +1,4 @@
-//! Targets from end to end: what is offered arrives, in order, whatever happens between.
+//! End-to-end tests of targets: offered messages arrive in order, through all failures.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// Long enough for a busy machine.
+/// Timeout for conditions, ample for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 struct Running {
@@ -83,7 +83,7 @@ async fn a_file_has_every_message_once_across_restarts() {
     running.stop().await;
 }
 
-/// Answers each request with the next of these, and tells the bodies.
+/// Answers each request with the next of these statuses. Returns the bodies.
 async fn answer(listener: TcpListener, statuses: &[u16]) -> Vec<String> {
     let mut bodies = Vec::new();
     for status in statuses {
@@ -244,7 +244,7 @@ async fn nothing_is_given_up_that_there_is_no_room_to_put_aside() {
     let place = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = format!("[t]\nwebhook = 'http://{}/hook'", listener.local_addr().unwrap());
-    // Twenty bytes in the spool, and eleven aside.
+    // Twenty bytes in the spool, and eleven set aside.
     let running = Running::start(place.path(), &settings, 24);
     let refusing = tokio::spawn(async move { answer(listener, &[400; 1000]).await });
     let refused = || running.events.figures()[0].refused;

@@ -1,38 +1,38 @@
-//! How long a message is tried, and what is to blame when it fails.
+//! Limits on attempts for a message, and the blame for failures.
 //!
-//! A message at the head of a spool holds up all behind it. Where its target can't be reached, the others
-//! would fare no better: it stays. Where the target was reached and doesn't acknowledge, the message may be
-//! to blame, and more so the more often that happens; where the target says that it will not take this one,
-//! soon.
+//! A message at the head of a spool blocks all later messages. If its target is unreachable, later
+//! messages would fail too, so the message stays. If the target is reached but doesn't acknowledge,
+//! the message may be to blame; it is given up after many attempts. If the target refuses the
+//! message explicitly, few attempts suffice.
 
-/// Why a message was not acknowledged.
+/// Cause of a missing acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Nobody was reached: no message is to blame.
+    /// The target was not reached: no message is to blame.
     Away(String),
-    /// It was reached, and something is wrong with it, or with the message.
+    /// The target was reached; either the target or the message is at fault.
     Failed(String),
-    /// It will not take this message.
+    /// The target refuses this message.
     Refused(String),
 }
 
 impl Trouble {
-    /// What went wrong, in a sentence.
+    /// Returns the cause as a sentence.
     pub(super) fn reason(&self) -> &str {
         let (Self::Away(reason) | Self::Failed(reason) | Self::Refused(reason)) = self;
         reason
     }
 }
 
-/// How often a message is sent at most.
+/// Limits on the attempts for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) attempts: u32,
-    /// Attempts that are answered by a refusal.
+    /// Limit on attempts that are answered by a refusal.
     pub(super) refusals: u32,
 }
 
-/// How often the message at the head was sent.
+/// Attempts so far for the message at the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tries {
     pub(super) attempts: u32,
@@ -40,13 +40,13 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    /// Counts an attempt.
+    /// Counts an attempt. Unreachable targets don't count.
     pub(super) fn count(&mut self, trouble: &Trouble) {
         self.attempts += u32::from(!matches!(trouble, Trouble::Away(_)));
         self.refusals += u32::from(matches!(trouble, Trouble::Refused(_)));
     }
 
-    /// Whether those behind it have waited long enough.
+    /// Returns true if the message has used up its attempts.
     pub(super) fn are_over(self, limits: Limits) -> bool {
         self.attempts >= limits.attempts || self.refusals >= limits.refusals
     }

@@ -1,10 +1,10 @@
-//! A target that gets each message in a POST. Any 2xx acknowledges; redirects are not followed.
+//! Target that receives each message in a POST. Any 2xx acknowledges; redirects are not followed.
 //!
-//! Of what else it may answer, most 4xx are about the message. Those that are about who sends it, and
-//! where to, would be the answer to any other message too: they are taken for trouble as all 5xx are.
+//! Most 4xx replies refuse the message. Some 4xx are about the sender or the URL and would follow
+//! any message. These count as failures, like all 5xx.
 //!
-//! Invariant: a token is read when a message is sent, so that it may be replaced at any time. It is in no
-//! log, and in nothing that can be printed.
+//! Invariant: the token is read for each message, so that its file may be replaced at any time. The
+//! token appears in no log and no `Debug` output.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ use super::line::Connector;
 use super::tries::Trouble;
 use crate::failure::Failure;
 
-/// From connecting to the head of the reply.
+/// Timeout from the connection to the head of the reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Answers of 4xx that are not about the message.
+/// 4xx replies that are not about the message.
 const NOT_ITS_FAULT: [StatusCode; 7] = [
     StatusCode::UNAUTHORIZED,
     StatusCode::FORBIDDEN,
@@ -34,7 +34,7 @@ const NOT_ITS_FAULT: [StatusCode; 7] = [
     StatusCode::TOO_MANY_REQUESTS,
 ];
 
-/// Where messages go.
+/// Webhook with its URL, token file and connections.
 pub(super) struct Webhook {
     address: Uri,
     token_file: Option<PathBuf>,
@@ -48,8 +48,8 @@ impl fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// A target at `url`. `ca_file` has the authorities that it is believed by, `token_file` what it is
-    /// shown.
+    /// Makes a webhook at `url`. `ca_file` holds the authorities of its certificate, `token_file`
+    /// the token that authenticates the sender.
     pub(super) fn new(
         url: &str,
         ca_file: Option<&Path>,
@@ -71,14 +71,14 @@ impl Webhook {
         Ok(Self { address, token_file: token_file.map(Path::to_owned), client })
     }
 
-    /// What says who sends it.
+    /// Returns the `Authorization` header, if a token is set.
     async fn authorization(&self) -> Result<Option<HeaderValue>, Trouble> {
         let Some(path) = self.token_file.clone() else { return Ok(None) };
         let read = tokio::task::spawn_blocking(move || bearer(&path)).await;
         read.expect("nothing here panics").map(Some).map_err(Trouble::Away)
     }
 
-    /// Delivers a message, or says why it was not acknowledged.
+    /// Delivers a message, or returns the cause of its failure.
     pub(super) async fn post(&self, message: Bytes) -> Result<(), Trouble> {
         let mut request = Request::builder()
             .method(Method::POST)
@@ -116,7 +116,7 @@ fn address(url: &str) -> Result<Uri, Failure> {
     Ok(address)
 }
 
-/// The token in a file, as the header that shows it.
+/// Reads the token of a file, as an `Authorization` header.
 fn bearer(path: &Path) -> Result<HeaderValue, String> {
     let told =
         |why: &dyn fmt::Display| format!("the token_file {} can't be used: {why}", path.display());
@@ -132,7 +132,7 @@ fn bearer(path: &Path) -> Result<HeaderValue, String> {
     Ok(header)
 }
 
-/// What an answer means.
+/// Maps a reply's status to an outcome.
 fn judge(status: StatusCode) -> Result<(), Trouble> {
     let said = format!("it answered {status}");
     match status {
@@ -144,7 +144,7 @@ fn judge(status: StatusCode) -> Result<(), Trouble> {
     }
 }
 
-/// An error with what caused it.
+/// Formats an error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Figures of devices and workers.
+//! Metrics of devices and workers.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Figures that are asked for when somebody looks: the same few of many things of a kind.
+//! Metrics that are collected on each scrape: a fixed set for every item of a kind.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// One figure of many things of a kind: name, explanation, whether it only rises, and how to get it.
+/// Metric of a kind of item: name, help text, type and getter.
 pub(super) struct Figure<T>(
     pub(super) &'static str,
     pub(super) &'static str,
@@ -15,18 +15,18 @@ pub(super) struct Figure<T>(
     pub(super) fn(&T) -> u64,
 );
 
-/// Whether a figure only rises.
+/// Type of a metric.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// It does.
+    /// Counter.
     Rises,
-    /// It doesn't.
+    /// Gauge.
     RisesAndFalls,
 }
 
 use Kind::{Rises, RisesAndFalls};
 
-/// Tells all figures of all things, each under a label that names the thing.
+/// Encodes all metrics of all items, each with a label that names the item.
 pub(super) fn encode_figures<T>(
     mut encoder: DescriptorEncoder<'_>,
     figures: &[Figure<T>],

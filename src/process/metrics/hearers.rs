@@ -1,4 +1,4 @@
-//! Figures of those who are told of requests.
+//! Metrics of event targets and access logs.
 
 use std::fmt;
 
@@ -9,33 +9,33 @@ use super::AskHearers;
 use super::figures::Kind::{Rises, RisesAndFalls};
 use super::figures::{Figure, encode_figures};
 
-/// What became of the messages of a target.
+/// Counters of one event target, over all its lanes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TargetFigures {
     pub(crate) name: String,
-    /// Messages that were taken on their way.
+    /// Messages that were accepted into a queue.
     pub(crate) taken: u64,
-    /// Those that were acknowledged.
+    /// Messages that the target acknowledged.
     pub(crate) delivered: u64,
-    /// Those that there was no room for, or that were found damaged.
+    /// Messages that were dropped for lack of room, or found damaged.
     pub(crate) lost: u64,
-    /// Attempts that failed.
+    /// Failed attempts to deliver.
     pub(crate) failures: u64,
-    /// Bytes in its spool.
+    /// Bytes in the spool.
     pub(crate) waiting_bytes: u64,
-    /// Messages that it did not take, and that were put aside.
+    /// Messages that the target refused and that were set aside.
     pub(crate) refused: u64,
-    /// Bytes of them that are there still.
+    /// Bytes of messages set aside that are still in the file.
     pub(crate) refused_bytes: u64,
 }
 
-/// How all of them fare.
+/// Counters of all targets and access logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HearerFigures {
     pub(crate) targets: Vec<TargetFigures>,
-    /// Lines of the process's access log that were lost.
+    /// Lost lines of the process's own access log.
     pub(crate) lost_lines: u64,
-    /// Lines of access logs of buckets that were lost.
+    /// Lost lines of buckets' access logs.
     pub(crate) lost_bucket_lines: u64,
 }
 
@@ -53,13 +53,13 @@ const TARGET_FIGURES: [Figure<TargetFigures>; 7] = [
     }),
 ];
 
-/// Lines of one kind of log that were lost.
+/// Name of a kind of log, and the number of its lost lines.
 struct LostLines(&'static str, u64);
 
 const LOG_FIGURES: [Figure<LostLines>; 1] =
     [Figure("access_log_lines_lost", "Lines of access logs that were lost", Rises, |log| log.1)];
 
-/// Tells of targets.
+/// Collector of the targets' metrics.
 pub(super) struct Targets(pub(super) AskHearers);
 
 impl Collector for Targets {
@@ -75,7 +75,7 @@ impl fmt::Debug for Targets {
     }
 }
 
-/// Tells of access logs.
+/// Collector of the access logs' metrics.
 pub(super) struct Logs(pub(super) AskHearers);
 
 impl Collector for Logs {

@@ -1,7 +1,7 @@
-//! What `/metrics` tells, in Prometheus' words.
+//! Metrics of a process at `/metrics`, in Prometheus' text format.
 //!
-//! Figures of requests rise as they happen; those of devices, workers and nodes are asked for when
-//! somebody looks.
+//! Metrics of requests are updated as requests happen. Metrics of devices, workers and nodes are
+//! collected on each scrape.
 
 mod devices;
 mod figures;
@@ -22,58 +22,58 @@ pub(crate) use self::nodes::NodeFigures;
 use self::nodes::Nodes;
 pub(crate) use self::requests::{Labels, Requests};
 
-/// Asks for the devices' figures.
+/// Source of the devices' metrics.
 pub(crate) type AskDevices = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
-/// Asks after the workers.
+/// Source of the workers' metrics.
 pub(crate) type AskWorkers = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
-/// Asks how calls of other nodes went.
+/// Source of the metrics of calls to other nodes.
 pub(crate) type AskNodes = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;
-/// Asks how those fare who are told of requests.
+/// Source of the metrics of event targets and access logs.
 pub(crate) type AskHearers = Arc<dyn Fn() -> HearerFigures + Send + Sync>;
 
-/// Everything that `/metrics` tells.
+/// Registry of all metrics of a process.
 pub(crate) struct Metrics(Registry);
 
 impl Default for Metrics {
-    /// Nothing yet.
+    /// Makes an empty registry.
     fn default() -> Self {
         Self(Registry::with_prefix("martlet"))
     }
 }
 
 impl Metrics {
-    /// And the requests of S3 clients.
+    /// Adds metrics of the requests of S3 clients.
     pub(crate) fn with_requests(mut self, requests: &Requests) -> Self {
         requests.register(&mut self.0);
         self
     }
 
-    /// And devices.
+    /// Adds metrics of devices.
     pub(crate) fn with_devices(mut self, devices: AskDevices) -> Self {
         self.0.register_collector(Box::new(Devices(devices)));
         self
     }
 
-    /// And workers.
+    /// Adds metrics of workers.
     pub(crate) fn with_workers(mut self, workers: AskWorkers) -> Self {
         self.0.register_collector(Box::new(Workers(workers)));
         self
     }
 
-    /// And calls of other nodes.
+    /// Adds metrics of calls to other nodes.
     pub(crate) fn with_nodes(mut self, nodes: AskNodes) -> Self {
         self.0.register_collector(Box::new(Nodes(nodes)));
         self
     }
 
-    /// And those who are told of requests.
+    /// Adds metrics of event targets and access logs.
     pub(crate) fn with_hearers(mut self, hearers: AskHearers) -> Self {
         self.0.register_collector(Box::new(hearers::Logs(hearers.clone())));
         self.0.register_collector(Box::new(hearers::Targets(hearers)));
         self
     }
 
-    /// All figures as text.
+    /// Returns all metrics as text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.0).expect("writing to memory does not fail");

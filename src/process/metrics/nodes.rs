@@ -1,4 +1,4 @@
-//! Figures of the calls of other nodes.
+//! Metrics of calls to other nodes.
 
 use std::fmt;
 
@@ -9,24 +9,24 @@ use super::AskNodes;
 use super::figures::Kind::{Rises, RisesAndFalls};
 use super::figures::{Figure, encode_figures};
 
-/// How calls of one node went.
+/// Metrics of calls to one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeFigures {
-    /// The node.
+    /// Name of the node.
     pub(crate) name: String,
-    /// Replies that came.
+    /// Replies received.
     pub(crate) replies: u64,
-    /// Questions of the rounds between calls that nobody answered.
+    /// Requests of the two-second rounds that the node did not answer.
     pub(crate) silences: u64,
-    /// From request to reply, of all replies together.
+    /// Microseconds from request to reply, summed over all replies.
     pub(crate) waited_us: u64,
-    /// From request to reply, lately.
+    /// Microseconds from request to reply, recent average.
     pub(crate) latency_us: u64,
-    /// Whether it answered when it was last asked.
+    /// True if the node answered the last round, or has replied since.
     pub(crate) answers: bool,
-    /// How far its clock is ahead of the cluster's; zero when it is behind.
+    /// Milliseconds by which the node's clock leads the cluster's; zero if it lags.
     pub(crate) ahead_ms: u64,
-    /// How far its clock is behind the cluster's; zero when it is ahead.
+    /// Milliseconds by which the node's clock lags the cluster's; zero if it leads.
     pub(crate) behind_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Figures of the requests of S3 clients.
+//! Metrics of the requests of S3 clients.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// What a request asked for, and what it got.
+/// Labels of a request: its operation and the reply's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Labels {
     pub(crate) operation: &'static str,
@@ -30,7 +30,8 @@ struct LimitLabel {
 }
 
 impl Labels {
-    /// The labels of an answered request. Those that the door turned away count under their method.
+    /// Returns the labels of an answered request. Requests refused before they were routed count
+    /// under their method.
     pub(crate) fn of<B>(method: &Method, response: &Response<B>) -> Self {
         let operation = response.extensions().get::<&'static Operation>();
         let turned_away = match *method {
@@ -48,7 +49,7 @@ impl Labels {
     }
 }
 
-/// Figures of all requests.
+/// Metrics of all requests.
 #[derive(Debug)]
 pub(crate) struct Requests {
     answered: Family<Labels, Counter>,
@@ -59,7 +60,7 @@ pub(crate) struct Requests {
     pub(crate) in_flight: Gauge,
 }
 
-/// 100 µs to 30 s, finest where most requests are.
+/// Histogram buckets in seconds, from 100 µs to 30 s, finest below 10 ms.
 const LATENCIES: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 8.0, 30.0];
 
@@ -76,14 +77,14 @@ impl Requests {
         }
     }
 
-    /// Takes note of a reply whose head is on its way.
+    /// Records a reply whose head is being sent.
     pub(crate) fn answered(&self, labels: Labels, latency: Duration) {
         let operation = OperationLabel { operation: labels.operation };
         self.first_byte.get_or_create(&operation).observe(latency.as_secs_f64());
         self.answered.get_or_create(&labels).inc();
     }
 
-    /// Takes note of a request that was turned away for how much it asked.
+    /// Records a request that was refused by a quota, a rate or a limit.
     pub(crate) fn limited(&self, limited: Limited) {
         self.limited.get_or_create(&LimitLabel { limit: limited.name() }).inc();
     }

@@ -1,11 +1,11 @@
-//! Devices come, go, move and are forgotten by their owners; their numbers stay.
+//! Tests of devices: added, removed, moved and unmounted devices keep their numbers.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::*;
 
-/// Folders by path, and the device that each holds.
+/// Folders by path, with the device in each.
 #[derive(Default)]
 struct Folders(RefCell<HashMap<PathBuf, String>>);
 
@@ -37,7 +37,7 @@ fn numbers(present: &Present) -> Vec<(u32, String)> {
     present.devices.iter().map(number).collect()
 }
 
-/// A cluster that was started once on /a and /b.
+/// Cluster after one start on /a and /b.
 fn two_devices() -> (Folders, ClusterFile) {
     let folders = Folders::default();
     let mut file = ClusterFile::new(Uuid::random());

@@ -1,4 +1,4 @@
-//! Rings that are kept, dealt, grown and refused.
+//! Tests of rings: stored, made, grown and refused.
 
 use std::path::{Path, PathBuf};
 

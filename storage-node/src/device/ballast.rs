@@ -1,16 +1,16 @@
-//! The reserve of a device: space that is held back so that deletes still work when it is full.
+//! Reserve of a device: space held back so that deletes still work on a full device.
 //!
-//! A file is allocated while there is room, the ballast: 1 % of the device, at least 64 MiB and at most
-//! 1 GiB, and never more than the reserve. When the free space beside it runs out, the file is given up
-//! before RocksDB meets ENOSPC, and taken back once space returns. The rest of the reserve is kept free
-//! by refusing new bytes in time.
+//! The ballast is a file that is allocated while space is free: 1 % of the device, at least 64 MiB
+//! and at most 1 GiB, and never more than the reserve. When free space runs out, the file is
+//! truncated before RocksDB meets ENOSPC. The file is allocated again once space returns. New bytes
+//! are refused early enough to keep the rest of the reserve free.
 //!
 //! ```text
-//! available = free + what the ballast holds
+//! available = free + bytes held by the ballast
 //!
-//! Ready     available > reserve + margin    takes everything
-//! Full      available > reserve / 2         takes entries, promises, deletes; no new bytes
-//! Critical  less                            takes promises and deletes
+//! Ready     available > reserve + margin    accepts everything
+//! Full      available > reserve / 2         accepts entries, promises, deletes; no new bytes
+//! Critical  less                            accepts promises and deletes
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -25,25 +25,25 @@ use super::Reserve;
 
 const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
-/// Space beside the reserve that RocksDB may need at once: a log and a flush or two.
+/// Maximum space beside the reserve that RocksDB may need at once: a log and a flush or two.
 const MARGIN_BYTES_MAX: u64 = 256 * MIB;
-/// What a ballast holds of a device: this part of it, within these bounds.
+/// Ballast size as a divisor of the file system's size, with its bounds in bytes.
 const BALLAST_PART: u64 = 100;
 const BALLAST_BYTES_MIN: u64 = 64 * MIB;
 const BALLAST_BYTES_MAX: u64 = GIB;
 
-/// How much a device still takes.
+/// Kinds of writes that a device still accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Everything.
+    /// All writes.
     Ready,
-    /// Entries, promises and deletes, no new bytes.
+    /// Entries, promises and deletes; no new bytes.
     Full,
     /// Promises and deletes.
     Critical,
 }
 
-/// What to do with the ballast.
+/// Action on the ballast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Keep,
@@ -51,12 +51,12 @@ enum Action {
     TakeBack,
 }
 
-/// Space as it was last seen.
+/// Space at the last check, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Space {
     free: u64,
     held: u64,
-    /// What the ballast holds when it is whole.
+    /// Size of the ballast when it is fully allocated.
     ballast: u64,
     reserve: u64,
 }
@@ -66,7 +66,7 @@ struct Space {
 pub(crate) struct Ballast {
     file: File,
     reserve: u64,
-    /// What the file holds when it is whole.
+    /// Size of the file when it is fully allocated.
     whole: u64,
     held: AtomicU64,
     free: AtomicU64,
@@ -103,7 +103,7 @@ impl Space {
 }
 
 impl Reserve {
-    /// How many bytes that is on a file system of `total` bytes.
+    /// Returns the reserve in bytes on a file system of `total` bytes.
     fn bytes(self, total: u64) -> u64 {
         match self {
             Self::Standard => (total / 50).max(2 * GIB).min(total / 10),
@@ -111,14 +111,14 @@ impl Reserve {
         }
     }
 
-    /// How many bytes new extents leave alone on a file system of `total` bytes, the ballast counted
-    /// as free: the reserve and its margin.
+    /// Returns the bytes that new extents must leave free on a file system of `total` bytes,
+    /// counting the ballast as free: the reserve and its margin.
     pub fn left_alone(self, total: u64) -> u64 {
         let reserve = self.bytes(total);
         reserve + Space { free: 0, held: 0, ballast: 0, reserve }.margin()
     }
 
-    /// How many of its bytes a ballast holds on a file system of `total` bytes.
+    /// Returns the size of the ballast on a file system of `total` bytes.
     fn ballast(self, total: u64) -> u64 {
         let part = (total / BALLAST_PART).clamp(BALLAST_BYTES_MIN, BALLAST_BYTES_MAX);
         part.min(self.bytes(total))
@@ -126,7 +126,7 @@ impl Reserve {
 }
 
 impl Ballast {
-    /// Opens the ballast in `root`, and allocates it if there is room.
+    /// Opens the ballast in `root`, and allocates it if space permits.
     pub(crate) fn open(root: &Path, reserve: Reserve) -> Result<Self> {
         let path = root.join("ballast");
         let first = !path.exists();
@@ -163,27 +163,27 @@ impl Ballast {
         Ok(ballast)
     }
 
-    /// Bytes of the file system.
+    /// Size of the file system in bytes.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Bytes free on it, without the ballast.
+    /// Free bytes on the file system, without the ballast.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Bytes beside the whole ballast that new extents leave alone.
+    /// Bytes beside the full ballast that new extents must leave free.
     pub(crate) fn margin_bytes(&self) -> u64 {
         self.reserve - self.whole + self.space().margin()
     }
 
-    /// How much the device takes, by the space as it was last seen.
+    /// Returns the level, by the space at the last check.
     pub(crate) fn level(&self) -> Level {
         self.space().level()
     }
 
-    /// Looks at the space, and gives up the ballast if the next write might need it.
+    /// Checks the space, and truncates the ballast if the next write might need its space.
     pub(crate) fn before_write(&self) -> Level {
         self.look();
         if self.space().action() == Action::GiveUp {
@@ -193,7 +193,7 @@ impl Ballast {
         self.level()
     }
 
-    /// Looks at the space, and gives up the ballast or takes it back. Slower than
+    /// Checks the space, and truncates or reallocates the ballast. Slower than
     /// [`Ballast::before_write`]: not for the committer.
     pub(crate) fn tend(&self) {
         self.before_write();
@@ -212,7 +212,7 @@ impl Ballast {
     }
 
     fn look(&self) {
-        // A file system that can't be asked is no reason to stop; its writes will tell.
+        // A failed fstatvfs is ignored; writes will fail if the file system does.
         if let Ok(figures) = fstatvfs(&self.file) {
             self.free.store(figures.f_bavail * figures.f_frsize, Ordering::Relaxed);
             self.total.store(figures.f_blocks * figures.f_frsize, Ordering::Relaxed);
@@ -233,7 +233,7 @@ impl Ballast {
             self.file.set_len(bytes)?;
         }
         self.held.store(bytes, Ordering::Relaxed);
-        // Freed blocks can be used once the journal has let go of them.
+        // The journal must commit before freed blocks can be used again.
         self.file.sync_all()
     }
 }

@@ -1,7 +1,8 @@
-//! `format.json`: what makes a folder a device, and whose.
+//! `format.json`: the file that makes a folder a device, and names its identity.
 //!
-//! Written as a new file, synced, renamed into place, and the folder synced: a reader finds the old
-//! file or the new one, whole. A checksum tells a file that someone edited or a disk garbled.
+//! The file is replaced atomically: written as a new file, synced, renamed, and its folder synced.
+//! So a reader finds either the old or the new file, whole. A checksum detects edits and disk
+//! errors.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -14,13 +15,13 @@ use super::Uuid;
 
 const NAME: &str = "format.json";
 const MAGIC: &str = "martlet device";
-/// The newest format that this version reads, and the one that it writes.
+/// The newest format version that this version reads, and the version that it writes.
 const VERSION: u32 = 2;
-/// What a device's folder holds besides; found without a format, it is a device that lost it.
+/// Other contents of a device's folder. Found without a format, the folder is a device that lost
+/// it.
 const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 
-/// What `format.json` says, as JSON, and behind it a checksum:
-///
+/// Contents of `format.json`, as JSON with a checksum at the end:
 /// ```text
 /// {
 ///   "magic": "martlet device",
@@ -39,53 +40,54 @@ const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 /// }
 /// ```
 ///
-/// The checksum is the first 16 digits of the BLAKE3 of the other fields as compact JSON, in this
-/// order. What is false or none is left out. `magic` and `version` mean the same in every version to
-/// come. A file of version 1 ends with `unready`: it is read as that of a device whose opening was
-/// confirmed, and gets the rest at its next opening beside peers.
+/// The checksum is the first 16 digits of the BLAKE3 hash of the other fields as compact JSON, in
+/// this order. Fields that are false or none are left out. `magic` and `version` have one meaning
+/// in every future version. A file of version 1 ends with `unready`. It is read as the format of a
+/// device whose opening was confirmed, and gets the other fields at its next opening with peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
     magic: String,
     version: u32,
-    /// The cluster that the device belongs to.
+    /// Cluster that the device belongs to.
     pub(crate) cluster: Uuid,
-    /// The device, for life.
+    /// Permanent identity of this formatting of the device.
     pub(crate) device: Uuid,
-    /// New whenever the device was made anew or is opened beside peers, and higher (rule G1).
+    /// Rises whenever the device is formatted anew or opened with peers (rule G1).
     pub(crate) generation: u64,
-    /// Whether it was made without votes: it may stand for one that its peers remember (rule G1).
+    /// True if it was made without votes: it may replace a device that its peers remember (rule
+    /// G1).
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) unready: bool,
-    /// Its id in the rings, once its peers know it by this id.
+    /// Device id in the rings, once its peers know it by this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<DeviceId>,
-    /// Where it was when it got its id: for people.
+    /// Name of its place when it got its id, for messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<String>,
-    /// Random: tells two copies of a device apart that were opened under the same generation.
+    /// Random number that separates two copies of a device that were opened under one generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nonce: Option<Uuid>,
     /// True when its peers confirmed this opening.
     #[serde(default, skip_serializing_if = "is_false")]
     confirmed: bool,
-    /// Whom this opening follows: the one of this device that was confirmed last, or what peers
-    /// remembered in its place when it began.
+    /// Opening that this opening follows: the last confirmed opening of this device, or the opening
+    /// that peers remembered in its place when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base: Option<Incarnation>,
-    /// What peers remember in its place that it does not follow: it has no vote under this identity
-    /// any more.
+    /// Opening that peers remember instead, and that this device does not follow. The device has no
+    /// vote under this identity any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced_by: Option<Incarnation>,
 }
 
-/// One opening of one formatting of a device: what its peers remember of it (rule G1).
+/// One opening of one formatting of a device, as peers remember it (rule G1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incarnation {
-    /// The formatting.
+    /// Identity of the formatting.
     pub device: Uuid,
-    /// Rises from each opening to the next, and from each formatting in a place to the next.
+    /// Rises with each opening, and with each formatting in one place.
     pub generation: u64,
-    /// Random, new at each opening; zero for one of before openings were counted.
+    /// Random, new at each opening; zero for openings before version 2 of the format.
     pub nonce: Uuid,
 }
 
@@ -101,7 +103,7 @@ fn is_false(unready: &bool) -> bool {
     !unready
 }
 
-/// What can be said of a file of any version.
+/// Fields of a file of any version.
 #[derive(Deserialize)]
 struct Any {
     magic: String,
@@ -126,30 +128,32 @@ impl Format {
         }
     }
 
-    /// The same device formatted anew, without votes: another to its peers (rule G1).
+    /// Returns the format of this device formatted anew, without votes: peers see another device
+    /// (rule G1).
     pub(super) fn renewed(&self, now_ms: u64) -> Self {
         let above = self.replaced_by.map_or(0, |by| by.generation).max(self.generation);
         let fresh = Self::new(self.cluster, now_ms.max(above.saturating_add(1)), true);
         Self { id: self.id, place: self.place.clone(), base: self.replaced_by, ..fresh }
     }
 
-    /// The opening that is under way, or was the last.
+    /// Returns the current opening, or the last one if the device is closed.
     pub(super) fn current(&self) -> Incarnation {
         let nonce = self.nonce.unwrap_or(Uuid([0; 16]));
         Incarnation { device: self.device, generation: self.generation, nonce }
     }
 
-    /// Whom the opening follows.
+    /// Returns the opening that the current opening follows.
     pub(super) fn base(&self) -> Option<Incarnation> {
         self.base
     }
 
-    /// Returns true when peers confirmed the opening. Before openings were counted, nobody had to.
+    /// Returns true if peers confirmed the opening. Formats of version 1 need no confirmation.
     pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed || self.nonce.is_none()
     }
 
-    /// The next opening; the same where this one was never confirmed: it never had a vote.
+    /// Returns the format of the next opening. An opening that was never confirmed never had a
+    /// vote, and is returned unchanged.
     pub(super) fn opened(&self, now_ms: u64) -> Self {
         if !self.is_confirmed() {
             return self.clone();
@@ -164,22 +168,22 @@ impl Format {
         }
     }
 
-    /// Confirmed by its peers, as the device of this id.
+    /// Returns the format as confirmed by peers, for the device of this id.
     pub(super) fn confirmed(&self, id: DeviceId, place: &str) -> Self {
         Self { confirmed: true, ..self.bound(id, place) }
     }
 
-    /// With its id in the rings.
+    /// Returns the format with the device's id in the rings.
     pub(super) fn bound(&self, id: DeviceId, place: &str) -> Self {
         Self { version: VERSION, id: Some(id), place: Some(place.to_owned()), ..self.clone() }
     }
 
-    /// Refused by peers that remember another.
+    /// Returns the format of a device that was refused by peers that remember `by`.
     pub(super) fn replaced(&self, by: Incarnation) -> Self {
         Self { version: VERSION, replaced_by: Some(by), ..self.clone() }
     }
 
-    /// A device that holds nothing and was refused, in the place of the one that refused it.
+    /// Returns the format of an empty, refused device that takes the place of the refusing opening.
     pub(super) fn in_place(&self) -> Self {
         let above = self.replaced_by.map_or(0, |by| by.generation);
         Self {
@@ -190,7 +194,7 @@ impl Format {
         }
     }
 
-    /// Refuses to stand for a device of another id.
+    /// Returns an error if the format belongs to a device of another id.
     pub(super) fn check_id(&self, root: &Path, id: DeviceId, place: &str) -> Result<()> {
         let Some(own) = self.id.filter(|own| *own != id) else { return Ok(()) };
         let own_place = self.place.as_deref().unwrap_or("somewhere else");
@@ -201,7 +205,7 @@ impl Format {
         )))
     }
 
-    /// Reads the format of the device in `root`; none if the folder was never one.
+    /// Reads the format of the device in `root`; none if the folder was never a device.
     pub(super) fn load(root: &Path) -> Result<Option<Self>> {
         let path = root.join(NAME);
         let bytes = match fs::read(&path) {
@@ -265,7 +269,7 @@ impl Format {
     }
 }
 
-/// Puts a small file in place as a whole, durably.
+/// Replaces a small file atomically and durably.
 pub(super) fn replace(root: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = root.join(name);
     let fresh = root.join(format!("{name}.new"));
@@ -320,7 +324,7 @@ mod tests {
         assert_eq!(format.renewed(99).generation, 99);
     }
 
-    /// A file as it was written before devices counted their openings.
+    /// A file of version 1, before devices counted their openings.
     const VERSION_1: &str = r#"{
   "magic": "martlet device",
   "version": 1,

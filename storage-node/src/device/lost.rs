@@ -1,14 +1,13 @@
-//! What becomes of a device whose index is damaged, or gone (rule G1).
+//! Devices whose index is damaged or missing (rule G1).
 //!
-//! An index that is not what was written has forgotten something, and nobody knows what. Where other
-//! devices hold it too, the index is moved to `quarantine/index-<generation>`, never deleted, and the
-//! device begins anew beside its extents: with an empty index, another identity and no votes, so that
-//! it is filled by its peers before it has a say. A lone device is left alone: whatever was done to it
-//! could only lose more.
+//! A damaged index has lost an unknown part of its registers. If the device has peers, its index
+//! moves to `quarantine/index-<generation>`, and is never deleted. The device begins anew beside
+//! its extents, with an empty index, another identity and no votes. Its peers fill it before it
+//! votes again. A device without peers is left alone: any change could only lose more.
 //!
-//! The order: index moved aside, folders synced, then the new format. A crash between leaves a device
-//! without an index, which is treated the same way by the next opening; a format that came first would
-//! give the votes of a damaged index to a device that its peers don't know.
+//! The order is: move the index, sync the folders, write the new format. A crash between two steps
+//! leaves a device without an index, which the next opening treats alike. If the new format came
+//! first, a crash would give the votes of a damaged index to a device that its peers don't know.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,8 +17,8 @@ use martlet_protocol::{Error, Result};
 use super::format::Format;
 use super::{DeviceConfig, Shared};
 
-/// What a device has come to that lost its index and nothing else: opened with an empty one it would
-/// vote as if it remembered. The index is made before the extents' folders are.
+/// Returns the damage if only the index is missing. Opened with an empty index, the device would
+/// vote as if it remembered. The index is made before the extents' folders.
 pub(super) fn missing(root: &Path) -> Option<String> {
     let missing = !root.join("index/CURRENT").exists() && root.join("extents").exists();
     missing.then(|| {
@@ -28,8 +27,8 @@ pub(super) fn missing(root: &Path) -> Option<String> {
     })
 }
 
-/// Formats a device anew whose index is damaged, or says why not. What was its index is in quarantine
-/// when this returns.
+/// Formats a device with a damaged index anew; the index moves into quarantine. `Corrupt` if the
+/// device has no peers.
 pub(super) fn renew(
     config: &DeviceConfig,
     shared: &Shared,
@@ -58,7 +57,7 @@ pub(super) fn renew(
     Ok(renewed)
 }
 
-/// Moves the index into quarantine, durably. One that is gone needs no moving.
+/// Moves the index into quarantine, durably. Does nothing if the index is missing.
 fn set_aside(root: &Path, generation: u64) -> std::io::Result<()> {
     let (index, quarantine) = (root.join("index"), root.join("quarantine"));
     if !index.exists() {

@@ -1,8 +1,9 @@
 //! Opening and closing a device.
 //!
-//! The order of opening: lock, format, clean marker taken away, ballast, index, extents. The marker
-//! goes before anything is written: from then on a crash finds none, and the extents' table is built
-//! anew from the extents themselves. So it is where the index is damaged and another takes its place.
+//! The order of opening: lock, format, removal of the clean marker, ballast, index, extents. The
+//! marker is removed before the first write. A crash after that finds no marker, and the extents'
+//! table is rebuilt from the extents themselves. A damaged index that was replaced has the same
+//! effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -27,31 +28,31 @@ use crate::index::{Index, Surroundings};
 use crate::metrics::IndexCounters;
 
 const CLEAN: &str = "clean";
-/// What earlier versions left open to other users.
+/// Files and folders that earlier versions made readable to other users.
 const ONCE_OPEN: [&str; 8] =
     ["index", "extents", "volumes", "quarantine", "format.json", "ballast", "lock", CLEAN];
-/// How long a device that is closed in good order waits for the requests that still use it.
+/// Time for which an orderly closing waits for requests that still use the device.
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(5);
 
-/// The parts of a device that is open.
+/// Parts of an open device.
 pub(crate) struct Opened {
     pub(crate) extents: ExtentStore,
     pub(crate) index: Index,
     pub(crate) ballast: Arc<Ballast>,
     root: std::path::PathBuf,
     pub(crate) device: Uuid,
-    /// As it is on disk. Held for a moment only: whoever asks how the device is waits for it.
+    /// The format on disk. Locked only briefly: health checks wait for this lock.
     pub(super) format: Mutex<Format>,
     /// Held while the format changes on disk.
     pub(super) changing: Mutex<()>,
-    // Last, so that it is let go of last.
+    // Last field, so that the lock is released last.
     _lock: File,
 }
 
 impl Opened {
-    /// Opens a device; `lasting` is what outlives an opening. `damage` is what its index was found to
-    /// have, and is none once another index has taken its place.
+    /// Opens a device; `lasting` outlives the opening. `damage` is the damage found in its index,
+    /// and is cleared once another index has replaced it.
     pub(super) fn open(
         config: &DeviceConfig,
         shared: &Shared,
@@ -98,7 +99,7 @@ impl Opened {
         }
     }
 
-    /// Why it takes no more writes.
+    /// Returns the reason if the device accepts no more writes.
     pub(super) fn fault(&self) -> Option<String> {
         self.index.fault().or_else(|| self.extents.suspect())
     }
@@ -114,7 +115,7 @@ impl Opened {
         }
     }
 
-    /// Why nobody is to go by what it says of its votes, if that is so (rule G1).
+    /// Returns the reason if the device must not use its votes (rule G1).
     fn unconfirmed(&self) -> Option<String> {
         let standing = self.index.standing();
         match self.format.lock().replaced_by {
@@ -134,17 +135,17 @@ impl Opened {
         }
     }
 
-    /// Where it lies.
+    /// Folder of the device.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Total and free bytes.
+    /// Returns total and free bytes.
     pub(super) fn space(&self) -> (u64, u64) {
         (self.ballast.total_bytes(), self.ballast.free_bytes())
     }
 
-    /// Closes in good order: everything on disk, and the marker that says so.
+    /// Closes in good order: syncs all parts, then writes the clean marker.
     pub(super) fn close(opened: Arc<Self>) -> Result<()> {
         let Self { extents, index, root, device, _lock, .. } = alone(opened, PATIENCE)?;
         let in_order = extents.close();
@@ -155,8 +156,9 @@ impl Opened {
         Ok(())
     }
 
-    /// Closes after a failure: nothing in memory is trusted any more. Waits for calls that hang, however
-    /// long: until they end the device is locked, and the last of them would close it on its own thread.
+    /// Closes after a failure, and trusts nothing in memory. Waits for hung calls without limit:
+    /// the device stays locked until they end, and the last call must not close it on its own
+    /// thread.
     pub(super) fn abandon(opened: Arc<Self>) -> Result<()> {
         opened.extents.give_up("it is being closed after a failure");
         let opened = alone(opened, Duration::MAX)?;
@@ -173,9 +175,9 @@ struct Parts {
     report: RecoveryReport,
 }
 
-/// Why they are not.
+/// Reason why the parts did not open.
 enum Unopened {
-    /// The index is not what was written.
+    /// The index is damaged.
     Damaged(Error),
     Other(Error),
 }
@@ -229,7 +231,7 @@ fn surroundings(
     }
 }
 
-/// Waits until nobody else uses the parts; `Unavailable` after `patience`.
+/// Waits until the caller is the only user of the parts; `Unavailable` after `patience`.
 fn alone(mut opened: Arc<Opened>, patience: Duration) -> Result<Opened> {
     let began = Instant::now();
     loop {
@@ -244,13 +246,13 @@ fn alone(mut opened: Arc<Opened>, patience: Duration) -> Result<Opened> {
     }
 }
 
-/// Makes a folder for this user alone.
+/// Makes a folder that only this user may access.
 fn make_folder(path: &Path) -> std::io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Takes the rights of other users from what earlier versions made on a device. The folder itself may
-/// be where a disk is mounted, and keeps its rights.
+/// Removes other users' permissions from files that earlier versions made on a device. The device's
+/// folder may be a mount point, and keeps its permissions.
 fn close_to_others(root: &Path) {
     for path in ONCE_OPEN.map(|name| root.join(name)) {
         let Ok(about) = fs::symlink_metadata(&path) else { continue };
@@ -265,7 +267,7 @@ fn close_to_others(root: &Path) {
     }
 }
 
-/// Takes the device for this process.
+/// Locks the device for this process.
 fn lock(root: &Path) -> Result<File> {
     let path = root.join("lock");
     let file = OpenOptions::new()
@@ -310,7 +312,7 @@ fn load_or_make(config: &DeviceConfig, shared: &Shared) -> Result<Format> {
     }
 }
 
-/// Whether the device was closed in good order; from now on it isn't.
+/// Returns true if the device was closed in good order, and removes the marker.
 fn take_clean_marker(root: &Path, device: Uuid) -> Result<bool> {
     let path = root.join(CLEAN);
     let clean = match fs::read_to_string(&path) {

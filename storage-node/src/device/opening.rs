@@ -1,4 +1,4 @@
-//! Openings of a device beside peers: each is one that they can tell from all others (rule G1).
+//! Openings of a device that has peers, which tell each opening from all others (rule G1).
 //!
 //! ```text
 //!            base: the opening before            quorum remembers current
@@ -6,15 +6,16 @@
 //!                                             └─▶ replaced by a later one: no votes ──▶ anew
 //! ```
 //!
-//! 1. The new generation is on disk before anybody hears of it. One that was never confirmed never
-//!    gave a vote, and is taken up again by the next opening.
-//! 2. Peers that remember `base`, or what is older than `base`, remember `current` from then on. A copy
-//!    of the device that was made before follows `base` too, under another nonce: it is refused.
-//! 3. What refused it is on disk, so that the next opening asks nobody. The device begins anew beside
-//!    its extents, as one whose index is damaged does: what it holds may have been collected elsewhere.
+//! 1. The new generation is on disk before the device reports it. A generation that was never
+//!    confirmed never gave a vote; the next opening uses it again.
+//! 2. Peers that remember `base`, or an opening older than `base`, now remember `current`. A copy
+//!    of the device that was made earlier follows `base` too, under another nonce: peers refuse it.
+//! 3. The refusing opening is on disk, so that the next opening needs no reply from peers. The
+//!    device begins anew beside its extents, as a device with a damaged index does: peers may have
+//!    collected the garbage of what it holds.
 //!
-//! A crash between any two steps leaves a device without the use of its votes, and with a generation
-//! that its peers still take.
+//! A crash between two steps leaves a device that can't use its votes, with a generation that its
+//! peers still accept.
 
 use martlet_protocol::{DeviceId, Error, Result};
 
@@ -22,24 +23,25 @@ use super::format::{Format, Incarnation};
 use super::open::Opened;
 use super::{Device, DeviceConfig, Shared, State};
 
-/// An opening of a device, and how it stands with its peers.
+/// An opening of a device, and its state with the device's peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpeningStatus {
-    /// The device's id in the rings.
+    /// Device id in the rings.
     pub device: DeviceId,
     /// The opening.
     pub current: Incarnation,
-    /// Whom it follows: the opening of the device that was confirmed last, or whose place it took.
+    /// Opening that it follows: the device's last confirmed opening, or the opening that it
+    /// replaces.
     pub base: Option<Incarnation>,
     /// True when peers confirmed it.
     pub confirmed: bool,
     /// True when the device has its votes on disk.
     pub has_votes: bool,
-    /// What its peers remember instead.
+    /// Opening that its peers remember instead.
     pub replaced_by: Option<Incarnation>,
 }
 
-/// The opening that begins now, on disk.
+/// Begins the opening: stores its generation on disk, if the device must be introduced to peers.
 pub(super) fn begin(format: Format, config: &DeviceConfig, shared: &Shared) -> Result<Format> {
     if !shared.introduced {
         return Ok(format);
@@ -52,8 +54,8 @@ pub(super) fn begin(format: Format, config: &DeviceConfig, shared: &Shared) -> R
 }
 
 impl Opened {
-    /// Changes the format, on disk before it returns. Nobody sees it change before. `votes`, if any, come
-    /// into force before the next change begins: a change that hung undoes no later one.
+    /// Changes the format on disk, then in memory. `votes`, if any, takes effect before the next
+    /// change begins, so that a change that hung overrides no later change.
     fn change(
         &self,
         votes: Option<bool>,
@@ -74,7 +76,7 @@ impl Opened {
 }
 
 impl Device {
-    /// How the opening stands, if the device is open.
+    /// Returns the state of the opening, if the device is open.
     pub(crate) fn opening(&self) -> Option<OpeningStatus> {
         let opened = self.online().ok()?;
         let format = opened.format.lock();
@@ -88,7 +90,7 @@ impl Device {
         })
     }
 
-    /// Its peers confirmed the opening. Blocks.
+    /// Records that its peers confirmed the opening. Blocks.
     pub(crate) fn confirm(&self, current: Incarnation) -> Result<()> {
         let opened = self.online()?;
         opened.change(Some(true), |format| {
@@ -99,7 +101,7 @@ impl Device {
         })
     }
 
-    /// Its peers remember another. Blocks.
+    /// Records that its peers remember another opening. Blocks.
     pub(crate) fn refuse(&self, by: Incarnation) -> Result<()> {
         let opened = self.online()?;
         opened.index.set_confirmed(false);
@@ -112,8 +114,9 @@ impl Device {
         self.online()?.change(None, |format| Ok(format.opened(now_ms)))
     }
 
-    /// Begins anew after it was refused: with an empty index, another identity, and no votes. One
-    /// that is empty stays as it is, and follows what refused it. Blocks.
+    /// Begins the device anew after its peers refused it: empty index, another identity, no votes.
+    /// A device with an empty index keeps its identity, and follows the opening that refused it.
+    /// Blocks.
     pub(crate) fn begin_anew(&self, is_empty: bool) -> Result<()> {
         let opened = self.online()?;
         let Some(by) = opened.format.lock().replaced_by else {

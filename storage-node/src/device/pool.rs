@@ -1,8 +1,8 @@
-//! The threads of a device: what may wait for its disk waits on one of them, so that a disk that hangs
-//! takes no thread from another.
+//! Threads of a device. Calls that may wait for its disk run on these threads, so that a disk that
+//! hangs occupies no thread of another device.
 //!
-//! Threads are made as calls come, and end when they have been idle for a while. No call waits for
-//! another one of its pool.
+//! Threads start on demand, and end after 10 s without work. No call waits for another call of its
+//! pool.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,20 +16,20 @@ use tokio::sync::oneshot;
 
 use super::pulse::{Part, Pulse};
 
-/// Threads of a device at most: enough to keep any disk's queue full.
+/// Maximum number of threads of a device: enough to fill any disk's queue.
 pub(crate) const THREADS_MAX: usize = 32;
-/// Calls that wait for a thread at most. What each of them holds stays small together.
+/// Maximum number of calls that wait for a thread. This also bounds the memory of waiting calls.
 pub(crate) const QUEUED_MAX: usize = 1024;
-/// Time after which a thread ends that has nothing to do.
+/// Idle time after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads of one device. They end once this is dropped, after the calls that they were given.
+/// Thread pool of one device. After a drop, the threads finish the queued calls and end.
 pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
-    /// The device, for its threads and its sentences.
+    /// Name of the device, for threads and messages.
     name: String,
     pulse: Arc<Pulse>,
     state: Mutex<State>,
@@ -44,31 +44,32 @@ struct State {
     closed: bool,
 }
 
-/// A call that has begun, or waits for a thread.
+/// A call that runs or is queued.
 pub(crate) struct Call<T>(oneshot::Receiver<Result<T>>);
 
 impl<T> Call<T> {
-    /// Waits for the end of the call, however long it takes.
+    /// Waits for the end of the call, without limit.
     pub(crate) async fn outcome(self) -> Result<T> {
         self.0.await.unwrap_or_else(|_| Err(Error::internal("a blocking call ended early")))
     }
 }
 
 impl Pool {
-    /// The pool of a device that is named `name` in sentences, and that is suspect once no call has
-    /// ended for `stall_after`.
+    /// Creates the pool of a device that messages call `name`. The device is suspect once no call
+    /// has ended for `stall_after`.
     pub(crate) fn new(name: String, stall_after: Duration) -> Self {
         let pulse = Arc::new(Pulse::new(name.clone(), stall_after));
         Self(Arc::new(Inner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
     }
 
-    /// The pulse of the device.
+    /// Returns the pulse of the device.
     pub(crate) fn pulse(&self) -> &Arc<Pulse> {
         &self.0.pulse
     }
 
-    /// Runs what may wait for the disk. `Unavailable` at once if too many calls wait already, or if
-    /// all threads hang; and later, if the device hangs meanwhile: then the call goes on by itself.
+    /// Runs a call that may wait for the disk. Returns `Unavailable` at once if too many calls wait
+    /// or all threads hang. Returns `Unavailable` later if the device begins to hang; the call then
+    /// goes on.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -76,13 +77,13 @@ impl Pool {
         self.wait(self.start(work)).await
     }
 
-    /// Waits for a call, unless the device hangs.
+    /// Waits for a call. Returns `Unavailable` if the device hangs.
     pub(crate) async fn wait<T>(&self, call: Call<T>) -> Result<T> {
         self.0.pulse.wait(call.outcome()).await?
     }
 
-    /// Begins what may wait for the disk, as [`Pool::run`] does, without waiting for its end. A call
-    /// that nobody waits for any more when its turn comes does not begin.
+    /// Starts a call like [`Pool::run`] does, without waiting for its end. A queued call whose
+    /// caller has gone does not begin.
     pub(crate) fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -91,13 +92,13 @@ impl Pool {
         let mut state = self.0.state.lock();
         if let Err(refusal) = self.0.admit(&state) {
             drop(state);
-            // It is received below.
+            // `outcome` receives the refusal.
             let _ = reply.send(Err(refusal));
             return Call(outcome);
         }
         state.queue.push_back(Box::new(move || {
             if !reply.is_closed() {
-                // Whoever gave up needs no answer.
+                // The caller may have gone.
                 let _ = reply.send(work());
             }
         }));
@@ -131,7 +132,7 @@ impl Inner {
         if busy { self.pulse.check(Part::Calls) } else { Ok(()) }
     }
 
-    /// Sees to it that a thread takes the call that came last; returns it if there is none.
+    /// Ensures that a thread takes the last queued call; returns the call if no thread can run it.
     fn staff(inner: &Arc<Self>, state: &mut State) -> Option<Job> {
         inner.arrived.notify_one();
         if state.idle >= state.queue.len() || state.threads >= THREADS_MAX {
@@ -144,7 +145,7 @@ impl Inner {
                 state.threads += 1;
                 None
             }
-            // Those that there are come to it later.
+            // The existing threads run the call later.
             Err(_) if state.threads > 0 => None,
             Err(error) => {
                 tracing::error!(device = inner.name, %error, "no thread for a call of the disk");
@@ -159,7 +160,8 @@ impl Inner {
             if let Some(job) = state.queue.pop_front() {
                 MutexGuard::unlocked(&mut state, || {
                     let _beat = self.pulse.begin(Part::Calls);
-                    // Whoever waits for a call that panics hears that it ended early.
+                    // The caller of a call that panics receives the error that the call ended
+                    // early.
                     let _ = catch_unwind(AssertUnwindSafe(job));
                 });
                 continue;
@@ -193,7 +195,7 @@ mod tests {
         Pool::new("d1".to_owned(), stall_after)
     }
 
-    /// Calls that hang until what is returned beside them is dropped.
+    /// Starts calls that hang until the returned senders are dropped.
     fn hang(pool: &Pool, calls: usize) -> (Vec<Call<()>>, Vec<Sender<()>>) {
         let hung = (0..calls).map(|_| {
             let (release, released) = channel::<()>();

@@ -1,8 +1,8 @@
-//! The pulse of a device: the time at which a call to its disk last ended.
+//! Pulse of a device: the time at which a call to its disk last ended.
 //!
-//! A disk that hangs returns no error. So each part of a device that calls the disk notes the begin and
-//! the end of its calls. A part in which calls run, and none ends for [`STALL_AFTER`], has no pulse: the
-//! device is suspect until one of them ends.
+//! A disk that hangs returns no error. So each part of a device notes the begin and the end of its
+//! disk calls. A part has no pulse if calls run in it and none ends for [`STALL_AFTER`]. The device
+//! is suspect until a call ends.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 /// Time without the end of a call after which a device is suspect. The sync of a busy disk takes
-/// seconds, and a kernel resets a disk that doesn't answer after 30.
+/// seconds, and a kernel resets a disk that doesn't answer after 30 s.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(40);
 
 /// A part of a device that calls the disk.
@@ -38,19 +38,19 @@ pub(crate) struct Pulse {
     device: String,
     stall_after: Duration,
     parts: [Mutex<Beats>; PARTS],
-    /// Whether it was logged that the device hangs.
+    /// True if the log reports that the device hangs.
     logged: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Beats {
     running: usize,
-    /// When a call last ended, or the first of those that run began.
+    /// Time at which a call last ended, or at which the first of the running calls began.
     last: Instant,
 }
 
 impl Pulse {
-    /// The pulse of a device that is idle, named in sentences as `device`.
+    /// Creates the pulse of an idle device, named `device` in messages.
     pub(crate) fn new(device: String, stall_after: Duration) -> Self {
         let idle = || Mutex::new(Beats { running: 0, last: Instant::now() });
         Self {
@@ -61,7 +61,7 @@ impl Pulse {
         }
     }
 
-    /// Notes that a call begins; it ends when what is returned is dropped.
+    /// Records that a call begins; the call ends when the returned [`Beat`] is dropped.
     pub(crate) fn begin(self: &Arc<Self>, part: Part) -> Beat {
         let mut beats = self.parts[part as usize].lock();
         if beats.running == 0 {
@@ -72,7 +72,7 @@ impl Pulse {
         Beat { pulse: self.clone(), part }
     }
 
-    /// Why the device is suspect, if a part of it has no pulse.
+    /// Returns the reason if the device is suspect because a part has no pulse.
     pub(crate) fn stalled(&self) -> Option<String> {
         let now = Instant::now();
         let longest = self.parts.iter().filter_map(|part| self.stalled_for(part, now)).max();
@@ -88,8 +88,8 @@ impl Pulse {
         stalled
     }
 
-    /// Waits for a call. `Unavailable` once it has taken as long as makes a device suspect, if the
-    /// device is; the call goes on all the same.
+    /// Waits for a call. Returns `Unavailable` once `stall_after` has passed and the device is
+    /// suspect; the call goes on.
     pub(crate) async fn wait<T>(&self, call: impl Future<Output = T>) -> Result<T> {
         let mut call = pin!(call);
         loop {
@@ -102,7 +102,7 @@ impl Pulse {
         }
     }
 
-    /// Refuses while a part has no pulse.
+    /// Returns `Unavailable` if the part has no pulse.
     pub(crate) fn check(&self, part: Part) -> Result<()> {
         match self.stalled_for(&self.parts[part as usize], Instant::now()) {
             None => Ok(()),
@@ -125,7 +125,7 @@ fn silence(time: Duration) -> String {
     format!("its disk has not answered for {} s", time.as_secs())
 }
 
-/// A call that runs.
+/// A running call.
 #[derive(Debug)]
 pub(crate) struct Beat {
     pulse: Arc<Pulse>,

@@ -1,4 +1,4 @@
-//! One thread attends a device at a time, and what its peers said last counts.
+//! Tests: one thread at a time attends a device, and the last reply of its peers counts.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn device_of(root: &Path, clock: Arc<dyn Clock>, standing: Standing) -> Arc<Devi
     Arc::new(Device::new(config, shared))
 }
 
-/// An opening that nobody made.
+/// An opening that no device made.
 fn another() -> Incarnation {
     Incarnation { device: Uuid([7; 16]), generation: START_MS + 1, nonce: Uuid([8; 16]) }
 }
@@ -106,7 +106,7 @@ async fn a_refusal_outlives_a_confirmation_that_hung() {
     });
     thread::park_timeout(MOMENT);
     drop(hung);
-    // It is an error where the refusal was first.
+    // The confirmation fails if the refusal came first.
     let _ = confirming.join().unwrap();
     refusing.join().unwrap().unwrap();
     let standing = opened.index.standing();
@@ -114,7 +114,7 @@ async fn a_refusal_outlives_a_confirmation_that_hung() {
     assert_eq!(device.opening().unwrap().replaced_by, Some(another()));
 }
 
-/// A clock that keeps the thread that tends a device until it is let go.
+/// A clock that blocks the thread that tends a device until the test releases it.
 #[derive(Debug, Default)]
 struct Keeper {
     keeps: Mutex<bool>,

@@ -1,18 +1,18 @@
-//! Files of an index that the disk doesn't give back.
+//! Index files that the disk can't read.
 //!
-//! An error of input or output may be a cable that was loose, and an index is a lot to lose. So it
-//! counts as damage only when the same file fails again and again, over minutes.
+//! An I/O error may come from a loose cable, and losing an index is expensive. So an error counts
+//! as damage only when one file fails repeatedly, over minutes.
 
 use std::collections::BTreeMap;
 
-/// How often a file fails before it counts as lost.
+/// Number of failures after which a file counts as lost.
 const TIMES: u32 = 3;
-/// Failures of a file that follow one another faster than this count as one.
+/// Failures of a file that are closer together count as one; in milliseconds.
 const APART_MS: u64 = 60_000;
-/// Files that are counted at a time.
+/// Number of files tracked at most.
 const FILES_MAX: usize = 64;
 
-/// How often each file failed.
+/// Failures of each file.
 #[derive(Debug, Default)]
 pub(super) struct Unreadable(BTreeMap<String, Failures>);
 
@@ -23,7 +23,7 @@ struct Failures {
 }
 
 impl Unreadable {
-    /// Notes an error at `now_ms`; returns the damage if the file that the error names is lost.
+    /// Records an error at `now_ms`. Returns the damage if the file named in the error is lost.
     pub(super) fn note(&mut self, message: &str, now_ms: u64) -> Option<String> {
         let file = file(message)?;
         if !self.0.contains_key(file) && self.0.len() >= FILES_MAX {
@@ -36,13 +36,13 @@ impl Unreadable {
         (failures.times >= TIMES).then(|| format!("the disk does not give back {file}: {message}"))
     }
 
-    /// Forgets all failures: the index is another one.
+    /// Forgets all failures, because the index was replaced.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// The file of an index that could not be read or written, as an error names it.
+/// Returns the name of the unreadable index file in an error message.
 pub(super) fn file(message: &str) -> Option<&str> {
     let unreadable = ["Input/output error", "Is a directory"];
     unreadable.iter().find(|what| message.contains(**what))?;

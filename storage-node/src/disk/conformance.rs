@@ -1,4 +1,4 @@
-//! What every [`Disk`] promises, run against each of them.
+//! Conformance suite of [`Disk`], run against each implementation.
 
 use std::io::IoSlice;
 use std::path::Path;

@@ -2,25 +2,26 @@
 //!
 //! # The fault model
 //!
-//! Every call is counted, and any one of them can be chosen to fail:
-//! * [`Fault::PowerCut`]: the call and all after it fail, and the disk is dead. What it held is seen
-//!   through [`FaultyDisk::reboot`].
-//! * [`Fault::Io`]: the call fails. A write may have done a part of its work. A failed sync forgets
-//!   what was unsynced, as a kernel does that marks its pages clean: it is still read back, it may
-//!   or may not have come to the disk, and a later sync does not bring it there.
-//! * [`Fault::NoSpace`]: the call fails where it needs space. A write may have done a part of its
-//!   work. Calls that free space go through.
+//! Every call is counted, and each call can be chosen to fail:
+//! * [`Fault::PowerCut`]: the call and all later calls fail; the disk is dead.
+//!   [`FaultyDisk::reboot`] returns the surviving content.
+//! * [`Fault::Io`]: the call fails. A write may have happened in part. After a failed sync,
+//!   unsynced bytes are marked clean, as kernels do. Reads still return these bytes. They may or
+//!   may not have reached the disk, and a later sync doesn't write them.
+//! * [`Fault::NoSpace`]: the call fails if it needs space. A write may have happened in part. Calls
+//!   that free space succeed.
 //!
-//! What survives a power cut:
-//! * bytes, lengths and room of a file as they were at its last sync that returned, and of each later
-//!   change a seeded choice of its 512-byte sectors: none, some or all, in no order. A sector is
+//! These survive a power cut:
+//! * bytes, length and allocation of a file at its last completed sync. Of each later change a
+//!   seeded choice of its 512-byte sectors survives: none, some or all, in no order. A sector is
 //!   written whole or not at all;
-//! * names as they were when their folder's last sync returned, and of the later changes a seeded
-//!   choice, in no order. A rename happens in both folders or in none. Folders survive;
-//! * the call that was cut may have had its effect, in whole or in part.
+//! * names at the last completed sync of their folder. Of the later changes a seeded choice
+//!   survives, in no order. A rename happens in both folders or in none. Folders survive;
+//! * the interrupted call may have taken effect, in whole or in part.
 //!
-//! Not modelled: rot (see [`FaultyDisk::flip`] and [`FaultyDisk::flip_cached`] for that), reordering within a sync, a disk that says
-//! synced and lies, and file systems on which a sync of one file makes others durable.
+//! Not modelled: bit rot (see [`FaultyDisk::flip`] and [`FaultyDisk::flip_cached`]), reordering
+//! within a sync, disks that acknowledge a sync falsely, and file systems on which a sync of one
+//! file makes other files durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -37,20 +38,20 @@ mod content;
 #[cfg(test)]
 mod tests;
 
-/// How a call fails.
+/// Kind of failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The power is cut in the middle of the call.
+    /// The power is cut during the call.
     PowerCut,
     /// The device reports an error.
     Io,
-    /// There is no space left.
+    /// No space is left.
     NoSpace,
     /// The caller panics.
     Panic,
 }
 
-/// A disk in memory. Clones share it.
+/// A disk in memory. Clones share its state.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultyDisk(Arc<Mutex<State>>);
 
@@ -70,7 +71,7 @@ struct State {
 }
 
 impl FaultyDisk {
-    /// An empty disk. The seed decides what of the unsynced survives.
+    /// Creates an empty disk. The seed decides which unsynced changes survive.
     pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             chance: Chance(seed),
@@ -87,33 +88,33 @@ impl FaultyDisk {
         })))
     }
 
-    /// Lets the call after the next `calls` calls fail.
+    /// Makes the call after the next `calls` calls fail.
     pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
         let mut state = self.0.lock();
         state.fault = Some((state.calls + calls, fault));
     }
 
-    /// Takes back a fault that is still to come; whether there was one.
+    /// Cancels a pending fault; returns true if a fault was pending.
     pub(crate) fn heal(&self) -> bool {
         self.0.lock().fault.take().is_some()
     }
 
-    /// Whether the power was cut.
+    /// Returns true if the power was cut.
     pub(crate) fn is_dead(&self) -> bool {
         self.0.lock().dead
     }
 
-    /// Lets nobody at the disk until what is returned is dropped.
+    /// Blocks all calls until the returned guard is dropped.
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.0.lock()
     }
 
-    /// What the device says it has free.
+    /// Sets the free space that the device reports, in bytes.
     pub(crate) fn set_free_bytes(&self, bytes: u64) {
         self.0.lock().free_bytes = bytes;
     }
 
-    /// A step of something else that this disk powers: it fails as a call does.
+    /// Counts a step of another component that loses power with this disk; it fails as a call does.
     pub(crate) fn step(&self) -> Result<()> {
         self.0.lock().call().0
     }
@@ -130,7 +131,7 @@ impl FaultyDisk {
         }
     }
 
-    /// Lets reads of a byte of a file fail until it is written again.
+    /// Makes reads of a byte fail until the byte is written again.
     pub(crate) fn break_byte(&self, path: &Path, at: u64) {
         let mut state = self.0.lock();
         let file = state.names[path];
@@ -138,7 +139,7 @@ impl FaultyDisk {
         content.unreadable.insert(index(at));
     }
 
-    /// Lets all bytes be read again that were broken.
+    /// Makes all broken bytes readable again.
     pub(crate) fn mend_bytes(&self) {
         self.0.lock().files.values_mut().for_each(|content| content.unreadable.clear());
     }
@@ -151,7 +152,7 @@ impl FaultyDisk {
         content.misread.insert(index(at));
     }
 
-    /// Cuts the power now, if it isn't cut, and returns what survives.
+    /// Cuts the power, unless it is cut already, and returns the surviving disk.
     pub(crate) fn reboot(&self) -> Self {
         let mut state = self.0.lock();
         state.dead = true;
@@ -187,7 +188,7 @@ impl FaultyDisk {
         survivor
     }
 
-    /// Every name, with the length of its file.
+    /// Returns every name, with the length of its file.
     pub(crate) fn names(&self) -> Vec<(PathBuf, u64)> {
         let state = self.0.lock();
         let length = |file: &u64| state.files[file].live.len() as u64;
@@ -204,7 +205,7 @@ fn full(what: &str) -> Error {
 }
 
 impl State {
-    /// Counts a call; if it is to fail, how.
+    /// Counts a call; returns its outcome, and the fault that it met.
     fn call(&mut self) -> (Result<()>, Option<Fault>) {
         if self.dead {
             return (Err(io("reach the disk")), None);
@@ -222,7 +223,7 @@ impl State {
         }
     }
 
-    /// A call that needs no space: no lack of it fails it.
+    /// Counts a call that needs no space, which [`Fault::NoSpace`] does not fail.
     fn spaceless(&mut self) -> (Result<()>, Option<Fault>) {
         match self.call() {
             (_, Some(Fault::NoSpace)) => (Ok(()), None),
@@ -240,7 +241,8 @@ impl State {
         self.pending_names.push(change);
     }
 
-    /// The outcome of a call that goes on to have its effect: a call that is cut may have had it.
+    /// Returns the outcome of a call that takes effect. An interrupted call takes effect in half of
+    /// the cases.
     fn effective(&mut self, call: (Result<()>, Option<Fault>)) -> Result<Result<()>> {
         match call {
             (Err(error), Some(Fault::PowerCut)) if self.chance.one_in(2) => Ok(Err(error)),
@@ -335,7 +337,7 @@ impl Disk for FaultyDisk {
 }
 
 impl State {
-    /// After a failed sync of a folder, its changes came to the disk or didn't.
+    /// Decides for each change in a folder if it reached the disk, after a failed sync.
     fn scatter_names(&mut self, dir: &Path) {
         let changes = std::mem::take(&mut self.pending_names);
         for change in changes {
@@ -365,7 +367,7 @@ impl FaultyFile {
         self.disk.0.lock()
     }
 
-    /// Makes a change, or on failure perhaps a part of it.
+    /// Makes a change; if the call fails, possibly a part of a write.
     fn change(&self, change: Change, spaceless: bool) -> Result<()> {
         let mut state = self.state();
         let (outcome, _) = if spaceless { state.spaceless() } else { state.call() };
@@ -375,7 +377,7 @@ impl FaultyFile {
             content.change(change);
         } else if let Change::Write(at, data) = change {
             let reached = at + index(chance.next()) % (data.len() + 1);
-            // Sectors are written whole or not at all, also by a call that is cut.
+            // Sectors are written whole or not at all, also by an interrupted call.
             let whole =
                 if reached == at + data.len() { reached } else { reached / SECTOR * SECTOR };
             let done = whole.saturating_sub(at);
@@ -416,7 +418,7 @@ impl DiskFile for FaultyFile {
 
     fn read_nowait(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let live = self.length_now();
-        // Half of the reads find half of their bytes in memory.
+        // A quarter of the reads find half of their bytes in memory, a quarter none.
         let ready = match self.state().chance.next() % 4 {
             0 => buffer.len() / 2,
             1 => 0,

@@ -1,7 +1,7 @@
 //! The real disk, of which one folder hangs on request. For tests.
 //!
-//! While its gate is shut, a call for what lies in the folder waits there, as at a disk that does not
-//! answer. Reads that may not wait find nothing in memory then.
+//! While its gate is shut, calls for files in the folder block, as on a disk that doesn't answer.
+//! Non-blocking reads then find nothing in memory.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Caching, Disk, DiskFile, PosixDisk, Space};
 
-/// A gate that lets everybody pass, or nobody while it is shut.
+/// A gate that blocks callers while it is shut.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     shut: Mutex<bool>,
@@ -42,7 +42,7 @@ impl Gate {
     }
 }
 
-/// The disk.
+/// The real disk with one gated folder.
 #[derive(Clone, Debug)]
 pub(crate) struct GatedDisk {
     folder: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct GatedDisk {
 }
 
 impl GatedDisk {
-    /// The real disk with a gate before what lies in `folder`.
+    /// Returns the real disk with a gate before `folder`.
     pub(crate) fn new(folder: &Path, gate: Arc<Gate>) -> Self {
         Self { folder: folder.to_path_buf(), gate }
     }

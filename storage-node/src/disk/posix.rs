@@ -1,7 +1,7 @@
-//! The real disk. The only place that knows errno.
+//! The real disk. Only this file handles errno values of extents' file calls.
 //!
-//! Writes of a `Direct` file go past the page cache where the file system can; where it can't, they
-//! are cached. Nothing here retries what failed, but for calls that a signal interrupted.
+//! `Direct` files bypass the page cache if the file system supports this; else they are cached. No
+//! failed call is retried, except calls that a signal interrupted.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -16,10 +16,10 @@ use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::{Caching, Disk, DiskFile, Space};
 
-/// The kernel takes at most this many slices in one call.
+/// Maximum number of slices in one call of the kernel.
 const SLICES_MAX: usize = 1024;
 
-/// Files of the operating system.
+/// The operating system's files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PosixDisk;
 
@@ -30,7 +30,7 @@ struct PosixFile {
     name: String,
 }
 
-/// What a caller should do about an errno, with a sentence that names the call.
+/// Maps an errno to an error kind, with a message that names the call.
 fn failed(call: &str, name: &str, errno: Errno) -> Error {
     let kind = match errno {
         Errno::NOSPC | Errno::DQUOT => ErrorKind::Full,
@@ -83,7 +83,7 @@ impl Disk for PosixDisk {
         let new = OFlags::CREATE | OFlags::EXCL;
         if caching == Caching::Direct {
             match open(path, new | OFlags::DIRECT) {
-                // The file system has no direct writes. It may have made the file all the same.
+                // The file system has no direct I/O. The failed call may have made the file.
                 Err(Errno::INVAL) => self.unlink(path).or_else(absent_is_fine)?,
                 opened => return opened.map_err(on_path("create", path)),
             }
@@ -197,7 +197,7 @@ impl DiskFile for PosixFile {
         match io::retry_on_intr(|| {
             fs::fallocate(&self.file, FallocateFlags::empty(), offset, length)
         }) {
-            // Room is then found as bytes are written.
+            // Space is then allocated as bytes are written.
             Err(Errno::OPNOTSUPP) => {
                 let end = self.length()?.max(offset + length);
                 fs::ftruncate(&self.file, end).map_err(|errno| self.failed("lengthen", errno))

@@ -1,8 +1,8 @@
-//! Extents that are read as a whole and verified: every block against its CRC32C, all of it against
-//! its BLAKE3, and what it says of itself against the table.
+//! Verification of whole extents: each block against its CRC32C, the whole against its BLAKE3, and
+//! its description against the table.
 //!
-//! The bytes are read past the page cache where the file system can: what is there may be what was
-//! written while the disk has something else, and readers keep what they have cached.
+//! Reads bypass the page cache if the file system supports this. The cache may hold the bytes that
+//! were written while the disk has different bytes. Readers keep their cached bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,14 +21,15 @@ use super::row::{Place, Row};
 use super::store::Inner;
 use crate::disk::{Caching, DiskFile};
 
-/// Rows that are looked up at a time.
+/// Rows that are read from the table at a time.
 const PAGE: usize = 64;
-/// Time after which a call ends with its extent: callers don't wait long, and disks may be busy.
+/// Time after which a call ends with its current extent: callers have timeouts, and disks may be
+/// busy.
 const SLICE: Duration = Duration::from_secs(2);
 
 impl ExtentStore {
-    /// Verifies extents above `after`, by id, until `bytes_max` were read or two seconds went by (one
-    /// extent at least). What is corrupt goes to quarantine.
+    /// Verifies extents with ids above `after`, in order of ids, at least one. Stops after
+    /// `bytes_max` bytes or two seconds. Corrupt extents move to quarantine.
     pub async fn audit(
         &self,
         after: Option<ExtentId>,
@@ -62,9 +63,9 @@ impl ExtentStore {
 }
 
 impl Inner {
-    /// Judges an extent that a reader found to be wrong by what the disk has of it: a bit may have
-    /// flipped in the page cache, and then the extent is good and the cache lets go of it. True if it
-    /// is good, and may be opened and read again; otherwise it was set aside.
+    /// Checks on disk an extent that a reader found corrupt. If only the page cache has a flipped
+    /// bit, drops the extent from the cache and returns true: it may be opened and read again.
+    /// Otherwise moves the extent to quarantine.
     pub(super) async fn judge(store: &Arc<Self>, id: ExtentId) -> bool {
         let inner = store.clone();
         match store.threads.run(move || inner.is_sound_on_disk(id)).await {
@@ -84,7 +85,7 @@ impl Inner {
         }
     }
 
-    /// Sets aside an extent that is not what was written.
+    /// Moves a corrupt extent to quarantine.
     async fn quarantine(store: &Arc<Self>, id: ExtentId) {
         store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
         let inner = store.clone();
@@ -93,8 +94,8 @@ impl Inner {
         }
     }
 
-    /// Whether the disk has an extent as it was written; if so, nothing in memory keeps another idea
-    /// of it. Blocks.
+    /// Returns true if the disk has an extent as it was written, and then drops its cached bytes.
+    /// Blocks.
     fn is_sound_on_disk(&self, id: ExtentId) -> Result<bool> {
         let Some(row) = self.table.get(id)? else { return Ok(true) };
         if row.place == Place::Quarantined || !self.is_sound(&row)? {
@@ -115,13 +116,13 @@ impl Inner {
         Ok(true)
     }
 
-    /// Whether an extent is what was written. One that was removed meanwhile is. Blocks.
+    /// Returns true if an extent is as it was written, or was removed meanwhile. Blocks.
     fn is_sound(&self, row: &Row) -> Result<bool> {
         let id = row.record.extent.id;
         match self.verify(row) {
             Ok(()) => Ok(true),
             Err(_) if self.table.get(id)?.as_ref() != Some(row) => Ok(true),
-            // What the disk does not give back is as lost as what it gives back wrongly.
+            // Unreadable bytes are as lost as corrupt bytes.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -152,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Reads all bytes of an extent through `file`, a chunk at a time.
+    /// Verifies all bytes of an extent through `file`, a chunk at a time.
     fn verify_bytes(
         &self,
         row: &Row,

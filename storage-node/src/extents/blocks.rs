@@ -1,5 +1,4 @@
-//! Hashes of an extent: BLAKE3 of the whole, and CRC32C of each block, the unit in which reads are
-//! verified.
+//! Hashes of an extent: BLAKE3 of the whole, and CRC32C of each block, the unit of verification.
 
 use martlet_protocol::limits::BLOCK_BYTES;
 
@@ -7,7 +6,7 @@ use martlet_protocol::limits::BLOCK_BYTES;
 #[expect(clippy::cast_possible_truncation, reason = "64 KiB fits anywhere")]
 pub(super) const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// Takes an extent's bytes in order and hashes them. Every piece but the last is whole blocks.
+/// Hashes an extent's bytes, given in order. All chunks but the last are whole blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockHasher {
     whole: blake3::Hasher,
@@ -23,18 +22,18 @@ impl BlockHasher {
         self.length += piece.len() as u64;
     }
 
-    /// Bytes so far.
+    /// Number of bytes hashed.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// BLAKE3 of all, and CRC32C of each block.
+    /// Returns BLAKE3 of all bytes, and CRC32C of each block.
     pub(super) fn finish(&mut self) -> ([u8; 32], Vec<u32>) {
         (*self.whole.finalize().as_bytes(), std::mem::take(&mut self.crcs))
     }
 }
 
-/// Whether `bytes`, from the beginning of block `first` on, are what was written.
+/// Returns true if `bytes`, from the beginning of block `first` on, match the checksums.
 pub(super) fn verify(bytes: &[u8], crcs: &[u32], first: usize) -> bool {
     let expected = crcs.get(first..).unwrap_or_default();
     bytes.len().div_ceil(BLOCK) <= expected.len()

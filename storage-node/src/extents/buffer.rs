@@ -1,8 +1,8 @@
-//! Memory for bytes on their way between socket and disk: aligned, so that writes can go past the
-//! page cache, and used again, so that a busy store doesn't fault in fresh pages for every MiB.
+//! Buffers for bytes between socket and disk. They are aligned, so that writes can bypass the page
+//! cache, and reused, so that a busy store doesn't fault in fresh pages for every MiB.
 //!
-//! Clients that stall hold the buffers that their bytes are in. So buffers of a MiB are for the first
-//! streams; while many are out, others work in short chunks, and nobody waits.
+//! Clients that stall hold the buffers of their bytes. So the first streams get buffers of 1 MiB.
+//! While [`LENT_MAX`] buffers are lent, further streams use short chunks, and none waits.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,20 +17,21 @@ use super::blocks::BLOCK;
 /// [`ALIGN_BYTES`] for slices.
 #[expect(clippy::cast_possible_truncation, reason = "4 KiB fits anywhere")]
 pub(super) const ALIGN: usize = ALIGN_BYTES as usize;
-/// A chunk, and room for a record's header before it or for a file's footer after it.
+/// A chunk, with space for a record's header before it or a file's footer after it.
 pub(super) const BUFFER_BYTES: usize = CHUNK_BYTES + 4 * ALIGN;
-/// Buffers up to this size are not worth keeping.
+/// Buffers up to this size are not reused.
 const SMALL_BYTES: usize = 128 * 1024;
-/// Buffers that aren't small and may be out, of all devices of a process, before chunks become short.
+/// Lent buffers, except small ones, from which on chunks become short. Counts all devices of a
+/// process.
 const LENT_MAX: usize = 128;
-/// A chunk while so many buffers are out.
+/// Length of a short chunk in bytes.
 const SHORT_CHUNK_BYTES: usize = BLOCK;
 
 /// Memory that begins at a multiple of 4 KiB.
 pub(super) struct AlignedBuffer {
     memory: Vec<u8>,
     start: usize,
-    /// Bytes in use; whoever fills the buffer keeps count here.
+    /// Bytes in use; the code that fills the buffer maintains this count.
     pub(super) filled: usize,
 }
 
@@ -54,7 +55,7 @@ impl AlignedBuffer {
         &mut self.memory[self.start..end]
     }
 
-    /// Appends as much of `bytes` as fits below `limit`, and returns how much.
+    /// Appends as much of `bytes` as fits below `limit`; returns the number of bytes appended.
     pub(super) fn append(&mut self, bytes: &[u8], limit: usize) -> usize {
         let taken = bytes.len().min(limit - self.filled);
         let filled = self.filled;
@@ -63,12 +64,12 @@ impl AlignedBuffer {
         taken
     }
 
-    /// Bytes of a chunk that leaves room for a header or a footer.
+    /// Length of a chunk that leaves space for a header or a footer.
     pub(super) fn chunk_bytes(&self) -> usize {
         (self.capacity() - 4 * ALIGN).min(CHUNK_BYTES)
     }
 
-    /// Zeros up to the next multiple of 4 KiB.
+    /// Appends zeros up to the next multiple of 4 KiB.
     pub(super) fn pad(&mut self) {
         let (filled, padded) = (self.filled, self.filled.next_multiple_of(ALIGN));
         self.all_mut()[filled..padded].fill(0);
@@ -76,12 +77,12 @@ impl AlignedBuffer {
     }
 }
 
-/// Buffers of [`BUFFER_BYTES`] that wait for their next use.
+/// Idle buffers of [`BUFFER_BYTES`], for reuse.
 #[derive(Clone)]
 pub(super) struct BufferPool {
     idle: Arc<Mutex<Vec<AlignedBuffer>>>,
     idle_max: usize,
-    /// Buffers that aren't small and are out, of all devices of the process.
+    /// Lent buffers, except small ones, of all devices of the process.
     lent: Arc<AtomicUsize>,
 }
 
@@ -92,24 +93,24 @@ impl BufferPool {
         Self { idle: Arc::default(), idle_max, lent: LENT_NOW.clone() }
     }
 
-    /// Bytes that a stream should move at a time now.
+    /// Returns the bytes that a stream should move at a time now.
     pub(super) fn chunk_bytes(&self) -> usize {
         let is_scarce = self.lent.load(Ordering::Relaxed) >= LENT_MAX;
         if is_scarce { SHORT_CHUNK_BYTES } else { CHUNK_BYTES }
     }
 
-    /// A buffer for the next chunk of a stream, and what goes before or after it.
+    /// Returns a buffer for the next chunk of a stream, with its header or footer.
     pub(super) fn take_chunk(&self) -> Pooled {
         self.take(self.chunk_bytes() + 4 * ALIGN)
     }
 
-    /// A buffer of `bytes`, or of less that can be [exchanged](Self::exchange) when it is full: bytes may
-    /// never come.
+    /// Returns a buffer of `bytes`, or a small one that can be [exchanged](Self::exchange) when it
+    /// is full. The remaining bytes may never come.
     pub(super) fn take_start(&self, bytes: usize) -> Pooled {
         self.take(bytes.min(SMALL_BYTES))
     }
 
-    /// A longer buffer with the same bytes, in the end of `bytes`.
+    /// Returns a longer buffer with the content of `full`; after repeated calls, one of `bytes`.
     pub(super) fn exchange(&self, full: &Pooled, bytes: usize) -> Pooled {
         let is_scarce = self.lent.load(Ordering::Relaxed) >= LENT_MAX;
         let mut longer = if is_scarce {
@@ -122,7 +123,8 @@ impl BufferPool {
         longer
     }
 
-    /// A buffer of at least `bytes`, whose content is whatever it was. It comes back when dropped.
+    /// Returns a buffer of at least `bytes` with arbitrary content. It returns to the pool when
+    /// dropped.
     pub(super) fn take(&self, bytes: usize) -> Pooled {
         let idle = (bytes > SMALL_BYTES).then(|| self.idle.lock().pop()).flatten();
         let mut buffer = idle.unwrap_or_else(|| {
@@ -140,7 +142,7 @@ impl BufferPool {
     }
 }
 
-/// A buffer on loan.
+/// A lent buffer.
 pub(super) struct Pooled {
     buffer: Option<AlignedBuffer>,
     pool: BufferPool,
@@ -187,7 +189,8 @@ impl AsRef<[u8]> for Window {
 }
 
 impl Pooled {
-    /// Part of the buffer as shared bytes; the last of them to be dropped gives it back.
+    /// Converts part of the buffer to shared bytes; the last clone to be dropped returns the
+    /// buffer.
     pub(super) fn into_bytes(self, range: Range<usize>) -> Bytes {
         Bytes::from_owner(Window { buffer: self, range })
     }
@@ -197,7 +200,7 @@ impl Pooled {
 mod tests {
     use super::*;
 
-    /// A pool that counts its own buffers only.
+    /// Creates a pool that counts only its own buffers.
     fn alone() -> BufferPool {
         BufferPool { lent: Arc::default(), ..BufferPool::new(1) }
     }

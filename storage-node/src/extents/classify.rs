@@ -1,57 +1,57 @@
-//! What recovery makes of what it finds: a pure function, asked once with everything.
+//! Classification of recovery's findings: a pure function, called once with all findings.
 //!
-//! The rules, strongest first:
-//! 1. A delete mark beats whatever was found: the delete is ended.
-//! 2. What contradicts itself goes to quarantine, never to deletion.
-//! 3. The same id with different content, twice: both go to quarantine. With the same content: one
-//!    is kept.
-//! 4. What never came to its end is removed: it was not acknowledged. But a row in the table proves
-//!    that it was, once; then it is a contradiction.
+//! The rules, in order of precedence:
+//! 1. A delete mark overrides every finding: the delete is completed.
+//! 2. Contradictory bytes go to quarantine, and are never deleted.
+//! 3. If an id exists twice with different content, both go to quarantine. If the content is equal,
+//!    one copy is kept.
+//! 4. An unfinished write is removed, because it was not acknowledged. But a row in the table
+//!    proves that it was once durable: then it is a contradiction.
 
 use std::collections::{HashMap, HashSet};
 
 use martlet_protocol::ExtentId;
 
-/// One thing on disk that is, or was to be, an extent.
+/// A thing on disk that is an extent, or was about to become an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The id it has by its name or header.
+    /// Id by its name or header.
     pub(super) id: ExtentId,
-    /// What its bytes say.
+    /// Evidence in its bytes.
     pub(super) evidence: Evidence,
-    /// Whether the table has a row of it: then it was durable once.
+    /// True if the table has a row of it, which proves that it was durable once.
     pub(super) known: bool,
-    /// Whether it was deleted.
+    /// True if the table has a delete mark for it.
     pub(super) marked: bool,
 }
 
-/// What the bytes of a thing say.
+/// Evidence in the bytes of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// Not all of it was written.
+    /// Written in part.
     Unfinished,
-    /// It contradicts itself.
+    /// Contradictory.
     Contradiction,
-    /// It is whole: length and BLAKE3.
+    /// Whole, with this length and BLAKE3.
     Whole(u32, [u8; 32]),
 }
 
-/// What to do with a thing.
+/// Action on a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is an extent.
+    /// Keep as an extent.
     Keep,
-    /// It was never acknowledged.
+    /// Remove: it was never acknowledged.
     RemoveUnfinished,
-    /// Its delete had begun.
+    /// Remove: its delete had begun.
     RemoveDeleted,
-    /// It is there already.
+    /// Remove: another copy is kept.
     RemoveDuplicate,
-    /// Someone must look at it.
+    /// Move to quarantine, for an operator.
     Quarantine,
 }
 
-/// A verdict on each thing found, in the same order.
+/// Returns a verdict on each finding, in the order of `found`.
 pub(super) fn classify(found: &[Found]) -> Vec<Verdict> {
     let mut content: HashMap<ExtentId, Vec<(u32, [u8; 32])>> = HashMap::new();
     for thing in found.iter().filter(|thing| !thing.marked) {

@@ -1,5 +1,5 @@
-//! The thread that writes packed extents: it takes all records and deletes that wait, writes them,
-//! syncs each volume once, and answers them all.
+//! Thread that writes packed extents. It takes all waiting records and deletes, writes them, syncs
+//! each volume once, and answers all of them.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -22,18 +22,18 @@ use super::table::Table;
 use super::volumes::{Volume, Volumes};
 use crate::device::pulse::{Part, Pulse};
 
-/// Most records in one sync: beyond, waiting for the rest costs more than another sync.
+/// Maximum number of records in one sync. Above it, waiting costs more than another sync.
 const GROUP_MAX: usize = 256;
 
-/// Bytes that may wait: beyond, writers hear that there are too many of them. A disk that hangs takes
-/// none, and would have them pile up.
+/// Maximum bytes that may wait; further writes get `Unavailable`. Otherwise writes would pile up on
+/// a disk that hangs.
 const WAITING_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Records from this length on are written past the page cache, which takes half of the CPU time;
-/// shorter ones stay in it for whoever reads them next.
+/// Length in bytes from which on records bypass the page cache, which takes half of the CPU time.
+/// Shorter records stay in it for their next readers.
 const DIRECT_BYTES_MIN: usize = 128 * 1024;
 
-/// A record on its way: 4 KiB left for the header, then the data, padded.
+/// A record to write: 4 KiB for the header, then the data, padded.
 pub(super) struct Packed {
     pub(super) buffer: Pooled,
     pub(super) header: (Head, Vec<u8>),
@@ -49,7 +49,7 @@ enum Job {
 type Reply = oneshot::Sender<Result<()>>;
 
 impl Job {
-    /// Bytes that it holds in memory.
+    /// Memory of the job in bytes.
     fn bytes(&self) -> usize {
         match self {
             Self::Write(packed, _) => packed.buffer.capacity(),
@@ -58,20 +58,20 @@ impl Job {
     }
 }
 
-/// Hands records to the thread.
+/// Sends records to the thread.
 pub(super) struct Committer {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Bytes of the jobs that the thread has not taken yet.
+    /// Bytes of jobs that are still queued.
     waiting_bytes: Arc<AtomicUsize>,
     pulse: Arc<Pulse>,
 }
 
-/// What the thread works on.
+/// State that the thread uses.
 pub(super) struct Ledger {
     pub(super) volumes: Arc<Volumes>,
     pub(super) table: Table,
-    /// Held for reading while rows are put, for writing while marks are set.
+    /// Read-locked while rows are put, write-locked while marks are set.
     pub(super) gate: Arc<RwLock<()>>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
@@ -94,7 +94,8 @@ impl Committer {
         Ok(Self { jobs, thread, waiting_bytes, pulse })
     }
 
-    /// Writes a record, durably. `Unavailable` at once if too much waits already, or if the disk hangs.
+    /// Writes a record, durably. `Unavailable` at once if too many bytes wait, or if the disk
+    /// hangs.
     pub(super) async fn write(&self, packed: Packed) -> Result<()> {
         self.pulse.check(Part::Packed)?;
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
@@ -104,7 +105,7 @@ impl Committer {
         self.pulse.wait(self.ask(|reply| Job::Write(packed, reply))).await?
     }
 
-    /// Destroys the headers of deleted records, durably, and frees their space.
+    /// Zeroes the headers of deleted records, durably, and frees their space.
     pub(super) async fn destroy(&self, records: Vec<(ExtentId, Run)>) -> Result<()> {
         self.ask(|reply| Job::Destroy(records, reply)).await
     }
@@ -120,11 +121,11 @@ impl Committer {
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends the thread once it has done what it was given.
+    /// Ends the thread after its queued jobs.
     pub(super) fn close(&self) {
         self.jobs.lock().take();
         if let Some(thread) = self.thread.lock().take() {
-            // One that panicked has made the device suspect.
+            // A panic of the thread has made the device suspect already.
             let _ = thread.join();
         }
     }
@@ -132,12 +133,12 @@ impl Committer {
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        // What the thread holds must be let go of by the time that whoever held this opens it again.
+        // The thread must release its references before the device can be opened again.
         self.close();
     }
 }
 
-/// What one volume gets in one group.
+/// Jobs of one group for one volume.
 #[derive(Default)]
 struct Batch {
     writes: Vec<Placed>,
@@ -166,7 +167,7 @@ impl Ledger {
         let mut destroys = Vec::new();
         for job in jobs {
             match job {
-                // Its writer gave up before it began.
+                // The caller gave up before the write began.
                 Job::Write(_, reply) if reply.is_closed() => {}
                 Job::Write(packed, reply) => match self.place(packed.record.extent.id, &packed) {
                     Ok(run) => {
@@ -226,7 +227,8 @@ impl Ledger {
         written
     }
 
-    /// Writes headers and data, neighbours in one call, and zeros over the headers of the deleted.
+    /// Writes headers and data, adjacent records in one call, and zeroes the headers of deleted
+    /// records.
     fn write_batch(&self, volume: &Volume, batch: &mut Batch) -> Result<()> {
         self.suspect.check()?;
         batch.writes.sort_by_key(|placed| placed.run.offset);
@@ -252,7 +254,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the rows of durable records, and answers.
+    /// Writes the rows of durable records, and answers their callers.
     fn publish(&self, writes: Vec<Placed>) {
         let gate = self.gate.read();
         let (wanted, deleted): (Vec<_>, Vec<_>) = writes.into_iter().partition(|placed| {
@@ -272,7 +274,7 @@ impl Ledger {
         }
     }
 
-    /// Undoes a record whose extent was deleted while it was being written.
+    /// Undoes a record whose extent was deleted during its write.
     fn withdraw(&self, id: ExtentId, run: Run) -> Result<()> {
         let volume = self.volumes.get(run.volume)?;
         volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
@@ -293,7 +295,7 @@ impl Placed {
     }
 }
 
-/// Refuses an id that was used before.
+/// Returns an error if an id was used before.
 pub(super) fn refuse_taken(table: &Table, id: ExtentId) -> Result<()> {
     if table.is_marked(id)? {
         return Err(deleted(id));
@@ -310,12 +312,12 @@ pub(super) fn deleted(id: ExtentId) -> Error {
     Error::conflict(format!("extent {id} was deleted"))
 }
 
-/// The same error for another who waited.
+/// Copies an error for another caller.
 fn again(error: &Error) -> Error {
     Error::new(error.kind(), error.to_string())
 }
 
 fn answer(reply: Reply, outcome: Result<()>) {
-    // Whoever gave up needs no answer: the record is whole, and its owner's sweep finds it.
+    // The caller may have gone. The record is whole; the sweep finds it, because no entry owns it.
     let _ = reply.send(outcome);
 }

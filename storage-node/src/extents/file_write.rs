@@ -1,4 +1,4 @@
-//! Writes one file extent: while one chunk is hashed and written on a thread, the next one fills.
+//! Writes a file extent: while a thread hashes and writes one chunk, the next chunk fills.
 
 use std::io::IoSlice;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use super::state::{Counters, Headroom, Suspect};
 use super::store::Inner;
 use super::write::described;
 
-/// A file extent that is being written. Dropped before it is kept, it leaves nothing behind.
+/// A file extent that is being written. Dropped before [`Self::keep`], it removes its file.
 pub(super) struct FileWriter {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
@@ -31,24 +31,24 @@ pub(super) struct FileWriter {
     folders: Arc<Folders>,
     counters: Arc<Counters>,
     suspect: Arc<Suspect>,
-    /// Answered when the file's name is durable.
+    /// Result of the sync of the file's name.
     named: Option<oneshot::Receiver<Result<()>>>,
     headroom: Arc<Headroom>,
     /// Length of the file until its last bytes are written.
     length: u64,
-    /// How much of the file has room on the device.
+    /// Allocated bytes of the file.
     allocated: u64,
     kept: bool,
 }
 
-/// Bytes that are given room ahead of those that have come: half as many, at least and at most.
+/// Bounds in bytes of the allocation ahead of received bytes, which is half of those bytes.
 const AHEAD_BYTES_MIN: u64 = 1024 * 1024 - 64 * 1024;
 const AHEAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 impl FileWriter {
-    /// Makes the file under its final name, as long as it may become. Its name is made durable while
-    /// its bytes still come, and its room with them: a client that stalls holds no more of the device
-    /// than it has sent, and half of that. Blocks.
+    /// Makes the file under its final name, at its maximum length. Its name becomes durable while
+    /// its bytes arrive, and space is allocated as they arrive. A client that stalls holds no more
+    /// space than it has sent, and half of that. Blocks.
     pub(super) fn create(store: &Inner, id: ExtentId, declared: Option<u64>) -> Result<Self> {
         let path = footer::path(&store.root, id);
         let file = store.suspect.note(store.disk.create(&path, Caching::Direct))?;
@@ -68,13 +68,13 @@ impl FileWriter {
             allocated: 0,
             kept: false,
         };
-        // A file whose last sector is zero was never finished: so it ends where no byte of a client
-        // comes to lie.
+        // An unfinished file must end in a zero sector, so its end lies beyond all bytes of the
+        // client.
         writer.suspect.note(writer.file.truncate(length))?;
         Ok(writer)
     }
 
-    /// Takes the whole body, and makes it durable.
+    /// Writes the whole body, and makes it durable.
     pub(super) async fn take(
         self,
         store: &Inner,
@@ -116,7 +116,7 @@ impl FileWriter {
         Ok(self)
     }
 
-    /// Makes room for what lies below `end`, and where there is more room for the next `ahead` bytes.
+    /// Allocates space below `end`, and if space permits for `ahead` more bytes.
     fn make_room(&mut self, end: u64, ahead: u64) -> Result<()> {
         if end <= self.allocated {
             return Ok(());
@@ -136,7 +136,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Writes the last chunk and the footer, cuts the file to length, and syncs it.
+    /// Writes the last chunk and the footer, truncates the file to its final length, and syncs it.
     fn finish(mut self, mut last: Pooled, facts: ExtentRecord) -> Result<(Self, ExtentRecord)> {
         let offset = self.hasher.length();
         self.hasher.update(&last.all()[..last.filled]);
@@ -159,7 +159,7 @@ impl FileWriter {
         Ok((self, record))
     }
 
-    /// Keeps the file.
+    /// Keeps the file when this is dropped.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
@@ -173,8 +173,8 @@ impl Drop for FileWriter {
     }
 }
 
-/// The longest footer that an extent of `length` bytes can have: the room to set aside for it. The
-/// owner's key is at most 1 KiB, everything else is bounded by its type.
+/// Maximum length of the footer of an extent of `length` bytes, for allocation. The owner's key is
+/// at most 1 KiB; types bound all other fields.
 fn footer_bytes_max(length: u64) -> usize {
     let blocks = usize::try_from(length).expect("an extent fits in memory").div_ceil(BLOCK);
     (blocks * 4 + 2048).next_multiple_of(ALIGN)

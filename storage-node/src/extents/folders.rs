@@ -1,6 +1,6 @@
-//! One thread that makes names durable: whoever waits for the same folder shares one sync, and
-//! folders are synced side by side. It also removes the files of writes that were given up, so that
-//! no connection's thread waits for that.
+//! Thread that makes names durable. Requests for one folder share one sync, and folders are synced
+//! in parallel. The thread also removes the files of abandoned writes, so that no connection's
+//! thread waits for the removal.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::disk::Disk;
 use super::committer::Ledger;
 use super::state::{Counters, FaultOfPanic, Suspect};
 
-/// Most folders that are synced at a time.
+/// Maximum number of folders synced at a time.
 const SIDE_BY_SIDE_MAX: usize = 16;
 
-/// Who waits for which folder.
+/// Reply channels of waiting callers, by folder.
 type Waiting = BTreeMap<PathBuf, Vec<oneshot::Sender<Result<()>>>>;
 
 enum Job {
@@ -30,7 +30,7 @@ enum Job {
     Discard(PathBuf),
 }
 
-/// Hands names to the thread.
+/// Sends jobs to the thread.
 pub(super) struct Folders {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -38,7 +38,7 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Starts the thread; it counts and fails with what is in the ledger.
+    /// Starts the thread, with the counters, failure state and pulse of the ledger.
     pub(super) fn start(disk: Arc<dyn Disk>, ledger: &Ledger) -> Result<Self> {
         let (jobs, queue) = channel();
         let counters = ledger.counters.clone();
@@ -59,18 +59,18 @@ impl Folders {
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread, counters })
     }
 
-    /// Asks for a folder's names to be made durable; the answer comes when they are.
+    /// Requests a sync of a folder's names; the reply comes when they are durable.
     pub(super) fn sync(&self, folder: &Path) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        // A closed store drops the reply, which its reader takes for a failure.
+        // A closed store drops the reply channel, which its receiver treats as a failure.
         let _ = self.send(Job::Sync(folder.to_path_buf(), reply));
         answer
     }
 
-    /// Removes a file that nobody was told of.
+    /// Removes a file whose write was never acknowledged.
     pub(super) fn discard(&self, file: &Path) {
         if self.send(Job::Discard(file.to_path_buf())).is_none() {
-            // The store was closed: the next opening removes it.
+            // The store was closed: the next opening removes the file.
             self.counters.leave_behind();
         }
     }
@@ -79,11 +79,11 @@ impl Folders {
         self.jobs.lock().as_ref()?.send(job).ok()
     }
 
-    /// Ends the thread once it has done what it was given.
+    /// Ends the thread after its queued jobs.
     pub(super) fn close(&self) {
         self.jobs.lock().take();
         if let Some(thread) = self.thread.lock().take() {
-            // One that panicked has made the device suspect.
+            // A panic of the thread has made the device suspect already.
             let _ = thread.join();
         }
     }
@@ -91,12 +91,12 @@ impl Folders {
 
 impl Drop for Folders {
     fn drop(&mut self) {
-        // What the thread holds must be let go of by the time that whoever held this opens it again.
+        // The thread must release its references before the device can be opened again.
         self.close();
     }
 }
 
-/// The answer to [`Folders::sync`].
+/// Waits for the reply to [`Folders::sync`].
 pub(super) async fn synced(answer: oneshot::Receiver<Result<()>>) -> Result<()> {
     answer.await.unwrap_or_else(|_| Err(Error::unavailable("the extent store was closed")))
 }
@@ -126,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Syncs folders side by side: a journal makes of that one commit.
+    /// Syncs folders in parallel: a journal combines them into one commit.
     fn sync_all(&self, waiting: Waiting) {
         let mut waiting = waiting.into_iter().peekable();
         while waiting.peek().is_some() {
@@ -134,7 +134,7 @@ impl Worker {
                 for (folder, replies) in waiting.by_ref().take(SIDE_BY_SIDE_MAX) {
                     let thread = std::thread::Builder::new().name("extent-folder".into());
                     let sync = move || self.sync(&folder, replies);
-                    // Without a thread those who wait hear that it failed.
+                    // Without a thread, the waiting callers receive an error.
                     if let Err(error) = thread.spawn_scoped(threads, sync) {
                         tracing::warn!(%error, "no thread for a folder's sync");
                     }
@@ -154,7 +154,7 @@ impl Worker {
                 Ok(()) => Ok(()),
                 Err(error) => Err(Error::new(error.kind(), error.to_string())),
             };
-            // Whoever gave up needs no answer.
+            // The caller may have gone.
             let _ = reply.send(answer);
         }
     }

@@ -11,37 +11,39 @@ use crate::disk::DiskFile;
 use super::buffer::{ALIGN, AlignedBuffer};
 use super::seal::{Description, HeadState, SECTOR, Seal, small};
 
-/// Longest footer: checksums of 1,024 blocks, an owner with the longest key, and the head.
+/// Maximum length of a footer: checksums of 1,024 blocks, an owner with the longest key, and the
+/// head.
 const FOOTER_BYTES_MAX: usize = 4 * ALIGN;
 
-/// A file's end, whatever it turns out to be.
+/// Result of reading the end of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Footer {
-    /// The write never came to its end.
+    /// The write never ended.
     Unfinished,
-    /// The head is there and its body isn't: torn, or rotten.
+    /// A valid head without its body: torn write or bit rot.
     Torn,
-    /// Contradicts itself.
+    /// Contradictory.
     Rotten,
-    /// The extent's own description; its bytes are not looked at.
+    /// The extent's description; its bytes are not verified.
     Good(Description),
 }
 
-/// The file of an extent: `extents/<first byte of the id>/<id>`, in hexadecimal.
+/// Path of an extent's file: `extents/<first byte of the id>/<id>`, in hexadecimal.
 pub(super) fn path(root: &Path, id: ExtentId) -> PathBuf {
     let name = id.to_string();
     root.join("extents").join(&name[..2]).join(name)
 }
 
-/// A file's footer, a multiple of 4 KiB, which ends the file:
+/// Encodes a file's footer, a multiple of 4 KiB, which ends the file:
 ///
 /// ```text
 /// 0           body (see [`Head`](super::seal::Head)), zeros
 /// end - 512   head
 /// ```
 ///
-/// The file's length is the extent's, rounded up to 4 KiB, and the footer's. The file has all of its
-/// length before the first byte is written, so a file whose last sector is zero was never finished.
+/// The file's length is the extent's length, rounded up to 4 KiB, plus the footer's length. The
+/// file has its maximum length before its first byte is written. So a file whose last sector is
+/// zero was never finished.
 pub(super) fn encode(description: &Description) -> Vec<u8> {
     let (mut head, body) = description.encode();
     let mut footer = body;
@@ -60,7 +62,7 @@ pub(super) fn inspect(file: &dyn DiskFile) -> Result<Footer> {
         return Ok(Footer::Unfinished);
     }
     let bytes = FOOTER_BYTES_MAX.min(usize::try_from(length).unwrap_or(usize::MAX));
-    // Aligned, for files that are read past the page cache.
+    // Aligned, for files read with direct I/O.
     let mut end = AlignedBuffer::new(bytes);
     file.read_at(end.all_mut(), length - bytes as u64)?;
     let end = end.all();
@@ -81,7 +83,7 @@ pub(super) fn inspect(file: &dyn DiskFile) -> Result<Footer> {
     Ok(Seal::file().open(&head, &before[start..]).map_or(Footer::Torn, Footer::Good))
 }
 
-/// The length of a finished file, as long as its footer is.
+/// Length of a finished file with a footer of `footer_bytes`.
 pub(super) fn file_bytes(length: u64, footer_bytes: usize) -> u64 {
     length.next_multiple_of(ALIGN_BYTES) + footer_bytes as u64
 }

@@ -1,4 +1,4 @@
-//! Takes a body's pieces, of whatever length, and fills buffers with them.
+//! Gathers a body's chunks, of any length, into buffers.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -7,7 +7,7 @@ use martlet_protocol::{ByteStream, Error, Result};
 
 use super::buffer::AlignedBuffer;
 
-/// A body, and what of it hasn't found its buffer yet.
+/// A body, and its bytes that are not in a buffer yet.
 pub(super) struct Gather {
     body: ByteStream,
     left: Bytes,
@@ -16,7 +16,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// A body of `declared` bytes, if that is known.
+    /// Wraps a body of `declared` bytes, if its length is known. `Invalid` if that is 0 or too
+    /// long.
     pub(super) fn new(body: ByteStream, declared: Option<u64>) -> Result<Self> {
         match declared {
             Some(0) => Err(Error::invalid("an extent is not empty")),
@@ -25,7 +26,7 @@ impl Gather {
         }
     }
 
-    /// Fills `buffer` up to `limit`; true when the body has ended.
+    /// Fills `buffer` up to `limit`; returns true when the body has ended.
     pub(super) async fn fill(&mut self, buffer: &mut AlignedBuffer, limit: usize) -> Result<bool> {
         loop {
             let taken = buffer.append(&self.left, limit);

@@ -1,8 +1,8 @@
-//! Copies of the heads of volumes: `volume-heads/<number>.head` has the first 4 KiB of a volume.
+//! Copies of volume heads: `volume-heads/<number>.head` holds the first 4 KiB of a volume.
 //!
-//! A volume's head holds the secret that its records are sealed with, so a volume whose head is gone
-//! can't be scanned. The copy lies in a file of its own, and is durable before its volume is. So the
-//! copy of a volume that is there is never older than the volume.
+//! A volume's head holds the secret that seals its records, so a volume without its head can't be
+//! scanned. The copy lies in a file of its own, and is durable before its volume is made. So a
+//! volume's copy is never older than the volume.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use super::buffer::ALIGN;
 use super::record::VolumeHead;
 use crate::disk::{Caching, Disk};
 
-/// The copies of a store.
+/// Copies of the volume heads of a store.
 #[derive(Clone, Debug)]
 pub(super) struct Heads {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
 }
 
-/// The folder of the copies in the store's folder.
+/// Returns the folder of the copies in the store's folder.
 pub(super) fn folder(root: &Path) -> PathBuf {
     root.join("volume-heads")
 }
 
 impl Heads {
-    /// The copies in the store's folder.
+    /// Opens the copies in the store's folder.
     pub(super) fn new(disk: Arc<dyn Disk>, root: &Path) -> Self {
         Self { disk, folder: folder(root) }
     }
@@ -36,8 +36,8 @@ impl Heads {
         self.folder.join(format!("{number}.head"))
     }
 
-    /// Writes the copy of a head, durably, over any other. All of it is in one sector, which a disk
-    /// writes whole or not at all.
+    /// Writes the copy of a head, durably, and replaces an older copy. The head fits in one sector,
+    /// which a disk writes whole or not at all.
     pub(super) fn keep(&self, head: &VolumeHead) -> Result<()> {
         let path = self.path(head.number);
         let file = match self.disk.create(&path, Caching::Cached) {
@@ -51,7 +51,7 @@ impl Heads {
         self.disk.sync_dir(&self.folder)
     }
 
-    /// The copy of a volume's head, if there is one that can be read.
+    /// Returns the copy of a volume's head, if it exists and is readable.
     pub(super) fn copy(&self, number: u32) -> Option<VolumeHead> {
         let file = self.disk.open(&self.path(number), Caching::Cached).ok()?;
         let mut bytes = vec![0; ALIGN];

@@ -1,4 +1,4 @@
-//! Leases on records: space of a deleted record is free once its last reader is gone.
+//! Leases on records: the space of a deleted record is free once its last reader has ended.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 use super::record::Run;
 use super::space::SpaceMap;
 
-/// Who reads which record.
+/// Leases of the records that are being read.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     live: Arc<Mutex<HashMap<ExtentId, Weak<Lease>>>>,
     space: Arc<Mutex<SpaceMap>>,
 }
 
-/// A reader's hold on a record. All readers of a record share one; the last to let go of a condemned
-/// one gives its space back.
+/// A reader's lease on a record, shared by all its readers. The space of a condemned record is
+/// freed when the last reader drops the lease.
 #[derive(Debug)]
 pub(super) struct Lease {
     id: ExtentId,
@@ -32,8 +32,8 @@ impl Leases {
         Self { live: Arc::default(), space }
     }
 
-    /// A hold on the record of an extent. Take it before looking whether the record is there: then a
-    /// delete that comes between finds the hold.
+    /// Returns the lease on an extent's record. Take it before checking that the record exists: a
+    /// delete in between then finds the lease.
     pub(super) fn hold(&self, id: ExtentId, run: Run) -> Arc<Lease> {
         let mut live = self.live.lock();
         if let Some(lease) = live.get(&id).and_then(Weak::upgrade) {
@@ -45,7 +45,7 @@ impl Leases {
         lease
     }
 
-    /// Frees the space of a record whose header is durably gone, now or when its readers are.
+    /// Frees the space of a record whose header is durably zero, at once or when its readers end.
     pub(super) fn condemn(&self, id: ExtentId, run: Run) {
         self.hold(id, run).condemned.store(true, Ordering::Release);
     }
@@ -54,7 +54,7 @@ impl Leases {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut live = self.owner.live.lock();
-        // Someone may have put a new lease in its place already.
+        // A new lease may have replaced this one.
         if live.get(&self.id).is_some_and(|held| held.as_ptr() == std::ptr::from_ref(self)) {
             live.remove(&self.id);
         }

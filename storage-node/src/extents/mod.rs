@@ -3,7 +3,7 @@
 //! ```text
 //!              write                                read
 //!                │                                    │
-//!             Gather ── pieces to aligned buffers   OpenExtent ── cached, with its checksums
+//!             Gather ── chunks to aligned buffers   OpenExtent ── cached, with its checksums
 //!        ┌───────┴────────┐                           │
 //!   up to 1 MiB        longer                  page cache, else a thread
 //!        │                │                           │
@@ -14,22 +14,24 @@
 //!             Table ── a row for each extent
 //! ```
 //!
-//! * [`footer`] and [`record`]: the bytes of file extents and packed extents; [`seal`]: what both say
-//!   of themselves; [`row`]: what the table says of them.
-//! * [`write`]: the way in; [`committer`], [`file_write`] and [`folders`]: what becomes durable how.
-//! * [`read`] and [`open`]: the way out; [`lease`]: why a reader outlives a delete.
-//! * [`volumes`] and [`space`]: where packed extents lie; [`heads`]: copies of what opens a volume.
-//! * [`recover`], [`scan`], [`classify`] and [`settle`]: what opening makes of what it finds.
-//! * [`audit`]: everything read and verified; [`quarantine`]: where contradictions go; [`upkeep`]: what
-//!   is asked of copies that move (rule X4).
+//! * [`footer`] and [`record`]: layout of file extents and packed extents; [`seal`]: their
+//!   descriptions; [`row`]: their rows in the table.
+//! * [`write`]: writes; [`committer`], [`file_write`] and [`folders`]: durability of records, files
+//!   and names.
+//! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
+//! * [`volumes`] and [`space`]: allocation of packed extents; [`heads`]: copies of volume heads.
+//! * [`recover`], [`scan`], [`classify`] and [`settle`]: recovery at opening.
+//! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
+//!   [`upkeep`]: presence and release of copies that move (rule X4).
 //!
 //! Invariants:
 //! * a row is written after the extent's bytes, description and name are synced (rule X6), so a row
-//!   that is there proves that its extent was durable once;
-//! * the removal of a row is synced before a name is removed or space is used again, and that of a
-//!   delete in one batch with its mark; the header of a deleted record is durably zero before its space is free;
-//! * no byte leaves that did not meet its checksum;
-//! * what contradicts itself is moved aside, never deleted.
+//!   proves that its extent was durable once;
+//! * the removal of a row is synced before its name is removed or its space is used again. A delete
+//!   removes the row in one batch with its mark. The header of a deleted record is durably zero
+//!   before its space is free;
+//! * no byte is returned before its checksum was verified;
+//! * contradictory bytes are moved to quarantine, never deleted.
 
 mod audit;
 mod blocks;
@@ -82,7 +84,7 @@ use crate::disk::Disk;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The extents of one device. Clones share it.
+/// The extents of one device. Clones share its state.
 #[derive(Clone)]
 pub struct ExtentStore(Arc<Inner>);
 
@@ -92,22 +94,23 @@ impl std::fmt::Debug for ExtentStore {
     }
 }
 
-/// How a store is set up.
+/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct ExtentOptions {
-    /// Free bytes on the device under which new extents are refused (beyond those a ballast holds).
+    /// Free bytes that new extents must leave on the device (beyond the bytes of the ballast).
     pub reserve_bytes: u64,
     /// Length of a volume.
     pub volume_bytes: u64,
-    /// How much a volume is preallocated at a time.
+    /// Bytes that a volume is preallocated by at a time.
     pub volume_step_bytes: u64,
-    /// Files that are kept open for the next reader.
+    /// Number of file extents that are kept open for later readers; 64 packed extents count as one
+    /// file extent.
     pub open_files_max: u64,
-    /// Free runs of volumes from this length on are given back to the file system by `reclaim`.
+    /// Minimum length in bytes of free runs that `reclaim` returns to the file system.
     pub punch_bytes_min: u64,
-    /// Whether the table was left whole: the store was closed before the process ended.
+    /// True if the table is complete, because the store was closed before the process ended.
     pub clean: bool,
-    /// Where calls wait for the disk.
+    /// Threads on which calls wait for the disk.
     pub(crate) threads: Arc<Pool>,
 }
 
@@ -125,33 +128,33 @@ impl Default for ExtentOptions {
     }
 }
 
-/// What opening a store found.
+/// Findings of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Extents that are there.
+    /// Number of readable extents.
     pub extents: u64,
-    /// Of those, extents that the table had lost.
+    /// Extents that had no row in the table and were found on disk.
     pub rediscovered: u64,
-    /// Extents whose write had not ended, removed.
+    /// Extents whose write had not ended; removed.
     pub unfinished: u64,
-    /// Deletes that had not ended, ended now.
+    /// Extents whose delete had not ended; removed now.
     pub deleted: u64,
-    /// Second copies of an extent, removed.
+    /// Second copies of extents; removed.
     pub duplicates: u64,
-    /// Contradictions moved aside.
+    /// Contradictions moved to quarantine.
     pub quarantined: u64,
-    /// Extents that the table knows and the disk doesn't have.
+    /// Extents with a row in the table that the disk doesn't have.
     pub missing: Vec<ExtentId>,
 }
 
-/// Figures of a store.
+/// Usage figures of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtentUsage {
     /// Bytes in extents.
     pub bytes: u64,
-    /// Extents.
+    /// Number of extents.
     pub extents: u64,
-    /// Things in quarantine.
+    /// Number of items in quarantine.
     pub quarantined: u64,
     /// Bytes in volumes that are free for new records.
     pub volume_free_bytes: u64,
@@ -161,11 +164,11 @@ pub struct ExtentUsage {
     pub syncs: u64,
     /// Folder syncs since the store was opened.
     pub folder_syncs: u64,
-    /// Reads that found bytes which are not what was written.
+    /// Reads that found corrupt bytes.
     pub corrupt_reads: u64,
-    /// Reads of a chunk answered from the page cache without a thread hop.
+    /// Chunk reads answered from the page cache without a thread hop.
     pub inline_reads: u64,
-    /// Reads of a chunk that waited for the device on a thread of their own.
+    /// Chunk reads that waited for the device on a thread of their own.
     pub blocking_reads: u64,
 }
 
@@ -192,7 +195,7 @@ impl ExtentStore {
         write::write(&self.0, extent, birth_ms, body).await
     }
 
-    /// Verified bytes of an extent.
+    /// Returns verified bytes of an extent. `Invalid` if `range` is empty or exceeds the extent.
     pub async fn read(&self, id: ExtentId, range: Range<u64>) -> Result<ByteStream> {
         let extent = match self.0.opened.get(&id) {
             Some(extent) => extent,
@@ -205,7 +208,7 @@ impl ExtentStore {
         read::stream(Reading::of(&self.0), extent, range).await
     }
 
-    /// What the store knows of an extent, and where it lies.
+    /// Returns the extent's record and its location on disk.
     pub async fn stat(&self, id: ExtentId) -> Result<ExtentStat> {
         let store = self.0.clone();
         let stat = move || {
@@ -216,34 +219,34 @@ impl ExtentStore {
         self.0.threads.run(stat).await
     }
 
-    /// Deletes extents, durably, and remembers it: they are not written here again (rule X4).
+    /// Deletes extents, durably, with a mark that refuses later writes of these ids (rule X4).
     pub async fn delete(&self, ids: &[ExtentId]) -> Result<()> {
         self.remove(ids, Removal::Marked).await
     }
 
     async fn remove(&self, ids: &[ExtentId], removal: Removal) -> Result<()> {
         let (removing, ids) = (Removing::begin(&self.0), ids.to_vec());
-        // A task of its own: whoever asked may go away between the two steps, and nobody else would
-        // give the space of the records back.
+        // A separate task, because the caller may go away between the two steps. No other code
+        // would free the space of the records.
         let task = tokio::spawn(removing.both_steps(ids, removal));
         self.0.threads.pulse().wait(task).await?.unwrap_or_else(|error| {
             Err(Error::internal("removing extents ended early").with_source(error))
         })
     }
 
-    /// Extents with ids above `after`, by id.
+    /// Returns up to `limit` extents with ids above `after`, in order of ids.
     pub async fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<ExtentRecord>> {
         let store = self.0.clone();
         self.0.threads.run(move || store.list(after, limit)).await
     }
 
-    /// Gives long freed runs of volumes back to the file system, and if the device is `short` of
-    /// space those that were set aside for later, too: at most `runs_max`; returns bytes. Blocks.
+    /// Returns up to `runs_max` long freed runs of volumes to the file system; returns their bytes.
+    /// If the device is `short` of space, includes all free runs, also preallocated ones. Blocks.
     pub fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
         self.0.reclaim(runs_max, short)
     }
 
-    /// Forgets delete marks older than `before_ms`, at most `limit`; returns how many. Blocks.
+    /// Forgets up to `limit` delete marks older than `before_ms`; returns their number. Blocks.
     pub fn forget_marks(&self, before_ms: u64, limit: usize) -> Result<usize> {
         let ids = self.0.table.marks_before(before_ms, limit)?;
         if !ids.is_empty() {
@@ -252,28 +255,28 @@ impl ExtentStore {
         Ok(ids.len())
     }
 
-    /// Figures.
+    /// Returns the usage figures.
     pub fn usage(&self) -> ExtentUsage {
         let free = self.0.volumes.free_bytes();
         ExtentUsage { volume_free_bytes: free, ..self.0.counters.snapshot() }
     }
 
-    /// Why the store takes no more writes: a write or a sync failed.
+    /// Returns the reason if the store accepts no more writes, because a write or a sync failed.
     pub fn suspect(&self) -> Option<String> {
         self.0.suspect.why()
     }
 
-    /// Takes no more writes, and ends those that are under way.
+    /// Refuses further writes, and fails the writes in progress.
     pub(crate) fn give_up(&self, why: &str) {
         self.0.suspect.set(&Error::unavailable(why));
     }
 
-    /// Ends the threads of the store after what they have begun, and says whether everything is in
-    /// its place, so that the next opening may believe the table. Blocks.
+    /// Ends the threads of the store after their current work. Returns true if everything is in
+    /// order, so that the next opening may trust the table. Blocks.
     pub fn close(&self) -> bool {
         self.0.committer.close();
         self.0.folders.close();
-        // A file that is still being written will not be removed any more, and a record whose removal
+        // A file that is still being written will not be removed any more. A record whose removal
         // has begun keeps its header.
         let writing = Arc::strong_count(&self.0.folders) > 1;
         let under_way = writing || self.0.removals.load(Ordering::Acquire) > 0;
@@ -282,7 +285,7 @@ impl ExtentStore {
 }
 
 impl Inner {
-    /// Where an extent can be read in place.
+    /// Returns the location at which an extent can be read in place.
     fn location(&self, row: &Row) -> Result<ExtentLocation> {
         let length = u64::from(row.record.extent.length);
         match row.place {

@@ -17,7 +17,7 @@ use super::seal::Description;
 use super::volumes::Volume;
 use super::{footer, record};
 
-/// What an open file weighs in the cache: as much as this many records, which share their files.
+/// Cache weight of an open file. Records weigh 1, because they share their files.
 pub(super) const FILE_WEIGHT: u64 = 64;
 
 /// An open extent.
@@ -26,10 +26,10 @@ pub(super) struct OpenExtent {
     pub(super) id: ExtentId,
     pub(super) length: u64,
     pub(super) file: Arc<dyn DiskFile>,
-    /// Where in the file the extent begins.
+    /// Offset of the extent in the file.
     pub(super) base: u64,
     pub(super) crcs: Vec<u32>,
-    /// Keeps a record's space from being used again.
+    /// Prevents reuse of a record's space.
     lease: Option<Arc<Lease>>,
 }
 
@@ -42,7 +42,7 @@ impl OpenExtent {
         }
     }
 
-    /// Opens a packed extent. `lease` was taken before, so its space is still its own.
+    /// Opens a packed extent. The caller took `lease` before, so the record's space is not reused.
     pub(super) fn record(
         row: &Row,
         volume: &Volume,
@@ -75,7 +75,7 @@ impl OpenExtent {
         Ok(Self { id, length, file, base, crcs: description.crcs, lease })
     }
 
-    /// Whether `bytes`, from the beginning of block `first` on, are what was written.
+    /// Returns true if `bytes`, from the beginning of block `first` on, match the checksums.
     pub(super) fn verify(&self, bytes: &[u8], first: usize) -> bool {
         blocks::verify(bytes, &self.crcs, first)
     }
@@ -85,7 +85,7 @@ pub(super) fn mismatch(id: ExtentId) -> Error {
     Error::corrupt(format!("extent {id} is not what was written"))
 }
 
-/// Weighs open extents by what they keep open.
+/// Weighs open extents by the files that they keep open.
 #[derive(Clone)]
 pub(super) struct ByFiles;
 

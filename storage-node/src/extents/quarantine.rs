@@ -1,7 +1,7 @@
-//! What contradicts itself is moved aside, never deleted, and never served.
+//! Quarantine of contradictory bytes: they are never deleted and never served.
 //!
-//! A file goes to `quarantine/` under its own name. A record can't be moved, so an empty file there
-//! names its stretch of the volume, which is not used again: `volume-<number>-<offset>-<bytes>`.
+//! A file moves to `quarantine/` under its own name. A record can't move, so an empty file
+//! `volume-<number>-<offset>-<bytes>` names its run in the volume, which is not reused.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) fn folder(root: &Path) -> PathBuf {
     root.join("quarantine")
 }
 
-/// Moves a file aside, durably.
+/// Moves a file to quarantine, durably.
 pub(super) fn file(disk: &dyn Disk, root: &Path, file: &Path) -> Result<()> {
     let Some(name) = file.file_name() else { return Ok(()) };
     disk.rename(file, &folder(root).join(name))?;
@@ -23,7 +23,7 @@ pub(super) fn file(disk: &dyn Disk, root: &Path, file: &Path) -> Result<()> {
     file.parent().map_or(Ok(()), |from| disk.sync_dir(from))
 }
 
-/// Sets a stretch of a volume aside, durably. False if it was already.
+/// Quarantines a run of a volume, durably. False if it was quarantined before.
 pub(super) fn run(disk: &dyn Disk, root: &Path, run: Run) -> Result<bool> {
     let Run { volume, offset, bytes } = run;
     let name = format!("volume-{volume}-{offset}-{bytes}");
@@ -34,7 +34,7 @@ pub(super) fn run(disk: &dyn Disk, root: &Path, run: Run) -> Result<bool> {
     disk.sync_dir(&folder(root)).map(|()| true)
 }
 
-/// The stretch of a volume that a name in quarantine sets aside.
+/// Returns the run of a volume that a name in quarantine stands for.
 pub(super) fn named_run(name: &str) -> Option<Run> {
     let mut numbers = name.strip_prefix("volume-")?.split('-');
     let run = Run {

@@ -1,4 +1,4 @@
-//! Reads verified bytes: whole blocks around what was asked for, a chunk at a time.
+//! Reads of verified bytes: whole blocks around the requested range, a chunk at a time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -16,8 +16,8 @@ use super::state::Counters;
 use super::store::Inner;
 use crate::device::pool::Pool;
 
-/// What reading needs of a store. It doesn't keep the store from being closed: a slow reader has its
-/// file, and that is enough.
+/// Parts of a store that a read needs. They don't prevent the store from closing: a slow reader
+/// needs only its file.
 #[derive(Clone)]
 pub(super) struct Reading {
     pool: BufferPool,
@@ -33,8 +33,8 @@ impl Reading {
     }
 }
 
-/// Reads `range` of an extent. The first chunk is there when this returns, so what is wrong with it
-/// is known before anything was promised to a client.
+/// Reads `range` of an extent. The first chunk is read before this returns, so its errors are known
+/// before the response to the client begins.
 pub(super) async fn stream(
     store: Reading,
     extent: Arc<OpenExtent>,
@@ -57,7 +57,7 @@ pub(super) async fn stream(
     })))
 }
 
-/// The first chunk of `range`, and where the next one begins.
+/// Returns the first chunk of `range`, and the offset of the next chunk.
 async fn chunk(
     store: &Reading,
     extent: &Arc<OpenExtent>,
@@ -87,7 +87,7 @@ async fn chunk(
     Ok((buffer.into_bytes(window), next))
 }
 
-/// Reads a chunk once more if the disk has its extent right; none if it was set aside.
+/// Reads a chunk again if its extent is intact on disk; none if the extent was quarantined.
 async fn again(store: &Reading, id: ExtentId, from: u64, length: usize) -> Result<Option<Pooled>> {
     let Some(inner) = store.store.upgrade() else { return Ok(None) };
     if !Inner::judge(&inner, id).await {
@@ -97,8 +97,8 @@ async fn again(store: &Reading, id: ExtentId, from: u64, length: usize) -> Resul
     fetch(store, extent, from, length).await.map(Some)
 }
 
-/// Reads a chunk that begins at `from` on a thread, and verifies it. Its buffer is taken there: reads
-/// that wait for a disk that hangs hold none.
+/// Reads a chunk that begins at `from` on a thread, and verifies it. The thread takes the buffer,
+/// so that reads that wait for a disk that hangs hold none.
 async fn fetch(
     store: &Reading,
     extent: Arc<OpenExtent>,

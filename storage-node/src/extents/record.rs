@@ -9,7 +9,7 @@ use super::seal::{Description, Head, HeadState, SECTOR, Seal, Spot, array, small
 const MAGIC: [u8; 8] = *b"MRTLTVOL";
 const VERSION: u16 = 1;
 const HASHED: usize = 64;
-/// The header of a record.
+/// Length of a record's header in bytes.
 pub(super) const HEADER_BYTES: usize = ALIGN;
 
 /// The first 4 KiB of a volume:
@@ -52,7 +52,7 @@ impl VolumeHead {
     }
 }
 
-/// A stretch of a volume, in multiples of 4 KiB.
+/// A run of a volume, in multiples of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Run {
     pub(super) volume: u32,
@@ -65,7 +65,7 @@ impl Run {
         self.offset + self.bytes
     }
 
-    /// Where the bytes of the record begin.
+    /// Offset of the record's data.
     pub(super) fn data_offset(&self) -> u64 {
         self.offset + ALIGN_BYTES
     }
@@ -74,31 +74,31 @@ impl Run {
         (self.volume, self.offset)
     }
 
-    /// The stretch of a record at `spot` with `length` bytes of data.
+    /// Returns the run of a record at `spot` with `length` bytes of data.
     pub(super) fn of_record(spot: Spot, length: u64) -> Self {
         Self { volume: spot.0, offset: spot.1, bytes: record_bytes(length) }
     }
 }
 
-/// What a record of `length` bytes takes.
+/// Length in a volume of a record with `length` bytes of data.
 pub(super) fn record_bytes(length: u64) -> u64 {
     ALIGN_BYTES + length.next_multiple_of(ALIGN_BYTES)
 }
 
-/// What lies at a place where a header could be.
+/// Result of reading 4 KiB as a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Header {
     /// No header.
     Absent,
-    /// A head over a body that isn't its own: torn, or rotten.
+    /// A valid head with a wrong body: torn write or bit rot.
     Torn(Head),
-    /// A header that rotted.
+    /// A header with bit rot.
     Rotten,
-    /// The record's own description; its bytes are not looked at.
+    /// The record's description; its bytes are not verified.
     Good(Description),
 }
 
-/// The body of a record's header, checked for its size: 4 KiB hold head and body.
+/// Encodes a record's header. `Invalid` if head and body exceed 4 KiB.
 pub(super) fn prepare(description: &Description) -> Result<(Head, Vec<u8>)> {
     let (mut head, mut body) = description.encode();
     if body.len() > ALIGN - SECTOR {
@@ -109,7 +109,7 @@ pub(super) fn prepare(description: &Description) -> Result<(Head, Vec<u8>)> {
     Ok((head, body))
 }
 
-/// Writes the header of a record, 4 KiB in front of its data: the head's sector, then the body.
+/// Writes a record's header, 4 KiB before its data: the head's sector, then the body.
 pub(super) fn write_header(
     header: &mut [u8],
     seal: &Seal,
@@ -120,7 +120,7 @@ pub(super) fn write_header(
     seal.write(&mut header[..SECTOR], Head { spot, ..*head }, body);
 }
 
-/// What the 4 KiB at `spot` are.
+/// Reads the 4 KiB at `spot` as a header.
 pub(super) fn inspect(seal: &Seal, spot: Spot, header: &[u8]) -> Header {
     match seal.read(&header[..SECTOR], spot) {
         HeadState::Absent => Header::Absent,

@@ -1,9 +1,9 @@
-//! Opening: what is on disk, what the table knows of it, and what becomes of the rest.
+//! Recovery at opening: reconciles the disk with the table.
 //!
-//! A row in the table proves that its extent was durable once and that no delete was acknowledged,
-//! so what has a row is kept without a look at its bytes: reads and audits verify those. Only what
-//! has no row is inspected and judged, all of it together, by [`classify`](super::classify). After a
-//! clean closing nothing can be without a row, and nothing is inspected.
+//! A row in the table proves that its extent was durable once and that no delete was acknowledged.
+//! So extents with a row are kept without reading their bytes: reads and audits verify those bytes.
+//! Only files and records without a row are inspected, and [`classify`](super::classify) judges all
+//! of them together. After an orderly closing everything has a row, and nothing is inspected.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::IoSlice;
@@ -25,7 +25,7 @@ use super::volumes::{Volume, Volumes};
 use super::{RecoveryReport, heads, quarantine, scan};
 use crate::disk::{Caching, Disk};
 
-/// Where recovery works.
+/// Inputs of recovery.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     pub(super) root: &'a Path,
@@ -34,22 +34,22 @@ pub(super) struct Site<'a> {
     pub(super) volumes: &'a Volumes,
 }
 
-/// The head of a volume, as far as it is there.
+/// State of a volume's head.
 enum Head {
     Is(VolumeHead),
-    /// The making of the volume never came to an end.
+    /// The creation of the volume never ended.
     NeverWritten,
-    /// Neither the head nor its copy is right.
+    /// Head and copy are both damaged.
     Lost,
 }
 
-/// Stretches of each volume that are spoken for: offset → bytes.
+/// Runs of each volume that are in use: offset → bytes.
 type Taken = BTreeMap<u32, BTreeMap<u64, u64>>;
 
-/// Makes the folders of a store, durably, unless they are there.
+/// Makes the missing folders of a store, durably.
 pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
     let extents = root.join("extents");
-    // Stores of before there were copies of heads lack their folder.
+    // Stores of earlier versions lack the folder for copies of heads.
     if disk.list(&heads::folder(root)).is_err() {
         disk.create_dir(&heads::folder(root))?;
         disk.sync_dir(root)?;
@@ -68,7 +68,7 @@ pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
     disk.sync_dir(root)
 }
 
-/// Brings table, disk and space into agreement.
+/// Reconciles table, disk and free space.
 pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Result<RecoveryReport> {
     let mut recovery =
         Recovery { site, counters, taken: Taken::new(), report: RecoveryReport::default() };
@@ -85,7 +85,7 @@ pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Resul
     Ok(recovery.report)
 }
 
-/// Recovery under way.
+/// State of a running recovery.
 pub(super) struct Recovery<'a> {
     pub(super) site: Site<'a>,
     pub(super) counters: &'a Counters,
@@ -94,7 +94,7 @@ pub(super) struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Ids of files in quarantine; stretches of volumes there are spoken for.
+    /// Returns ids of files in quarantine; marks quarantined runs of volumes as used.
     fn open_quarantine(&mut self) -> Result<HashSet<ExtentId>> {
         let mut ids = HashSet::new();
         for name in self.site.disk.list(&quarantine::folder(self.site.root))? {
@@ -131,7 +131,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// The head of a volume, from its file or from its copy; whichever of them is wrong is mended.
+    /// Returns the head of a volume, from its file or from its copy, and repairs the damaged one.
     fn head(&self, path: &Path, number: u32) -> Result<Head> {
         let file = self.site.disk.open(path, Caching::Cached)?;
         let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
@@ -140,7 +140,7 @@ impl Recovery<'_> {
         let heads = &self.site.volumes.heads;
         let own = VolumeHead::decode(&first).filter(|_| read.is_ok());
         if own.is_some_and(|head| head.number != number) {
-            // It is another volume's file.
+            // The file belongs to another volume.
             return Ok(Head::Lost);
         }
         let copy = heads.copy(number);
@@ -162,7 +162,8 @@ impl Recovery<'_> {
         Ok(own.or(copy).map_or(Head::Lost, Head::Is))
     }
 
-    /// Every file of an extent, by the name that it has.
+    /// Returns the extents that have a file, by file name. Moves files with other names to
+    /// quarantine.
     fn files(&mut self) -> Result<BTreeSet<ExtentId>> {
         let extents = self.site.root.join("extents");
         let mut files = BTreeSet::new();
@@ -180,7 +181,7 @@ impl Recovery<'_> {
         Ok(files)
     }
 
-    /// Counts what the table knows. What it knows of is taken out of `files`, if they were listed.
+    /// Counts the extents in the table, and removes them from `files` if the files were listed.
     fn believe_rows(
         &mut self,
         mut files: Option<&mut BTreeSet<ExtentId>>,
@@ -209,7 +210,7 @@ impl Recovery<'_> {
         self.site.table.forget(&self.report.missing)
     }
 
-    /// Takes a record's stretch, if its volume reaches that far and nobody else has it.
+    /// Marks a record's run as used. False if its volume is shorter or the run is already used.
     fn holds(&mut self, run: Run) -> bool {
         let there =
             self.site.volumes.get(run.volume).is_ok_and(|volume| run.end() <= volume.bytes());
@@ -221,7 +222,7 @@ impl Recovery<'_> {
         self.taken.entry(run.volume).or_default().insert(run.offset, run.bytes);
     }
 
-    /// What files and volumes hold that has no row.
+    /// Inspects the files and records that have no row.
     fn inspect(&self, files: &BTreeSet<ExtentId>) -> Result<Vec<Thing>> {
         let mut things = Vec::new();
         for id in files {
@@ -255,7 +256,7 @@ impl Recovery<'_> {
                     let whole = Evidence::Whole(extent.length, extent.blake3);
                     (whole, Some(description.record))
                 } else {
-                    // The footer came to the disk before the bytes did.
+                    // The footer reached the disk before the bytes did.
                     (Evidence::Unfinished, None)
                 }
             }
@@ -275,7 +276,7 @@ impl Recovery<'_> {
         Ok(Thing { found, place, record })
     }
 
-    /// Puts what the table knows under the same ids in front of what it doesn't.
+    /// Prepends the table's extents with the ids of things that have no row.
     fn add_rivals(&self, things: &mut Vec<Thing>) -> Result<()> {
         let ids: BTreeSet<ExtentId> = things.iter().map(|thing| thing.found.id).collect();
         for id in ids {
@@ -308,8 +309,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Frees what nobody has. Behind the last record of a volume nothing was ever written, or it was
-    /// given back; between records there may be bytes of deleted ones.
+    /// Frees the unused space of volumes. After the last record, space was never written, or was
+    /// returned to the file system. Between records, space may hold bytes of deleted records.
     fn free_the_rest(&self) {
         for volume in self.site.volumes.all() {
             let mut at = ALIGN_BYTES;

@@ -1,17 +1,17 @@
-//! A row of the `extents` table: what a store knows of an extent without asking the disk.
+//! A row of the `extents` table: extent metadata that needs no access to the extent.
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Where an extent lies.
+/// Location of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Place {
     /// In a file of its own.
     File,
-    /// In a volume: its number, and the offset of the record's header.
+    /// In a volume: volume number, and offset of the record's header.
     Record(u32, u64),
-    /// In quarantine: its bytes are not what was written.
+    /// In quarantine, because its bytes are corrupt.
     Quarantined,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Place {
 /// layout        policy | stripe (none, or k (a byte), m (a byte), bytes of the extent)
 /// ```
 ///
-/// Rows of before there were layouts end with the birth: copies under policy 0.
+/// Rows that are older than layouts end with the birth: copies under policy 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Row {
     pub(super) place: Place,

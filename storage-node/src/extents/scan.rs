@@ -1,4 +1,4 @@
-//! Looks through a volume for records that the table doesn't know.
+//! Scan of a volume for records without a row.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use super::seal::Description;
 use super::volumes::Volume;
 use crate::disk::DiskFile;
 
-/// How much is looked at in one read.
+/// Bytes read at a time.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
-/// A stretch of a volume that isn't empty and that nobody knew of.
+/// A non-empty run of a volume that has no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stray {
     pub(super) run: Run,
     pub(super) evidence: Evidence,
-    /// What it says it is.
+    /// Its record, if its header is valid.
     pub(super) record: Option<ExtentRecord>,
 }
 
-/// Strays of a volume, by offset. `known` has the beginning and length of every stretch that is
-/// spoken for; they are not looked at.
+/// Returns the strays of a volume, by offset. `known` has offset and length of every used run;
+/// these are skipped.
 pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
     let mut window = Window { volume, bytes: vec![0; WINDOW_BYTES], start: 0, filled: 0 };
@@ -52,7 +52,7 @@ pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<
             None => at += ALIGN_BYTES,
             Some(mut stray) => {
                 if stray.run.end() > limit {
-                    // It reaches into what is spoken for.
+                    // The record overlaps a used run.
                     stray.run.bytes = ALIGN_BYTES;
                     stray.evidence = Evidence::Contradiction;
                 }
@@ -69,7 +69,7 @@ fn unreadable(spot: (u32, u64), evidence: Evidence) -> Stray {
     Stray { run, evidence, record: None }
 }
 
-/// A record whose header is good, and whose bytes may not have come to the disk.
+/// Inspects a record with a valid header, whose bytes may not have reached the disk.
 fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<Stray> {
     let extent = description.record.extent;
     let run = Run::of_record(spot, u64::from(extent.length));
@@ -80,7 +80,7 @@ fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<
     Ok(Stray { run, evidence, record: Some(description.record) })
 }
 
-/// Whether the bytes from `base` on are those that the description was written with.
+/// Returns true if the bytes from `base` on match the description's checksums.
 pub(super) fn matches(file: &dyn DiskFile, base: u64, description: &Description) -> Result<bool> {
     let length = u64::from(description.record.extent.length);
     let mut buffer = vec![0; WINDOW_BYTES];
@@ -98,7 +98,7 @@ pub(super) fn matches(file: &dyn DiskFile, base: u64, description: &Description)
     Ok(true)
 }
 
-/// What of a volume is in memory.
+/// Part of a volume that is in memory.
 struct Window<'a> {
     volume: &'a Volume,
     bytes: Vec<u8>,
@@ -107,7 +107,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// The 4 KiB at `at`; reads on to `limit` at most.
+    /// Returns the 4 KiB at `at`; reads ahead up to `limit`.
     fn header(&mut self, at: u64, limit: u64) -> Result<&[u8]> {
         if at < self.start || at + ALIGN_BYTES > self.start + self.filled {
             self.filled = (limit - at).min(WINDOW_BYTES as u64);

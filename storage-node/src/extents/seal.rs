@@ -1,26 +1,27 @@
-//! How an extent describes itself on disk: the bytes of a file's footer and of a record's header.
+//! Description of an extent on disk: a file's footer or a record's header.
 //!
-//! Both are the same two things: a *head* that fits in one 512-byte sector, which a disk writes whole
-//! or not at all, and a *body* with everything else, whose hash the head carries. So a head that is
-//! there and wrong is rot; a right head over a wrong body may also be a write that never ended.
+//! Both have two parts. The *head* fits in one 512-byte sector, which a disk writes whole or not at
+//! all. The *body* holds everything else, and the head contains its hash. So a damaged head is bit
+//! rot. A valid head with a wrong body may also be a write that never ended.
 
 use martlet_protocol::ExtentId;
 use martlet_protocol::extent::ExtentRecord;
 
-/// What a disk writes whole or not at all.
+/// Unit in bytes that a disk writes whole or not at all.
 pub(super) const SECTOR: usize = 512;
-/// The format that this code writes.
+/// Format version that this code writes.
 const VERSION: u16 = 1;
 const HASHED: usize = 96;
 
-/// The hashes of a place: what makes its heads unlike any bytes that a client can send.
+/// Hash key and magic of a file or volume. They make its heads differ from any bytes that a client
+/// can send.
 #[derive(Clone, Debug)]
 pub(super) struct Seal {
     key: [u8; 32],
     magic: [u8; 8],
 }
 
-/// Everything that an extent says of itself.
+/// Description of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
     /// Id, length, hash, owner, birth.
@@ -29,7 +30,7 @@ pub(super) struct Description {
     pub(super) crcs: Vec<u32>,
 }
 
-/// A place: volume and offset of a record's header; zeros for a file.
+/// Location of a head: volume and offset of a record's header; zeros for a file.
 pub(super) type Spot = (u32, u64);
 
 /// The first sector of a record's header, or the last one of a file:
@@ -63,19 +64,20 @@ pub(super) struct Head {
     pub(super) body_hash: [u8; 32],
 }
 
-/// What a sector turns out to be.
+/// Result of reading a sector as a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadState {
-    /// No head: the magic isn't there.
+    /// No head: the magic is missing.
     Absent,
-    /// It begins as a head and isn't one.
+    /// Begins with the magic and is no valid head.
     Rotten,
-    /// A head of this place.
+    /// A valid head for this location.
     Good(Head),
 }
 
 impl Seal {
-    /// Footers of files. They are found by the file's name and length, so nothing needs to be secret.
+    /// Seal of files' footers. They are found by the file's name and length, so the key needs no
+    /// secret.
     pub(super) fn file() -> Self {
         Self {
             key: blake3::derive_key("martlet 2026 extent file footer", b""),
@@ -83,8 +85,8 @@ impl Seal {
         }
     }
 
-    /// Headers of a volume. Its secret keeps bytes of deleted records, which clients chose, from
-    /// passing as headers when the volume is scanned.
+    /// Seal of a volume's headers. Clients choose the bytes of deleted records. The secret prevents
+    /// a scan of the volume from accepting such bytes as headers.
     pub(super) fn volume(secret: &[u8; 32]) -> Self {
         let key = blake3::derive_key("martlet 2026 volume record header", secret);
         let mut magic = [0; 8];
@@ -114,7 +116,7 @@ impl Seal {
         sector[HASHED..HASHED + 32].copy_from_slice(&seal);
     }
 
-    /// What a sector at `spot` is.
+    /// Reads the sector at `spot` as a head.
     pub(super) fn read(&self, sector: &[u8], spot: Spot) -> HeadState {
         if sector[..8] != self.magic {
             return HeadState::Absent;
@@ -137,7 +139,7 @@ impl Seal {
         })
     }
 
-    /// The description in `body`, if it is the one that `head` was written with.
+    /// Returns the description in `body`, if `head` contains the hash of `body`.
     pub(super) fn open(&self, head: &Head, body: &[u8]) -> Option<Description> {
         if self.hash(body) != head.body_hash {
             return None;
@@ -151,7 +153,7 @@ impl Seal {
 }
 
 impl Description {
-    /// The bytes of a body, unpadded, and the head that goes with it.
+    /// Returns the matching head and the bytes of the body, unpadded.
     pub(super) fn encode(&self) -> (Head, Vec<u8>) {
         let mut body = Vec::with_capacity(self.crcs.len() * 4 + 1536);
         for crc in &self.crcs {
@@ -172,7 +174,7 @@ impl Description {
     }
 }
 
-/// A count within an extent, as it is written.
+/// Converts a count within an extent to its stored type.
 pub(super) fn small(count: usize) -> u32 {
     u32::try_from(count).expect("counts within an extent are below 2^32")
 }

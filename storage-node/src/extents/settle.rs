@@ -1,4 +1,4 @@
-//! What becomes of what recovery finds without a row.
+//! Applies recovery's verdicts on files and records without a row.
 
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -14,24 +14,24 @@ use super::record::Run;
 use super::recover::{Recovery, Site};
 use super::row::{Place, Row};
 
-/// Something without a row.
+/// A file or record without a row.
 pub(super) struct Thing {
     pub(super) found: Found,
     pub(super) place: Lies,
     pub(super) record: Option<ExtentRecord>,
 }
 
-/// Where a thing lies.
+/// Location of a thing.
 #[derive(Clone)]
 pub(super) enum Lies {
     File(PathBuf),
     Record(Run),
-    /// Where its row says: a known rival of a thing without a row.
+    /// At the location in its row: a known rival of a thing without a row.
     Row(Row),
 }
 
 impl Recovery<'_> {
-    /// Does with each thing what the classification says.
+    /// Classifies all things, and applies the verdict on each.
     pub(super) fn settle(&mut self, things: Vec<Thing>) -> Result<()> {
         let found: Vec<Found> = things.iter().map(|thing| thing.found.clone()).collect();
         let mut rows = Vec::new();
@@ -65,7 +65,7 @@ impl Recovery<'_> {
                 self.take(run);
                 Place::Record(run.volume, run.offset)
             }
-            // It has its row.
+            // The thing has a row already.
             Lies::Row(_) => return None,
         };
         let record = thing.record.expect("only what describes itself is whole");
@@ -111,7 +111,7 @@ impl Recovery<'_> {
     }
 }
 
-/// What is to be synced before the table says what became of it.
+/// Folders and volumes to sync before the table changes.
 #[derive(Default)]
 struct Changed {
     folders: BTreeSet<PathBuf>,

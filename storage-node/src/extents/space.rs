@@ -1,11 +1,10 @@
-//! Free space in volumes: which stretches are free, and which of them still hold bytes of deleted
-//! records.
+//! Free space in volumes: free runs, and which of them still hold bytes of deleted records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::Run;
 
-/// Disjoint stretches, joined where they touch.
+/// Disjoint runs, merged where they touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunSet {
     by_place: BTreeMap<(u32, u64), u64>,
@@ -14,7 +13,7 @@ pub(super) struct RunSet {
 }
 
 impl RunSet {
-    /// Adds a stretch that isn't in the set.
+    /// Adds a run that isn't in the set.
     pub(super) fn insert(&mut self, run: Run) {
         if run.bytes == 0 {
             return;
@@ -34,7 +33,7 @@ impl RunSet {
         self.put(joined);
     }
 
-    /// Takes the shortest stretch of at least `bytes`, the lowest of those, and of it the beginning.
+    /// Takes `bytes` from the start of the shortest sufficient run; of equal runs, the first.
     pub(super) fn take_best(&mut self, bytes: u64) -> Option<Run> {
         let (found, volume, offset) = self.by_bytes.range((bytes, 0, 0)..).next().copied()?;
         self.take(Run { volume, offset, bytes: found });
@@ -42,7 +41,7 @@ impl RunSet {
         Some(Run { volume, offset, bytes })
     }
 
-    /// Takes out whatever of `run` is in the set.
+    /// Removes all parts of `run` from the set.
     pub(super) fn remove(&mut self, run: Run) {
         let mut at = self
             .before(run.volume, run.offset + 1)
@@ -61,7 +60,7 @@ impl RunSet {
         }
     }
 
-    /// The longest stretch.
+    /// Returns the longest run.
     pub(super) fn longest(&self) -> Option<Run> {
         self.by_bytes.last().map(|&(bytes, volume, offset)| Run { volume, offset, bytes })
     }
@@ -91,40 +90,40 @@ impl RunSet {
     }
 }
 
-/// The space of all volumes of a store.
+/// Free space of all volumes of a store.
 #[derive(Debug, Default)]
 pub(super) struct SpaceMap {
     free: RunSet,
-    /// Free, and not given back to the file system since it was last used.
+    /// Free runs that were not returned to the file system since their last use.
     stale: RunSet,
 }
 
 impl SpaceMap {
-    /// New space at the end of a volume.
+    /// Adds free space that holds no bytes of records.
     pub(super) fn grow(&mut self, run: Run) {
         self.free.insert(run);
     }
 
-    /// Space of a record that is gone.
+    /// Frees the space of a removed record.
     pub(super) fn release(&mut self, run: Run) {
         self.free.insert(run);
         self.stale.insert(run);
     }
 
-    /// Space for a record.
+    /// Allocates space for a record.
     pub(super) fn allocate(&mut self, bytes: u64) -> Option<Run> {
         let run = self.free.take_best(bytes)?;
         self.stale.remove(run);
         Some(run)
     }
 
-    /// Lets all free space be given back, also what was only set aside for later.
+    /// Marks all free space as returnable, also preallocated space.
     pub(super) fn all_stale(&mut self) {
         self.stale = self.free.clone();
     }
 
-    /// A long free stretch to give back to the file system. Nobody else gets it meanwhile:
-    /// [`Self::grow`] it when done.
+    /// Takes a long free run to return to the file system. The run can't be allocated meanwhile:
+    /// call [`Self::grow`] when done.
     pub(super) fn take_stale(&mut self, bytes_min: u64) -> Option<Run> {
         let run = self.stale.longest().filter(|run| run.bytes >= bytes_min)?;
         self.stale.remove(run);

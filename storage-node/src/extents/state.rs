@@ -1,4 +1,4 @@
-//! What the parts of a store share besides bytes: figures, room, and whether a sync ever failed.
+//! Shared state of a store's parts: counters, free space, and failures.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 use super::ExtentUsage;
 use crate::disk::Disk;
 
-/// How long an answer of the file system about its free space is believed.
+/// Time for which the file system's free space is cached.
 const SPACE_AGE_MAX: Duration = Duration::from_millis(200);
 
-/// Figures.
+/// Counters of a store.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) bytes: AtomicU64,
@@ -31,24 +31,24 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// An extent is there.
+    /// Counts a new extent.
     pub(super) fn added(&self, bytes: u64) {
         self.extents.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// An extent is gone.
+    /// Counts a removed extent.
     pub(super) fn removed(&self, bytes: u64) {
         self.extents.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Something is in quarantine.
+    /// Counts an item moved to quarantine.
     pub(super) fn set_aside(&self) {
         self.quarantined.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something lies on disk that only the next opening can put in order.
+    /// Records that the next opening must clean up something on disk.
     pub(super) fn leave_behind(&self) {
         self.left_behind.store(true, Ordering::Relaxed);
     }
@@ -74,8 +74,8 @@ impl Counters {
     }
 }
 
-/// Whether a write or a sync failed. Once one did, nobody knows what the kernel still holds, so
-/// nothing is written until the device was opened again.
+/// Reason of the first failed write or sync. After a failure the kernel's cache can't be trusted,
+/// so writes are refused until the device is opened again.
 #[derive(Debug, Default)]
 pub(super) struct Suspect {
     why: OnceLock<String>,
@@ -90,7 +90,7 @@ impl Suspect {
         }
     }
 
-    /// What a write came to, noted if the device failed and not just lacked space.
+    /// Records the error of a write if the device failed, but not a lack of space.
     pub(super) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
             if error.kind() == ErrorKind::Internal {
@@ -103,12 +103,12 @@ impl Suspect {
         self.why.get().cloned()
     }
 
-    /// Refuses when one failed.
+    /// Returns an error if a write or a sync failed.
     pub(super) fn check(&self) -> Result<()> {
         self.why.get().map_or(Ok(()), |why| Err(suspect(why)))
     }
 
-    /// Waits until one failed.
+    /// Waits until a write or a sync fails.
     pub(super) async fn failed(&self) -> Error {
         loop {
             let told = self.told.notified();
@@ -120,8 +120,8 @@ impl Suspect {
     }
 }
 
-/// Makes the device suspect when the thread that holds this panics: nobody knows what it left undone,
-/// and nobody else does its work.
+/// Makes the device suspect if the thread that holds this panics. The work that it left undone is
+/// unknown, and no other thread does it.
 pub(super) struct FaultOfPanic(pub(super) Arc<Suspect>);
 
 impl Drop for FaultOfPanic {
@@ -136,13 +136,13 @@ fn suspect(why: &str) -> Error {
     Error::unavailable(format!("the device is suspect: {why}"))
 }
 
-/// Free space, and how much of it is not for extents.
+/// Free space, and the part of it reserved against extents.
 #[derive(Debug)]
 pub(super) struct Headroom {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     reserve_bytes: u64,
-    /// When the file system was asked, and what is left of its answer.
+    /// Time of the last query, and the free bytes left of its result.
     seen: Mutex<Option<(Instant, u64)>>,
 }
 
@@ -151,17 +151,17 @@ impl Headroom {
         Self { disk, root, reserve_bytes, seen: Mutex::new(None) }
     }
 
-    /// Refuses where there is no room for `bytes` now.
+    /// Returns `Full` if `bytes` don't fit now.
     pub(super) fn check(&self, bytes: u64) -> Result<()> {
         self.take(bytes, 0)
     }
 
-    /// Sets aside `bytes`, or refuses.
+    /// Reserves `bytes`, or returns `Full`.
     pub(super) fn admit(&self, bytes: u64) -> Result<()> {
         self.take(bytes, bytes)
     }
 
-    /// Sets aside `taken` bytes where there is room for `bytes`, or refuses.
+    /// Reserves `taken` bytes if `bytes` fit, or returns `Full`.
     fn take(&self, bytes: u64, taken: u64) -> Result<()> {
         let mut seen = self.seen.lock();
         let fresh = seen.filter(|(when, _)| when.elapsed() < SPACE_AGE_MAX);

@@ -1,4 +1,4 @@
-//! What the parts of a store work on together, and the steps that touch several of them.
+//! Shared state of a store, and the steps that involve several of its parts.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use super::{ExtentOptions, RecoveryReport, footer, quarantine, record, recover};
 use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
 
-/// Buffers of a MiB that an idle store keeps.
+/// Buffers of 1 MiB that an idle store keeps.
 const IDLE_BUFFERS_MAX: usize = 16;
 
-/// A store.
+/// State of a store.
 pub(super) struct Inner {
     pub(super) root: PathBuf,
     pub(super) disk: Arc<dyn Disk>,
@@ -35,27 +35,27 @@ pub(super) struct Inner {
     pub(super) folders: Arc<Folders>,
     pub(super) committer: Committer,
     pub(super) pool: BufferPool,
-    /// Where calls wait for the disk.
+    /// Threads on which calls wait for the disk.
     pub(super) threads: Arc<Pool>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
     pub(super) headroom: Arc<Headroom>,
-    /// Extents that were read lately.
+    /// Recently read extents.
     pub(super) opened: Cache<ExtentId, Arc<OpenExtent>, ByFiles>,
-    /// Held for reading while rows are put, for writing while marks are set: whichever comes second
-    /// sees the other.
+    /// Read-locked while rows are put, write-locked while marks are set. The later of the two sees
+    /// the other.
     pub(super) gate: Arc<RwLock<()>>,
     clock: Arc<dyn Clock>,
     punch_bytes_min: u64,
     writing: Mutex<HashSet<ExtentId>>,
-    /// Removals that have begun and not ended.
+    /// Number of removals in progress.
     pub(super) removals: AtomicU64,
-    /// Whether the device was short of space when space was reclaimed last.
+    /// True if the device was short of space at the last reclaim.
     short: AtomicBool,
 }
 
 impl Inner {
-    /// Opens the store in `root`, and puts in order what it finds. Blocks.
+    /// Opens the store in `root`, and recovers its content. Blocks.
     pub(super) fn open(
         root: &Path,
         disk: Arc<dyn Disk>,
@@ -110,7 +110,7 @@ impl Inner {
         Ok((inner, report))
     }
 
-    /// The row of an extent that can be read.
+    /// Returns the row of a readable extent. `NotFound` without a row, `Corrupt` if quarantined.
     pub(super) fn row(&self, id: ExtentId) -> Result<Row> {
         match self.table.get(id)? {
             None => Err(missing(id)),
@@ -119,7 +119,7 @@ impl Inner {
         }
     }
 
-    /// Opens an extent for reading, and keeps it open for the next reader.
+    /// Opens an extent for reading, and caches it for the next reader.
     pub(super) async fn open_extent(store: &Arc<Self>, id: ExtentId) -> Result<Arc<OpenExtent>> {
         let inner = store.clone();
         let outcome = match store.open_now(id) {
@@ -135,7 +135,7 @@ impl Inner {
         outcome
     }
 
-    /// Opens a record whose row and header are in memory; whatever else there is takes longer.
+    /// Opens a record whose row and header are in memory; returns none in all other cases.
     fn open_now(&self, id: ExtentId) -> Result<Option<Arc<OpenExtent>>> {
         let Some(row) = self.table.get_now(id)? else { return Ok(None) };
         let Place::Record(volume, offset) = row.place else { return Ok(None) };
@@ -170,7 +170,7 @@ impl Inner {
             }
         });
         self.opened.insert(id, extent.clone());
-        // A delete that came before the insert has looked into the cache already.
+        // A delete that came before the insert has checked the cache already.
         if self.table.get(id)?.as_ref() != Some(&row) {
             self.opened.remove(&id);
             return Err(missing(id));
@@ -191,13 +191,13 @@ impl Inner {
             return Err(missing(extent.id));
         }
         let volume = self.volumes.get(spot.0)?;
-        // Aligned, for a read past the page cache.
+        // Aligned, for direct reads.
         let mut header = AlignedBuffer::new(record::HEADER_BYTES);
         volume.through(caching).read_at(header.all_mut(), run.offset)?;
         OpenExtent::record(row, &volume, run, lease, header.all())
     }
 
-    /// Sets aside an extent whose bytes are not what was written. Blocks.
+    /// Moves a corrupt extent to quarantine. Blocks.
     pub(super) fn set_aside(&self, id: ExtentId) -> Result<()> {
         let _gate = self.gate.write();
         let Some(row) = self.table.get(id)?.filter(|row| row.place != Place::Quarantined) else {
@@ -212,7 +212,7 @@ impl Inner {
             }
             Place::File | Place::Quarantined => {
                 match quarantine::file(disk, &self.root, &footer::path(&self.root, id)) {
-                    // Its file is gone: nothing is left to be looked at.
+                    // The file is missing: nothing can be kept for inspection.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     moved => moved?,
                 }
@@ -226,7 +226,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes extents but for the headers of records, which are returned. Blocks.
+    /// Removes extents, except for the headers of records, which are returned. Blocks.
     pub(super) fn remove(
         &self,
         ids: &[ExtentId],
@@ -248,7 +248,7 @@ impl Inner {
             let (id, length) = (record.extent.id, u64::from(record.extent.length));
             self.opened.remove(&id);
             match place {
-                // What lies in quarantine stays there until someone has looked at it.
+                // Quarantined bytes stay until an operator has inspected them.
                 Place::Quarantined => continue,
                 Place::Record(volume, offset) => {
                     records.push((id, Run::of_record((volume, offset), length)));
@@ -280,7 +280,7 @@ impl Inner {
     }
 
     pub(super) fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
-        // Once for each time that the device fills up: what was given back stays free in volumes.
+        // Once each time the device fills up: returned space stays free in volumes.
         if short && !self.short.swap(true, Ordering::Relaxed) {
             self.volumes.give_up_spare();
         } else if !short {
@@ -296,7 +296,7 @@ impl Inner {
         Ok(total)
     }
 
-    /// Takes an id for one writer.
+    /// Reserves an id for one writer.
     pub(super) fn claim(self: &Arc<Self>, id: ExtentId) -> Result<Claim> {
         if !self.writing.lock().insert(id) {
             return Err(Error::conflict(format!("extent {id} is being written")));
@@ -305,16 +305,16 @@ impl Inner {
     }
 }
 
-/// How an extent goes.
+/// Kind of removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// Nobody wants it: no copy of it is taken for a grace time (rule X4).
+    /// No entry needs the extent: copies of it are refused until the mark expires (rule X4).
     Marked,
-    /// Others hold it: it may come again.
+    /// Other devices hold the extent: it may be written here again.
     Unmarked,
 }
 
-/// A removal that has begun: until it ends, the store is not in order.
+/// A removal in progress; until it ends, the store is not in order.
 pub(super) struct Removing(Arc<Inner>);
 
 impl Removing {
@@ -323,7 +323,7 @@ impl Removing {
         Self(store.clone())
     }
 
-    /// Takes rows and files away, then the headers of records.
+    /// Removes rows and files, then the headers of records.
     pub(super) async fn both_steps(self, ids: Vec<ExtentId>, removal: Removal) -> Result<()> {
         let store = self.0.clone();
         let removed = self.0.threads.start(move || store.remove(&ids, removal));
@@ -331,7 +331,8 @@ impl Removing {
         if !records.is_empty()
             && let Err(error) = self.0.committer.destroy(records).await
         {
-            // The marks are durable, so the extents are gone; their space waits for an opening.
+            // The marks are durable, so the extents are deleted; their space is freed at the next
+            // opening.
             self.0.counters.leave_behind();
             tracing::warn!(%error, "deleted records keep their space until the next opening");
         }
@@ -345,7 +346,7 @@ impl Drop for Removing {
     }
 }
 
-/// One writer's hold on an id.
+/// Reservation of an id by one writer.
 pub(super) struct Claim {
     store: Arc<Inner>,
     id: ExtentId,

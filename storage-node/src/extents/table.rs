@@ -1,5 +1,4 @@
-//! The table of extents as the store uses it: in RocksDB, or, for tests that cut the power of a
-//! simulated disk, in memory.
+//! Table of extents: in RocksDB, or in memory for tests that cut the power of a simulated disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +14,17 @@ mod memory;
 #[cfg(test)]
 pub(super) use memory::MemoryTable;
 
-/// Rows of at most this many extents are in memory at a time.
+/// Maximum number of rows in memory at a time.
 const PAGE: usize = 4096;
-/// After so many bytes of new extents their rows are put on disk: after a crash, no more than these
-/// have to be read through.
+/// Bytes of new extents after which their rows are flushed. After a crash, recovery reads at most
+/// this many bytes.
 const UNFLUSHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Where the rows are.
+/// The table of extents.
 #[derive(Clone)]
 pub struct Table {
     kind: Kind,
-    /// Bytes of the extents whose rows a crash would lose.
+    /// Bytes of extents whose rows a crash would lose.
     unflushed_bytes: Arc<AtomicU64>,
 }
 
@@ -65,7 +64,7 @@ impl Table {
         row.map(|row| Row::decode(&row)).transpose()
     }
 
-    /// A row, if it is there and no disk need be asked for it.
+    /// Returns a row if it exists and is in memory.
     pub(super) fn get_now(&self, id: ExtentId) -> Result<Option<Row>> {
         let row = either!(self, table => table.get_now(&id))?;
         row.map(|row| Row::decode(&row)).transpose()

@@ -23,7 +23,7 @@ use crate::disk::{Fault, FaultyDisk};
 
 const ROOT: &str = "/device";
 
-/// Small enough that a handful of extents fills a volume.
+/// Small sizes, so that a handful of extents fills a volume.
 fn options() -> ExtentOptions {
     ExtentOptions {
         volume_bytes: 512 * 1024,
@@ -34,7 +34,7 @@ fn options() -> ExtentOptions {
     }
 }
 
-/// A store on a faulty disk, and its table.
+/// Opens a store on a faulty disk.
 fn open(disk: &FaultyDisk, table: &MemoryTable) -> Result<(ExtentStore, RecoveryReport)> {
     let (disk, clock) = (Arc::new(disk.clone()), Arc::new(SystemClock));
     ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock, &options())
@@ -79,12 +79,12 @@ async fn get(store: &ExtentStore, id: ExtentId) -> Result<Bytes> {
     Ok(pieces.concat().into())
 }
 
-/// Where the copies of volumes' heads lie.
+/// Folder of the copies of volume heads.
 fn heads() -> std::path::PathBuf {
     Path::new(ROOT).join("volume-heads")
 }
 
-/// What a reader finds: the extent, whole; or nothing. Anything else is a failure.
+/// Returns true if a reader gets the whole extent, false if it doesn't exist. Panics otherwise.
 async fn is_there(store: &ExtentStore, id: ExtentId, length: usize) -> bool {
     match get(store, id).await {
         Ok(bytes) => {
@@ -98,8 +98,8 @@ async fn is_there(store: &ExtentStore, id: ExtentId, length: usize) -> bool {
     }
 }
 
-/// That nothing but the extents takes space: every file is one of them, and every byte of a volume
-/// is theirs or free.
+/// Checks that only extents use space: every file is an extent, and every byte of a volume is used
+/// by an extent or free.
 async fn no_leaks(store: &ExtentStore, disk: &FaultyDisk) {
     let records = store.list(None, 10_000).await.unwrap();
     let (mut files, mut packed_bytes) = (Vec::new(), 0);

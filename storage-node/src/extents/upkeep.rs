@@ -1,5 +1,4 @@
-//! What background workers ask of the extents of a device: whether copies are there, and to let them
-//! go (rule X4).
+//! Background workers' calls on the extents of a device: presence, and release of copies (rule X4).
 
 use martlet_protocol::backend::Presence;
 use martlet_protocol::{ExtentId, Result};
@@ -9,12 +8,12 @@ use super::row::Place;
 use super::store::{Inner, Removal};
 
 impl ExtentStore {
-    /// Removes copies that others hold, durably. They may be written here again.
+    /// Removes copies that other devices hold, durably. They may be written here again.
     pub async fn release(&self, ids: &[ExtentId]) -> Result<()> {
         self.remove(ids, Removal::Unmarked).await
     }
 
-    /// Whether these extents are there; what is in quarantine is not.
+    /// Returns the presence of each extent; quarantined extents are missing.
     pub async fn presence(&self, ids: &[ExtentId]) -> Result<Vec<Presence>> {
         let (store, ids) = (self.0.clone(), ids.to_vec());
         let look = move || ids.iter().map(|id| store.presence(*id)).collect();

@@ -1,4 +1,4 @@
-//! The volumes of a store: files in which packed extents lie, and the space in them.
+//! Volumes of a store: files that hold packed extents, and their free space.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -25,15 +25,15 @@ pub(super) struct Volume {
     pub(super) number: u32,
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn DiskFile>,
-    /// The same file, for writes past the page cache.
+    /// The volume's file, opened for writes that bypass the page cache.
     pub(super) direct: Arc<dyn DiskFile>,
     pub(super) seal: Seal,
-    /// How far it is preallocated.
+    /// Preallocated bytes.
     bytes: AtomicU64,
 }
 
 impl Volume {
-    /// The volume in a file whose first 4 KiB are `head`.
+    /// Opens the volume in a file whose first 4 KiB are `head`.
     pub(super) fn open(disk: &dyn Disk, head: &VolumeHead, path: PathBuf) -> Result<Self> {
         let file = disk.open(&path, Caching::Cached)?;
         let direct = disk.open(&path, Caching::Direct)?;
@@ -46,7 +46,7 @@ impl Volume {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// The file for reads through the page cache, or past it.
+    /// Returns the file for cached or direct reads.
     pub(super) fn through(&self, caching: Caching) -> &Arc<dyn DiskFile> {
         match caching {
             Caching::Cached => &self.file,
@@ -55,7 +55,7 @@ impl Volume {
     }
 }
 
-/// All volumes.
+/// All volumes of a store.
 #[derive(Debug)]
 pub(super) struct Volumes {
     disk: Arc<dyn Disk>,
@@ -101,18 +101,18 @@ impl Volumes {
         self.space.lock().free_bytes()
     }
 
-    /// Declares space free that never held anything since the store was opened, or never at all.
+    /// Frees space that holds no bytes of records.
     pub(super) fn free(&self, run: Run) {
         self.space.lock().grow(run);
     }
 
-    /// Gives back space whose record never came to be.
+    /// Frees the space of a removed or failed record.
     pub(super) fn release(&self, run: Run) {
         self.space.lock().release(run);
     }
 
-    /// Space for a record: freed space first, for overwriting is cheaper than growing. Only the
-    /// committer calls this.
+    /// Allocates space for a record: freed space first, for overwriting is cheaper than growing.
+    /// Only the committer calls this.
     pub(super) fn allocate(&self, bytes: u64) -> Result<Run> {
         loop {
             if let Some(run) = self.space.lock().allocate(bytes) {
@@ -144,7 +144,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Makes a volume that holds nothing but its head yet.
+    /// Makes a volume that holds only its head.
     fn create(&self, number: u32) -> Result<()> {
         let path = self.folder.join(format!("{number}.vol"));
         let head = VolumeHead { number, secret: random_bytes() };
@@ -155,7 +155,7 @@ impl Volumes {
             .and_then(|()| file.sync())
             .and_then(|()| self.disk.sync_dir(&self.folder));
         if let Err(error) = durable {
-            // The name must not stand in the way of the next attempt.
+            // The name must not block the next attempt.
             let _ = self.disk.unlink(&path);
             return Err(error);
         }
@@ -163,19 +163,19 @@ impl Volumes {
         Ok(())
     }
 
-    /// Lets everything be reclaimed that isn't in use.
+    /// Makes all free space reclaimable.
     pub(super) fn give_up_spare(&self) {
         self.space.lock().all_stale();
     }
 
-    /// Gives one long stretch of freed space back to the file system, and waits until others can use
-    /// it; 0 when there is none.
+    /// Returns one long freed run to the file system, and waits until its space is usable again.
+    /// Returns its bytes, 0 without such a run.
     pub(super) fn reclaim(&self, bytes_min: u64) -> Result<u64> {
         let Some(run) = self.space.lock().take_stale(bytes_min) else { return Ok(0) };
         let punched = self.get(run.volume).and_then(|volume| {
             volume.direct.punch(run.offset, run.bytes)?;
-            // An error of bytes that others wrote is told once to each who has the file open. It must
-            // not be told here instead of to the committer.
+            // The kernel reports a write error once to each open file. This sync uses the direct
+            // file, so that the committer's file still gets its errors.
             volume.direct.sync()
         });
         self.free(run);

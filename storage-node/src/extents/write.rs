@@ -1,4 +1,4 @@
-//! The way in: a body becomes a record in a volume or a file of its own.
+//! Writes: a body becomes a record in a volume or a file of its own.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ async fn take(
         let room = new.length.map_or(CHUNK_BYTES, bytes_in_memory);
         let whole = ALIGN + room.next_multiple_of(ALIGN);
         let mut buffer = store.pool.take_start(whole);
-        // The header's place.
+        // Space for the header.
         buffer.all_mut()[..ALIGN].fill(0);
         buffer.filled = ALIGN;
         let is_whole = loop {
@@ -69,7 +69,8 @@ async fn take(
         if is_whole {
             packed(store, buffer, facts).await?
         } else {
-            // Longer than it could be known to be: the chunk moves to where a file begins.
+            // The undeclared length exceeds the packed limit: move the chunk to the start of a file
+            // extent.
             let filled = buffer.filled;
             buffer.all_mut().copy_within(ALIGN..filled, 0);
             buffer.filled -= ALIGN;
@@ -80,7 +81,7 @@ async fn take(
     Ok(extent)
 }
 
-/// A whole body of at most a chunk, behind the place of its header.
+/// Writes a whole body of at most one chunk, which lies behind the space for its header.
 async fn packed(store: &Arc<Inner>, mut buffer: Pooled, facts: ExtentRecord) -> Result<ExtentRef> {
     let mut hasher = BlockHasher::default();
     hasher.update(&buffer.all()[ALIGN..buffer.filled]);
@@ -108,7 +109,7 @@ async fn file(
     let (inner, id) = (store.clone(), facts.extent.id);
     let create = move || {
         refuse_taken(&inner.table, id)?;
-        // Whether all of it fits; room is set aside as the bytes come.
+        // Checks that the extent fits; space is allocated as bytes arrive.
         inner.headroom.check(declared.unwrap_or_default())?;
         FileWriter::create(&inner, id, declared)
     };
@@ -135,7 +136,7 @@ fn publish(store: &Inner, writer: FileWriter, record: ExtentRecord) -> Result<Ex
     Ok(extent)
 }
 
-/// What is known of an extent once all its bytes are.
+/// Completes an extent's record with its length and hashes, after its last byte.
 pub(super) fn described(
     facts: ExtentRecord,
     length: u64,

@@ -1,15 +1,15 @@
-//! Registers that are verified: each run is summed up again from its entries, whose inline bytes meet
-//! their checksums on the way, and compared with the sums that were kept (rule H1).
+//! Verification of registers. Each run is summed up again from its entries and compared with the
+//! stored sums (rule H1). On the way inline bytes are verified against their checksums.
 //!
-//! A run and its sums are read from one snapshot, so what differs is no write that came between, and
-//! is mended by what it differs by, so that no write that came since is lost.
+//! A run and its sums are read from one snapshot, so no concurrent write causes a difference. The
+//! repair adds the difference to the sums, so that later writes are not lost.
 //!
-//! The runs that have entries come first, in the order of their keys; then those that have nothing
-//! but sums.
+//! Runs that have entries come first, in the order of their keys. Then come runs that have only
+//! sums.
 //!
-//! A call ends after so many registers, bytes, or so much time, in the middle of a run too: its
-//! snapshot and what was summed up so far stay with the thread that reads ([`sessions`](super::sessions)),
-//! which goes on when the next call asks. A run whose thread is gone is begun anew.
+//! A call ends after a limit of registers, bytes or time, even in the middle of a run. The reading
+//! thread keeps its snapshot and its partial sums ([`sessions`](super::sessions)), and continues at
+//! the next call. A run whose thread has ended is begun anew.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,14 +27,14 @@ use super::rows::{self, LAST_KEY};
 use super::sessions::Calls;
 use super::tree::{self, LAST_ROW, RowKey};
 
-/// Bounds of what a call reads before it ends.
+/// Limits of one call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
     /// Registers.
     pub(super) registers: u64,
     /// Bytes of rows and inline bytes.
     pub(super) bytes: u64,
-    /// Time: less than callers wait.
+    /// Time: shorter than callers' timeouts.
     pub(super) time: Duration,
 }
 
@@ -44,29 +44,30 @@ impl Default for Slice {
     }
 }
 
-/// Runs after which a page ends with its run.
+/// Number of runs after which a page ends.
 const RUNS_MAX: usize = 1000;
-/// Where a page goes on whose last run had entries: no bin has this number.
+/// Position after a run with entries: no bin has this number.
 const WITH_ENTRIES: Bin = Bin(u16::MAX);
-/// Where a page goes on whose last run may have none.
+/// Position after a run that may have no entries.
 const SUMS_ALONE: Bin = Bin(u16::MAX - 1);
-/// Where a page goes on that ended in the middle of a run.
+/// Position in the middle of a run.
 const WITHIN: Bin = Bin(u16::MAX - 2);
 
-/// Returns true when a page ended in the middle of a run.
+/// Returns true if a page ended in the middle of a run.
 pub(super) fn is_within(next: Option<BinKey>) -> bool {
     next.is_some_and(|next| next.bin == WITHIN)
 }
 
-/// What was found, and what brings the sums back to what the entries say.
+/// Findings, and the corrections that make the sums match the entries.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) audited: Audited<BinKey>,
     pub(super) mends: Vec<(RowKey, Sum)>,
 }
 
-/// Verifies runs above `after` on a thread of its own, which sends a page to each of `calls`. The last
-/// page is sent once the thread holds the database no more: its caller may close and open the index.
+/// Verifies runs above `after` on a thread of its own, which sends a page to each of `calls`. The
+/// thread drops the database before it sends the last page, so that the caller may close and reopen
+/// the index.
 pub(super) fn run(
     database: Arc<Database>,
     (secret, slice): (TreeKey, Slice),
@@ -80,7 +81,7 @@ pub(super) fn run(
     }
 }
 
-/// Sends all pages but the last, which is returned with its call unless nobody asks any more.
+/// Sends all pages but the last. Returns the last page with its call, or none if no call waits.
 fn pages(
     database: &Database,
     secret: &TreeKey,
@@ -102,9 +103,9 @@ fn pages(
         Some(bin) => audit.entries(tree::above_run(bin.bucket, bin.shard)),
         None => audit.entries(Vec::new()),
     };
-    // Without calls it was given up.
+    // Without calls the audit was abandoned.
     let calls = audit.calls?;
-    // A row that RocksDB vouches for and that can't be read is damage all the same.
+    // A row with a valid checksum that can't be decoded is damage too.
     let outcome = outcome.inspect_err(|error| database.note_damage(error));
     Some((calls, outcome.map(|()| audit.found)))
 }
@@ -116,12 +117,12 @@ struct Audit<'a> {
     found: Found,
     slice: Slice,
     began: Instant,
-    /// Who asks; none once nobody does.
+    /// The waiting call; none once the audit is abandoned.
     calls: Option<Calls<Found>>,
 }
 
 impl<'a> Audit<'a> {
-    /// Runs with entries, from a key on.
+    /// Verifies runs that have entries, from a key on.
     fn entries(&mut self, mut from: Vec<u8>) -> Result<()> {
         for _ in 0..RUNS_MAX {
             let mut rows = self.database.iterate_at(self.snapshot, Family::Entries, &LAST_KEY);
@@ -141,7 +142,7 @@ impl<'a> Audit<'a> {
         Ok(())
     }
 
-    /// Runs with sums, from a row on. Those with entries were looked at before.
+    /// Verifies runs that have only sums, from a row on. Runs with entries were verified before.
     fn sums_alone(&mut self, from: RowKey) -> Result<()> {
         let mut rows = self.database.iterate_at(self.snapshot, Family::Tree, &LAST_ROW);
         rows.seek(from);
@@ -168,7 +169,7 @@ impl<'a> Audit<'a> {
         *items >= slice.registers || *bytes >= slice.bytes || self.began.elapsed() >= slice.time
     }
 
-    /// Ends a page in the middle of a run, and waits to be asked for the next.
+    /// Ends a page in the middle of a run, and waits for the next call.
     fn pause(&mut self, bucket: BucketId, shard: Shard) -> Result<()> {
         self.found.audited.next = Some(BinKey { bucket, shard, bin: WITHIN });
         let calls = self.calls.take();
@@ -204,7 +205,7 @@ impl<'a> Audit<'a> {
         self.database.iterate_at(self.snapshot, family, &tree::above_run(bucket, shard))
     }
 
-    /// The sums that the entries of a run come to.
+    /// Computes the sums of a run from its entries.
     fn count(&mut self, bucket: BucketId, shard: Shard) -> Result<Sums> {
         let mut sums = Sums::new();
         let prefix = tree::run_prefix(bucket, shard);
@@ -227,7 +228,7 @@ impl<'a> Audit<'a> {
         Ok(sums)
     }
 
-    /// Verifies the inline bytes of an entry, if it has any; returns how many.
+    /// Verifies the inline bytes of an entry, if any; returns their number.
     fn verify_inline(
         &self,
         rows: &mut DBRawIterator<'_>,
@@ -252,7 +253,7 @@ impl<'a> Audit<'a> {
         Ok(length)
     }
 
-    /// The sums of a run as they are kept.
+    /// Returns the stored sums of a run.
     fn held(&self, bucket: BucketId, shard: Shard) -> Result<Sums> {
         let [first, above] = tree::run_rows(bucket, shard);
         let mut sums = Sums::new();

@@ -1,8 +1,9 @@
-//! The threads on which RocksDB flushes and compacts.
+//! Threads on which RocksDB flushes and compacts.
 //!
-//! All indexes of a process share them, and RocksDB gives the process as many as one index asks for: a
-//! flush that hangs would be the last of any device. So their number rises with that of the indexes: one
-//! compaction, one flush and one removal of old files for each.
+//! All indexes of a process share these threads, and RocksDB sizes the pool for a single index. So
+//! one flush that hangs could block the flushes of all devices. The number of threads therefore
+//! rises with the number of indexes: one compaction, one flush and one removal of old files for
+//! each.
 
 use martlet_protocol::{Error, Result};
 use parking_lot::Mutex;
@@ -11,15 +12,15 @@ use rocksdb::Env;
 const FLUSH_THREADS: i32 = 2;
 const COMPACTION_THREADS: i32 = 1;
 
-/// How many indexes are open.
+/// Number of open indexes.
 static OPEN: Mutex<i32> = Mutex::new(0);
 
-/// Threads of one index, while this lives.
+/// Background threads of one index; returned on drop.
 #[derive(Debug)]
 pub(super) struct BackgroundThreads(());
 
 impl BackgroundThreads {
-    /// Makes room for the work of one more index.
+    /// Adds the threads of one more index.
     pub(super) fn take() -> Result<Self> {
         let failed = |error| Error::internal("RocksDB has no environment").with_source(error);
         let mut shared: Env = Env::new().map_err(failed)?;
@@ -33,7 +34,7 @@ impl BackgroundThreads {
 
 impl Drop for BackgroundThreads {
     fn drop(&mut self) {
-        // The next index that opens sets the number.
+        // The next opening of an index sets the number.
         *OPEN.lock() -= 1;
     }
 }

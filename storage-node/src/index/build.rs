@@ -1,8 +1,8 @@
-//! Sums made anew from the entries: for an index that has none yet, and when the secret that leaves
-//! are keyed with is another (rule H1).
+//! Rebuilding of sums from the entries: for an index without sums, and after a change of the secret
+//! that keys the leaves (rule H1).
 //!
-//! `meta` says which secret the sums on disk are keyed with. It is taken away first and put back last,
-//! so that a crash between leaves an index whose sums are made anew by the next opening.
+//! `meta` names the secret that keys the sums on disk. The name is removed first and written last.
+//! After a crash in between, the next opening rebuilds the sums.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use super::database::{Database, Family};
 use super::rows::{self, LAST_KEY};
 use super::tree::{self, LAST_ROW, RowKey};
 
-/// Where the fingerprint of the secret lies in `meta`.
+/// Key in `meta` of the secret's fingerprint.
 const SECRET_KEY: &[u8] = b"h";
-/// Bytes of rows that are written at once.
+/// Bytes of rows in one batch.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// Sums of some bins, by their rows.
+/// Sums of bins, by row key.
 pub(super) type Sums = BTreeMap<RowKey, Sum>;
 
-/// Makes the sums of an index, unless it has them. Blocks.
+/// Builds the sums of an index, unless they exist. Blocks.
 pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
     let fingerprint = tree::fingerprint(secret);
     if database.get(Family::Meta, SECRET_KEY)?.is_some_and(|held| held == fingerprint) {
@@ -31,7 +31,7 @@ pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
     let (meta, sums) = (database.family(Family::Meta), database.family(Family::Tree));
     let mut batch = WriteBatch::default();
     if database.is_empty(Family::Entries)? && database.is_empty(Family::Tree)? {
-        // Without the log, for which RocksDB would set space aside on a device of extents alone.
+        // Without the log: RocksDB would allocate log space on a device that holds only extents.
         batch.put_cf(meta, SECRET_KEY, fingerprint);
         database.write_unlogged(batch)?;
         return database.flush();
@@ -49,7 +49,7 @@ pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
     Ok(())
 }
 
-/// Writes the sums of all registers, a run at a time; returns how many registers there are.
+/// Writes the sums of all registers, a run at a time; returns the number of registers.
 fn build(database: &Database, secret: &TreeKey) -> Result<u64> {
     let (mut registers, mut batch) = (0, WriteBatch::default());
     let mut write = |sums: &mut Sums, batch_bytes_min: usize| -> Result<()> {
@@ -79,7 +79,7 @@ fn build(database: &Database, secret: &TreeKey) -> Result<u64> {
     Ok(registers)
 }
 
-/// Adds what a row of `entries` counts for.
+/// Adds the leaf of a row of `entries` to the sums.
 pub(super) fn add(sums: &mut Sums, secret: &TreeKey, key: &[u8], row: &[u8]) -> Result<()> {
     if let Some((order, write_id)) = rows::counted(row)? {
         let key = RegisterKey::decode(key)?;

@@ -1,4 +1,4 @@
-//! The one thread of a device that writes its index.
+//! The committer: the one thread of a device that writes its index.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use crate::device::ballast::Ballast;
 use crate::device::pulse::{Part, Pulse};
 use crate::metrics::IndexCounters;
 
-/// What the committer works with.
+/// State that the committer uses.
 pub(super) struct Committer {
     pub(super) database: Arc<Database>,
     pub(super) fences: Arc<Fences>,
@@ -30,8 +30,8 @@ pub(super) struct Committer {
     pub(super) pulse: Arc<Pulse>,
 }
 
-/// Nobody may wait for a thread that is gone, however it went. One that panicked is a fault of the
-/// index: what is in memory may not be what is on disk, and the device is opened again.
+/// Ends all waiting operations when the committer's thread ends for any reason. A panic is a fault
+/// of the index: memory may differ from disk, so the device is opened again.
 struct Abandon {
     queue: Arc<Queue>,
     database: Arc<Database>,
@@ -66,7 +66,7 @@ impl Committer {
         }
     }
 
-    /// Commits what was taken: one group, or more where an operation has to end one.
+    /// Commits the operations: as one group, or more if an operation must end its group.
     fn commit(&self, ops: &mut Vec<Op>) {
         let mut group = Group::new(self.conditions());
         for op in ops.drain(..) {

@@ -1,8 +1,8 @@
-//! RocksDB behind the few calls that the index makes, with its errors told as ours.
+//! Wraps the calls of RocksDB that the index needs, and converts its errors.
 //!
-//! What RocksDB finds corrupt is never served: it checks every block that it reads, and whoever asked
-//! hears of it. It is remembered too, as the damage of the index, so that the device is opened again,
-//! and what becomes of it is decided there (rule G1).
+//! RocksDB verifies every block that it reads, so corrupt data is never served: the caller receives
+//! an error. The error is also recorded as damage of the index. The device is then opened again,
+//! and decides there about its index (rule G1).
 
 use std::path::Path;
 
@@ -22,19 +22,19 @@ use super::options::{self, Caches};
 pub(crate) enum Family {
     /// Register key → promise and entry.
     Entries,
-    /// Register key → write id and inline bytes, apart so that listing never touches them.
+    /// Register key → write id and inline bytes. Separate, so that listings never read them.
     Inline,
-    /// Extent id → where it lies.
+    /// Extent id → its row.
     Extents,
-    /// Deleted extents.
+    /// Delete marks of extents.
     Marks,
     /// Bodies of superseded entries, by time.
     Garbage,
-    /// Register key → a write that is kept for others.
+    /// Register key → hint: a write kept for other devices.
     Hints,
     /// Fences, votes, floor.
     Meta,
-    /// Bin → the sum of its registers.
+    /// Bin → sum of its registers.
     Tree,
 }
 
@@ -73,22 +73,22 @@ pub(crate) struct Database {
     anywhere: ReadOptions,
     fault: Mutex<Option<String>>,
     damage: Mutex<Option<String>>,
-    /// The last read that the disk failed.
+    /// Last read error of the disk.
     unreadable: Mutex<Option<String>>,
-    // After the database, whose work ends before it is gone.
+    // After the database: dropped once its background work has ended.
     _background: BackgroundThreads,
 }
 
-/// What a read that may not wait found.
+/// Result of a read that may not wait.
 pub(crate) enum Cached<T> {
-    /// What there is.
+    /// The value, from memory.
     Known(T),
-    /// The disk must be asked.
+    /// The read needs the disk.
     OnDisk,
 }
 
 impl Database {
-    /// Opens the index in `folder`, or makes it. A log that lost a synced write is refused.
+    /// Opens or creates the index in `folder`. Refuses a log that lost a synced write.
     pub(crate) fn open(folder: &Path, caches: &Caches) -> Result<Self> {
         log_tail::mend(folder)?;
         let background = BackgroundThreads::take()?;
@@ -127,7 +127,7 @@ impl Database {
         Ok(self.get_pinned(family, key)?.map(|value| value.to_vec()))
     }
 
-    /// A value where it lies, without a copy.
+    /// Returns a value without a copy.
     pub(crate) fn get_pinned(
         &self,
         family: Family,
@@ -138,7 +138,7 @@ impl Database {
             .map_err(|error| self.read_failed(&error))
     }
 
-    /// A value, if memory has it: for threads that may not wait for a disk.
+    /// Returns a value that is in memory: for threads that may not wait for a disk.
     pub(crate) fn get_cached(
         &self,
         family: Family,
@@ -151,7 +151,7 @@ impl Database {
         }
     }
 
-    /// Two values as they were at one moment.
+    /// Returns two values from one snapshot.
     pub(crate) fn get_together(
         &self,
         families: [Family; 2],
@@ -162,7 +162,7 @@ impl Database {
         Ok([get(families[0])?, get(families[1])?])
     }
 
-    /// Walks at most `limit` rows of `[lower, upper)`.
+    /// Visits at most `limit` rows of `[lower, upper)`.
     pub(crate) fn scan(
         &self,
         family: Family,
@@ -181,8 +181,8 @@ impl Database {
         self.ended_well(&rows)
     }
 
-    /// Walks at most `limit` rows of `[lower, upper)` of one family, each with the row of the same
-    /// key in another, all as they were at one moment.
+    /// Visits at most `limit` rows of `[lower, upper)` of one family, each with the row of its key
+    /// in another family, all from one snapshot.
     pub(crate) fn scan_together(
         &self,
         families: [Family; 2],
@@ -203,14 +203,14 @@ impl Database {
         self.ended_well(&rows)
     }
 
-    /// An iterator that stops below `upper`.
+    /// Returns an iterator that stops below `upper`.
     pub(crate) fn iterate(&self, family: Family, upper: &[u8]) -> DBRawIterator<'_> {
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(upper);
         self.db.raw_iterator_cf_opt(self.family(family), options)
     }
 
-    /// Whether a family has no row.
+    /// Returns true if a family has no row.
     pub(crate) fn is_empty(&self, family: Family) -> Result<bool> {
         let mut empty = true;
         self.scan(family, &[], &[0xff; 64], 1, |_, _| {
@@ -220,12 +220,12 @@ impl Database {
         Ok(empty)
     }
 
-    /// Everything as it is now.
+    /// Returns a snapshot of all families.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         self.db.snapshot()
     }
 
-    /// A value as it was.
+    /// Returns a value from a snapshot.
     pub(crate) fn get_at<'a>(
         &self,
         snapshot: &'a Snapshot<'_>,
@@ -235,7 +235,8 @@ impl Database {
         snapshot.get_pinned_cf(self.family(family), key).map_err(|error| self.read_failed(&error))
     }
 
-    /// An iterator over what was, that stops below `upper`. It leaves the cache to others.
+    /// Returns an iterator over a snapshot that stops below `upper`. Its reads don't fill the
+    /// cache.
     pub(crate) fn iterate_at<'a>(
         &self,
         snapshot: &'a Snapshot<'_>,
@@ -248,19 +249,19 @@ impl Database {
         snapshot.raw_iterator_cf_opt(self.family(family), options)
     }
 
-    /// Whether an iterator stopped at its end and not at an error.
+    /// Returns an error if an iterator stopped because of an error.
     pub(crate) fn ended_well(&self, rows: &DBRawIterator<'_>) -> Result<()> {
         rows.status().map_err(|error| self.read_failed(&error))
     }
 
-    /// Writes a batch; when this returns it is on disk.
+    /// Writes a batch; it is on disk when this returns.
     pub(crate) fn write_synced(&self, mut batch: WriteBatch) -> Result<()> {
-        // The log alone keeps it: it shows where a record that was written ends.
+        // Only the log keeps the trailer: it shows the end of a complete record.
         batch.put_log_data(log_tail::TRAILER);
         self.write(batch, &self.synced)
     }
 
-    /// Writes a batch that a crash may take back.
+    /// Writes a batch that a crash may lose.
     pub(crate) fn write_unlogged(&self, batch: WriteBatch) -> Result<()> {
         self.write(batch, &self.unlogged)
     }
@@ -275,14 +276,14 @@ impl Database {
         })
     }
 
-    /// Asks whether RocksDB still takes writes: what it finds in the background it tells to the next
-    /// that writes, and there may be none.
+    /// Checks that RocksDB still accepts writes. It reports background errors only to the next
+    /// write, and no write may come.
     pub(crate) fn probe(&self) {
-        // A fault is remembered where it is told.
+        // `write` records the fault.
         let _ = self.write(WriteBatch::default(), &self.unlogged);
     }
 
-    /// Remembers an error that tells of corrupt bytes. Nothing is written after it.
+    /// Records an error that reports corrupt bytes. Writes are refused after it.
     pub(crate) fn note_damage(&self, error: &Error) {
         if error.kind() == ErrorKind::Corrupt {
             tracing::error!(%error, "the index is damaged");
@@ -291,7 +292,7 @@ impl Database {
         }
     }
 
-    /// What of it is corrupt, if anything was found to be.
+    /// Returns the corruption that was found, if any.
     pub(crate) fn damage(&self) -> Option<String> {
         self.damage.lock().clone()
     }
@@ -306,13 +307,13 @@ impl Database {
         error
     }
 
-    /// The last read that the disk failed, once.
+    /// Takes the last read error of the disk.
     pub(crate) fn take_unreadable(&self) -> Option<String> {
         self.unreadable.lock().take()
     }
 
-    /// Refuses once a write has failed: what RocksDB then holds in memory may not be what is on
-    /// disk, so it takes no more until it was opened again.
+    /// Returns an error once a write has failed. RocksDB's memory may then differ from its disk, so
+    /// writes are refused until the index is opened again.
     pub(crate) fn healthy(&self) -> Result<()> {
         match &*self.fault.lock() {
             None => Ok(()),
@@ -320,18 +321,18 @@ impl Database {
         }
     }
 
-    /// Remembers why nothing more is written until the index was opened again.
+    /// Records the reason for which writes are refused until the index is opened again.
     pub(crate) fn note_fault(&self, why: &str) {
         tracing::error!(why, "the index takes no more writes");
         self.fault.lock().get_or_insert_with(|| why.to_owned());
     }
 
-    /// Why no more is written, if something failed.
+    /// Returns the reason if writes are refused.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.lock().clone()
     }
 
-    /// Puts everything that was written without a log on disk.
+    /// Flushes all data that was written without a log.
     pub(crate) fn flush(&self) -> Result<()> {
         let families = Family::ALL.map(|family| self.family(family));
         self.db
@@ -339,7 +340,7 @@ impl Database {
             .map_err(|error| told(&error, "the index does not flush"))
     }
 
-    /// Merges all tables of a family, as RocksDB does in the background when it likes.
+    /// Compacts all tables of a family.
     #[cfg(test)]
     pub(crate) fn compact(&self, family: Family) {
         let mut options = rocksdb::CompactOptions::default();
@@ -348,7 +349,7 @@ impl Database {
         self.db.compact_range_cf_opt(self.family(family), all, no, &options);
     }
 
-    /// Begins to put on disk what one family has in memory.
+    /// Begins a flush of one family, without waiting for its end.
     pub(crate) fn begin_flush(&self, family: Family) -> Result<()> {
         let mut options = FlushOptions::default();
         options.set_wait(false);
@@ -362,7 +363,7 @@ fn told(error: &rocksdb::Error, what: &str) -> Error {
     let kind = match error.kind() {
         rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
         rocksdb::ErrorKind::IOError if is_no_space(error.as_ref()) => ErrorKind::Full,
-        // A file that is not there was lost: an index that is made anew misses none.
+        // A missing file was lost: a new index misses none.
         rocksdb::ErrorKind::IOError if is_no_file(error.as_ref()) => ErrorKind::Corrupt,
         _ => ErrorKind::Internal,
     };
@@ -373,7 +374,7 @@ fn is_no_file(message: &str) -> bool {
     message.contains("No such file or directory")
 }
 
-/// RocksDB tells errno only in words.
+/// RocksDB reports errno only as text.
 fn is_no_space(message: &str) -> bool {
     message.contains("No space left on device") || message.contains("Disk quota exceeded")
 }

@@ -1,14 +1,15 @@
-//! The extents of a device by id, and the dated marks of those that were deleted (rule X4).
+//! The extents of a device by id, and the dated marks of deleted extents (rule X4).
 //!
 //! ```text
 //! extents   id (16)                     → row, as the extent store encodes it
 //! marks     0 | id (16)                 → time of the delete in ms (8, big-endian)
-//! marks     1 | time (8) | id (16)      → nothing: the same marks, by age
+//! marks     1 | time (8) | id (16)      → nothing: index of the marks by age
 //! ```
 //!
-//! Rows are a cache of what lies beside the extents themselves: they are written without WAL, and
-//! rebuilt after a crash. Marks exist nowhere else: they are synced, in one batch with the removal.
-//! Every call but [`ExtentTable::get_now`] may touch the disk, so none belongs on a thread that
+//! Rows are a cache of the extents' own descriptions. They are written without WAL, and rebuilt
+//! after a crash. Marks exist only here: they are synced, in one batch with the removal. Every call
+//! except [`ExtentTable::get_now`] may touch the disk, so none may run on a thread that serves
+//! connections.
 //! serves connections.
 
 use std::path::Path;
@@ -24,7 +25,7 @@ const BY_ID: u8 = 0;
 const BY_AGE: u8 = 1;
 const AGE_KEY_BYTES: usize = 1 + 8 + 16;
 
-/// A handle on the table; clones share it.
+/// A handle on the table; clones share its state.
 #[derive(Clone)]
 pub struct ExtentTable {
     database: Arc<Database>,
@@ -41,17 +42,17 @@ impl ExtentTable {
         Self { database }
     }
 
-    /// A table in an index of its own, for a store that stands alone.
+    /// Opens a table in an index of its own, for a standalone store.
     pub fn open(folder: &Path) -> Result<Self> {
         Ok(Self::new(Arc::new(Database::open(folder, &Caches::default())?)))
     }
 
-    /// The row of an extent.
+    /// Returns the row of an extent.
     pub fn get(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
         self.database.get(Family::Extents, &id.0)
     }
 
-    /// The row of an extent, if it is there and in memory.
+    /// Returns the row of an extent, if it exists and is in memory.
     pub fn get_now(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
         match self.database.get_cached(Family::Extents, &id.0)? {
             Cached::Known(row) => Ok(row.map(|row| row.to_vec())),
@@ -66,7 +67,7 @@ impl ExtentTable {
         self.database.write_unlogged(batch)
     }
 
-    /// Writes many rows at once.
+    /// Writes many rows in one batch.
     pub fn put_many(&self, rows: &[(ExtentId, Vec<u8>)]) -> Result<()> {
         let family = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
@@ -76,8 +77,8 @@ impl ExtentTable {
         self.database.write_unlogged(batch)
     }
 
-    /// Removes rows and marks their extents as deleted at `at_ms`, durably: when this returns, the
-    /// space of the extents may be used again (rule X6).
+    /// Removes rows and marks their extents as deleted at `at_ms`, durably. After it the space of
+    /// the extents may be reused (rule X6).
     pub fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
         let extents = self.database.family(Family::Extents);
         let marks = self.database.family(Family::Marks);
@@ -93,8 +94,8 @@ impl ExtentTable {
         self.database.write_synced(batch)
     }
 
-    /// Removes rows, durably, and leaves no marks: when this returns, the space of the extents may be
-    /// used again (rule X6).
+    /// Removes rows, durably, without marks. After it the space of the extents may be reused (rule
+    /// X6).
     pub fn remove(&self, ids: &[ExtentId]) -> Result<()> {
         let extents = self.database.family(Family::Extents);
         let mut batch = WriteBatch::default();
@@ -104,12 +105,12 @@ impl ExtentTable {
         self.database.write_synced(batch)
     }
 
-    /// Whether an extent is marked as deleted.
+    /// Returns true if an extent is marked as deleted.
     pub fn is_marked(&self, id: &ExtentId) -> Result<bool> {
         Ok(self.marked_at(id)?.is_some())
     }
 
-    /// Extents that were marked before `ms`, the oldest marks first.
+    /// Returns up to `limit` extents that were marked before `ms`, the oldest marks first.
     pub fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
         let mut keys = Vec::new();
         let upper = age_key(ms, &ExtentId([0; 16]));
@@ -120,7 +121,7 @@ impl ExtentTable {
         Ok(keys)
     }
 
-    /// Forgets marks whose grace time is over.
+    /// Forgets marks that have expired.
     pub fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
         let marks = self.database.family(Family::Marks);
         let mut batch = WriteBatch::default();
@@ -133,7 +134,7 @@ impl ExtentTable {
         self.database.write_synced(batch)
     }
 
-    /// Rows of ids above `after`, in the order of their ids.
+    /// Returns up to `limit` rows of ids above `after`, in the order of ids.
     pub fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<(ExtentId, Vec<u8>)>> {
         let mut lower = after.map_or_else(Vec::new, |id| id.0.to_vec());
         if after.is_some() {
@@ -157,7 +158,7 @@ impl ExtentTable {
         self.database.write_unlogged(batch)
     }
 
-    /// Begins to put on disk what was written without a log, and does not wait for the end of it.
+    /// Begins a flush of rows that were written without a log, without waiting for its end.
     pub fn flush(&self) -> Result<()> {
         self.database.begin_flush(Family::Extents)
     }

@@ -1,4 +1,5 @@
-//! What each bucket takes (rule M2): in memory, because every write asks.
+//! Fences: the writes that each bucket accepts (rule M2). Kept in memory, because every write needs
+//! them.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use super::database::{Database, Family};
 use super::group::{Change, Group};
 use super::rows::{self, FENCE_KEYS};
 
-/// The fences of an index, as they are on disk.
+/// Fences of an index, as stored on disk.
 #[derive(Default)]
 pub(super) struct Fences {
     by_bucket: RwLock<HashMap<BucketId, BucketFence>>,
@@ -28,13 +29,14 @@ impl Fences {
         Ok(Self { by_bucket: RwLock::new(by_bucket) })
     }
 
-    /// Whether a first-hand write of `generation` is taken. A bucket without fence takes all.
+    /// Returns true if a first-hand write of `generation` is accepted. A bucket without fence
+    /// accepts all writes.
     pub(super) fn admits(&self, bucket: BucketId, generation: u64) -> bool {
         let by_bucket = self.by_bucket.read();
         by_bucket.get(&bucket).is_none_or(|fence| fence.open && generation >= fence.generation)
     }
 
-    /// Whether a fence says something new: one of a lower generation holds already.
+    /// Returns true if a fence changes the stored fence; a fence of a lower generation doesn't.
     pub(super) fn is_news(&self, fence: &BucketFence) -> bool {
         let by_bucket = self.by_bucket.read();
         by_bucket
@@ -42,7 +44,7 @@ impl Fences {
             .is_none_or(|held| fence.generation >= held.generation && fence != held)
     }
 
-    /// Refuses unless the bucket takes no writes.
+    /// Returns an error unless the bucket is closed.
     pub(super) fn check_closed(&self, bucket: BucketId) -> Result<()> {
         match self.by_bucket.read().get(&bucket) {
             Some(fence) if !fence.open => Ok(()),
@@ -50,19 +52,19 @@ impl Fences {
         }
     }
 
-    /// All of them.
+    /// Returns all fences.
     pub(super) fn all(&self) -> Vec<BucketFence> {
         self.by_bucket.read().values().copied().collect()
     }
 
-    /// Puts a fence that is on disk in force.
+    /// Applies a fence that is on disk.
     pub(super) fn apply(&self, fence: BucketFence) {
         self.by_bucket.write().insert(fence.bucket, fence);
     }
 }
 
 impl Group<'_> {
-    /// Stages a fence, if it says something new.
+    /// Stages a fence, if it changes the stored fence.
     pub(super) fn set_fence(&mut self, fence: BucketFence) {
         if self.conditions.fences.is_news(&fence) {
             let family = self.conditions.database.family(Family::Meta);
@@ -71,13 +73,13 @@ impl Group<'_> {
         }
     }
 
-    /// Stages the end of everything in a closed bucket. Its fence stays closed for good: without
-    /// one, a write that began before the bucket was deleted would be taken (rule M2).
+    /// Stages the removal of all rows of a closed bucket. Its fence stays closed for good. Without
+    /// a fence, a write that began before the bucket's deletion would be accepted (rule M2).
     pub(super) fn purge(&mut self, bucket: BucketId) -> Result<()> {
         self.conditions.fences.check_closed(bucket)?;
         let database = self.conditions.database;
         let [lower, upper] = rows::bucket_keys(bucket);
-        // The bucket is gone: what is kept for others in it is wanted by nobody.
+        // The bucket is deleted, so no primary needs its hints.
         database.scan(Family::Hints, &lower, &upper, usize::MAX, |_, _| {
             self.hints_more -= 1;
             Ok(())

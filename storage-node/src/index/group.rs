@@ -1,8 +1,8 @@
-//! One group of operations on its way into one synced batch.
+//! A group of operations that becomes one synced batch.
 //!
-//! The group is the latch of rule R2: a register is read, judged and staged by one thread, over what
-//! the group's own earlier operations have staged. Nobody hears a word, refusals included, before the
-//! batch is on disk, so that no reply tells of something that a power cut could take back.
+//! The group is the latch of rule R2. One thread reads, judges and stages a register, on top of the
+//! group's earlier operations. No reply, refusals included, is sent before the batch is on disk. So
+//! no reply reports a state that a power cut could undo.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use super::standing::Standing;
 use super::tree::Deltas;
 use crate::device::ballast::Level;
 
-/// What the operations of a group are judged by.
+/// Inputs for judging the operations of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Conditions<'a> {
     pub(super) database: &'a Database,
@@ -31,9 +31,9 @@ pub(super) struct Conditions<'a> {
     pub(super) name: &'a str,
     pub(super) now_ms: u64,
     pub(super) level: Level,
-    /// The secret that leaves are keyed with.
+    /// Secret that keys the leaves.
     pub(super) secret: &'a TreeKey,
-    /// Whether other devices hold what this one holds.
+    /// True if other devices hold copies of the device's registers.
     pub(super) peers: bool,
 }
 
@@ -41,19 +41,19 @@ pub(super) struct Conditions<'a> {
 pub(super) struct Group<'a> {
     pub(super) conditions: Conditions<'a>,
     pub(super) batch: WriteBatch,
-    /// Registers as the group leaves them so far.
+    /// Registers after the group's operations so far.
     pub(super) rows: HashMap<Vec<u8>, RegisterRow>,
-    /// What it adds to the sums.
+    /// Changes of the sums.
     pub(super) sums: Deltas,
-    /// Hints as the group leaves them so far.
+    /// Hints after the group's operations so far.
     pub(super) hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
-    /// How many more of them there are than before the group.
+    /// Change of the number of hints.
     pub(super) hints_more: i64,
     pub(super) change: Option<Change>,
     answers: Vec<Answer>,
 }
 
-/// What becomes true for the device once the group is on disk.
+/// Change of the device's state that takes effect once the group is on disk.
 pub(super) enum Change {
     Fence(BucketFence),
     Floor(Stamp),
@@ -62,18 +62,18 @@ pub(super) enum Change {
     Joined(u64),
 }
 
-/// What an operation will hear once the group is on disk.
+/// Reply to an operation, sent once the group is on disk.
 enum Answer {
     Write(Reply<WriteReply>, Result<WriteReply>),
     Promise(Reply<Promised>, Result<Promised>),
     Done(Reply<()>, Result<()>),
 }
 
-/// What became of a group.
+/// Statistics of a committed group.
 pub(super) struct Committed {
     pub(super) ops: usize,
     pub(super) bytes: usize,
-    /// Whether there was anything to sync.
+    /// True if the batch was not empty, and so was synced.
     pub(super) synced: bool,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Judges an operation and stages what it changes.
+    /// Judges an operation and stages its changes.
     pub(super) fn stage(&mut self, op: Op) {
         let answer = match op {
             Op::Write(write, reply) => Answer::Write(reply, self.write(write)),
@@ -146,7 +146,7 @@ impl<'a> Group<'a> {
         self.answers.push(answer);
     }
 
-    /// Writes the batch, then tells everyone.
+    /// Writes the batch, then sends all replies.
     pub(super) fn commit(mut self) -> Committed {
         let ops = self.answers.len();
         self.sums.stage(self.conditions.database.family(Family::Tree), &mut self.batch);
@@ -183,8 +183,8 @@ impl<'a> Group<'a> {
         match register.write(write.order, write.write_id, write.mode) {
             Verdict::Held => return Ok(self.stored(WriteReply::Stored)),
             Verdict::Superseded => {
-                // With `keep_body` the extents may be those of the entry that is held. What is
-                // repaired is noted where it was superseded, not wherever it is brought to.
+                // With `keep_body` the extents may belong to the held entry. Repairs leave no
+                // garbage: the device that superseded the write recorded it.
                 if !write.keep_body && write.mode.is_first_hand() {
                     self.leave_garbage(&write.key, &write.row)?;
                 }
@@ -204,19 +204,20 @@ impl<'a> Group<'a> {
         Ok(self.stored(WriteReply::Stored))
     }
 
-    /// What is told of a write that is on disk: without votes it counts for nothing (rule G1).
+    /// Returns the reply to a write that is on disk; without votes the write doesn't count (rule
+    /// G1).
     fn stored(&self, reply: WriteReply) -> WriteReply {
         if self.conditions.standing.voting() { reply } else { WriteReply::Unvoted }
     }
 
-    /// A register as its device sees it, whose floor stands under every promise (rule G2).
+    /// Returns a register, with its promise raised to the device's floor (rule G2).
     fn register(&self, row: &RegisterRow) -> Result<Register> {
         let Register { promise, held } = row.register()?;
         Ok(Register { promise: promise.max(self.conditions.standing.floor()), held })
     }
 
-    /// Returns why a write may not be taken, whatever its order (rules M2, X2, C1, T2). Of one that is
-    /// not first-hand only its `commit_by_ms` is judged.
+    /// Returns the reason if a write must be refused, whatever its order (rules M2, X2, C1, T2).
+    /// For writes that are not first-hand, only `commit_by_ms` is judged.
     pub(super) fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
         let Conditions { fences, now_ms, .. } = self.conditions;
         let late = now_ms > write.commit_by_ms;
@@ -226,13 +227,14 @@ impl<'a> Group<'a> {
         if !fences.admits(write.bucket, write.generation) {
             return Some(WriteReply::Fenced);
         }
-        // A settled write was taken in time, elsewhere: only its `commit_by_ms` bounds it.
+        // A settled write was accepted in time by other devices: only `commit_by_ms` limits it.
         let old = write.mode != WriteMode::Settled && is_too_old(write.order, now_ms);
         let out_of_time = late || old || is_ahead(write.order, before, now_ms);
         out_of_time.then_some(WriteReply::OutOfTime)
     }
 
-    /// The reserve is there for deletes, and for entries whose bytes are on disk already.
+    /// Returns `Full` for writes that may not use the reserve. The reserve serves deletes, and
+    /// entries whose bytes are on disk already.
     pub(super) fn check_room(&self, write: &WriteOp) -> Result<()> {
         match self.conditions.level {
             Level::Ready => Ok(()),
@@ -265,21 +267,21 @@ impl<'a> Group<'a> {
             self.sums.take(write.leaf.at, gone);
         }
         self.sums.add(write.leaf.at, write.leaf.sum);
-        // Its own: the floor stands under it wherever it is read.
+        // The register's own promise: reads raise it to the floor.
         write.row.set_promise(before.promise);
         self.batch.put_cf(database.family(Family::Entries), &write.key, write.row.bytes());
         self.rows.insert(write.key, write.row);
         Ok(())
     }
 
-    /// What a row adds to the sums, if it does.
+    /// Returns the leaf of a row, if the row counts in the sums.
     pub(super) fn leaf(&self, key: &[u8], row: &RegisterRow) -> Result<Option<Sum>> {
         let Some((order, write_id)) = row.counted()? else { return Ok(None) };
         let key = RegisterKey::decode(key)?;
         Ok(Some(Sum::leaf(self.conditions.secret, &key, order, write_id)))
     }
 
-    /// Notes the extents of a row that is not, or no longer, held.
+    /// Records the extents of a row that is not, or no longer, held.
     fn leave_garbage(&mut self, key: &[u8], row: &RegisterRow) -> Result<()> {
         if !row.has_extents() {
             return Ok(());
@@ -333,7 +335,7 @@ impl Answer {
                 Some(error) => Err(Error::new(error.kind(), error.to_string())),
                 None => answer,
             };
-            // Whoever asked may have gone; what was written stays written.
+            // The caller may have gone; its write stays.
             drop(reply.send(answer));
         }
         match self {
@@ -344,20 +346,20 @@ impl Answer {
     }
 }
 
-/// The garbage row of an entry that is gone at `now_ms`, if it has extents.
+/// Returns the garbage row of an entry that is removed at `now_ms`, if it has extents.
 pub(super) fn garbage_of(key: &[u8], entry: &Entry, now_ms: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     let body = entry.value.body().filter(|body| body.has_extents())?;
     Some((rows::garbage_key(now_ms, entry.write_id), rows::garbage_row(key, body)))
 }
 
-/// Rule C1. A writer that follows a stamp from a fast clock can only stamp just above it, and is not
-/// judged for that.
+/// Returns true if a stamp lies too far ahead (rule C1). A writer that follows a stamp from a fast
+/// clock can only stamp just above it, and is not judged for that.
 fn is_ahead(order: Stamp, register: &Register, now_ms: u64) -> bool {
     order.time_ms() > now_ms + CLOCK_SKEW_MS_MAX
         && order.time_ms() > register.floor().time_ms().saturating_add(1)
 }
 
-/// Rule T2.
+/// Returns true if a stamp is too old for a first-hand write (rule T2).
 fn is_too_old(order: Stamp, now_ms: u64) -> bool {
     order.time_ms().saturating_add(FIRST_HAND_AGE_MS_MAX) < now_ms
 }

@@ -1,13 +1,13 @@
-//! Writes that are kept for the primaries of their registers (rule A2).
+//! Hints: writes that are kept for the primaries of their registers (rule A2).
 //!
 //! ```text
 //! hints     register key  → format (1) | keep body (1) | since, in milliseconds (8, little-endian)
 //!                           | length of the entry (4, little-endian) | entry | inline bytes
 //! ```
 //!
-//! A register keeps one hint at most: the one of the highest order. What an overtaken hint named in
-//! extents is not noted as garbage, because nobody can tell here whether some primary took that
-//! write; the sweep finds what nobody owns.
+//! A register has at most one hint, with the highest order. The extents of a replaced hint don't
+//! become garbage, because this device can't know if a primary accepted that write. The sweep finds
+//! extents without an owner.
 
 use bytes::Bytes;
 use martlet_protocol::backend::{Hint, RegisterView, Want, WriteReply};
@@ -24,7 +24,7 @@ use super::rows;
 const FORMAT: u8 = 1;
 const HEAD_BYTES: usize = 1 + 1 + 8 + 4;
 
-/// A row of `hints`, taken apart.
+/// A parsed row of `hints`.
 pub(super) struct HintRow<'a> {
     keep_body: bool,
     since_ms: u64,
@@ -77,17 +77,17 @@ impl<'a> HintRow<'a> {
     }
 }
 
-/// The entry of a row, for listings.
+/// Returns the entry of a row, for listings.
 pub(super) fn entry_of(row: &[u8]) -> Result<Option<Entry>> {
     Ok(Some(HintRow::parse(row)?.decode(Want::Entry)?.0))
 }
 
-/// The order of what a row keeps.
+/// Returns the order of a row's entry.
 pub(super) fn order_of(row: &[u8]) -> Result<Stamp> {
     Ok(HintRow::parse(row)?.held()?.0)
 }
 
-/// What is kept for a register.
+/// Reads the hint of a register.
 pub(super) async fn read(reader: &Reader, key: &RegisterKey, want: Want) -> Result<RegisterView> {
     let key = key.encode();
     if let Cached::Known(row) = reader.database.get_cached(Family::Hints, &key)? {
@@ -104,7 +104,7 @@ fn view(row: Option<&[u8]>, want: Want) -> Result<RegisterView> {
     Ok(RegisterView { promise: Stamp::ZERO, entry: Some(entry), inline })
 }
 
-/// A page of all that is kept, above `after`. Blocks.
+/// Returns a page of hints above `after`. Blocks.
 pub(super) fn page(
     database: &Database,
     after: Option<&RegisterKey>,
@@ -123,7 +123,7 @@ pub(super) fn page(
 }
 
 impl Group<'_> {
-    /// Judges a write that is to be kept, as a first-hand one, and stages it.
+    /// Judges a hint like a first-hand write, and stages it.
     pub(super) fn keep_hint(&mut self, write: WriteOp) -> Result<WriteReply> {
         let kept = self.hint_of(&write.key)?;
         let before = Register { promise: Stamp::ZERO, held: kept };
@@ -156,7 +156,7 @@ impl Group<'_> {
         Ok(WriteReply::Stored)
     }
 
-    /// Stages the end of a hint, unless it is of a higher order.
+    /// Stages the removal of a hint, unless its order is higher.
     pub(super) fn forget_hint(&mut self, key: Vec<u8>, order: Stamp) -> Result<()> {
         if self.hint_of(&key)?.is_some_and(|(kept, _)| kept <= order) {
             self.batch.delete_cf(self.conditions.database.family(Family::Hints), &key);

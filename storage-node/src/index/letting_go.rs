@@ -1,8 +1,8 @@
-//! How registers leave a device: marked as ones that may be collected, dropped, purged with their
-//! bucket (rule T1); and how sums are mended that said otherwise (rule H1).
+//! Removal of registers: marks of collectable tombstones, drops (rule T1), and the sums of purged
+//! buckets. Also repair of wrong sums (rule H1).
 //!
-//! Invariant: the sums change in the same batch. Nothing here becomes garbage: whoever lets a
-//! register go has seen that others hold what it named, or that nobody needs it.
+//! Invariant: the sums change in the same batch. No garbage arises here: the caller has checked
+//! that other devices hold the register's extents, or that no entry needs them.
 
 use martlet_protocol::entry::Value;
 use martlet_protocol::tree::{BinKey, Sum};
@@ -15,7 +15,7 @@ use super::rows::{self, RegisterRow};
 use super::tree::{self, RowKey};
 
 impl Group<'_> {
-    /// Stages the marks of tombstones that are still what they were.
+    /// Stages marks of tombstones whose order has not changed.
     pub(super) fn mark_collectable(&mut self, marks: Vec<(Vec<u8>, Stamp)>) -> Result<()> {
         for (key, order) in marks {
             let mut row = self.row(&key)?;
@@ -35,7 +35,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stages the end of registers that are not above what their droppers know of.
+    /// Stages the removal of registers whose floor is not above `up_to`.
     pub(super) fn drop_registers(&mut self, drops: Vec<DropOp>) -> Result<()> {
         for DropOp { key, up_to, collectable } in drops {
             let row = self.row(&key)?;
@@ -53,7 +53,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Takes what a row adds out of the sums.
+    /// Subtracts a row's leaf from the sums.
     fn uncount(&mut self, key: &[u8], row: &RegisterRow) -> Result<()> {
         if let Some(sum) = self.leaf(key, row)? {
             let bin = BinKey::of(&RegisterKey::decode(key)?);
@@ -62,8 +62,8 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Stages the end of all sums of a bucket: those of the runs that it has on disk, and those that
-    /// the group was about to write.
+    /// Stages the removal of a bucket's sums: its rows on disk, and the changes staged in the
+    /// group.
     pub(super) fn purge_sums(&mut self, bucket: BucketId) -> Result<()> {
         self.sums.forget(bucket);
         let database = self.conditions.database;
@@ -80,8 +80,8 @@ impl Group<'_> {
         database.ended_well(&registers)
     }
 
-    /// Stages what brings sums back to what the entries say. On a device with peers that takes its
-    /// votes: one that summed up wrongly may have lost entries too (rules H1, G1).
+    /// Stages corrections of sums. On a device with peers this also withdraws its votes: an index
+    /// with wrong sums may have lost entries too (rules H1, G1).
     pub(super) fn mend_sums(&mut self, sums: Vec<(RowKey, Sum)>) {
         for (at, sum) in sums {
             self.sums.add(at, sum);

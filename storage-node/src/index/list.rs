@@ -1,8 +1,8 @@
-//! Listings: the sorted runs of the asked shards merged into one.
+//! Listings: the sorted runs of the requested shards, merged.
 //!
-//! A heap holds the head of each run. The lowest is taken, its run moves on. After a live name that
-//! folds, every run jumps over the names that fold with it, by one seek each and only when it comes
-//! to them.
+//! A heap holds the head of each run. The lowest head is taken, and its run advances. After a live
+//! name that folds, every run skips the names with the folded prefix. It does so by one seek, when
+//! it reaches such a name.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,12 +18,12 @@ use rocksdb::DBRawIterator;
 use super::database::{Database, Family};
 use super::{hints, rows};
 
-/// What is listed.
+/// Source of a listing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// The registers of the device.
     Registers,
-    /// What it keeps for others.
+    /// Hints: writes kept for other devices.
     Hints,
 }
 
@@ -43,8 +43,8 @@ impl Source {
     }
 }
 
-/// A page of a listing, and how many rows it looked at. It ends early, with the name that it has come to,
-/// where that many rows hold nothing but promises.
+/// Returns a page of a listing, and the number of rows visited. The page ends early, with the
+/// current name, once [`LIST_EMPTY_ROWS_MAX`] rows held nothing but promises.
 pub(super) fn list(
     database: &Database,
     source: Source,
@@ -67,17 +67,17 @@ pub(super) fn list(
     Ok((reply, merge.looked_at))
 }
 
-/// The runs of several shards as one.
+/// Merge of the runs of several shards.
 struct Merge<'a> {
     database: &'a Database,
     source: Source,
     runs: Vec<Run<'a>>,
-    /// The lowest name of each run that has one.
+    /// The lowest name of each run that is not exhausted.
     heads: BinaryHeap<Reverse<(Bytes, usize)>>,
-    /// Names that begin with this are skipped.
+    /// Prefix of names that are skipped.
     folded: Option<Bytes>,
     looked_at: usize,
-    /// Rows without an entry that were passed over.
+    /// Number of rows without an entry.
     empty: usize,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Merge<'a> {
         Ok(merge)
     }
 
-    /// The next name and its entry.
+    /// Returns the next name and its entry.
     fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
         while let Some(Reverse((name, index))) = self.heads.pop() {
             if self.skip_folded(&name, index)? {
@@ -132,12 +132,12 @@ impl<'a> Merge<'a> {
         Ok(None)
     }
 
-    /// Whether a name is left that holds an entry.
+    /// Returns true if another name holds an entry.
     fn has_more(&mut self) -> Result<bool> {
         Ok(self.next()?.is_some())
     }
 
-    /// Skips what shares a live name's bytes up to its delimiter, if it has one.
+    /// Skips the names that share a live name's bytes up to its delimiter, if it has one.
     fn fold(&mut self, name: &Bytes, request: &ListRequest) {
         let Some(delimiter) = request.fold.as_ref().filter(|fold| !fold.is_empty()) else { return };
         let rest = &name[request.prefix.len()..];
@@ -179,13 +179,13 @@ impl Run<'_> {
     }
 }
 
-/// A tombstone below all others, for a name that holds nothing: where a page ends that has passed over
-/// many of them, so that its reader can go on behind it.
+/// A tombstone below all others, for a name without an entry. It ends a page that visited many such
+/// names, so that the reader can continue after it.
 fn nothing() -> Entry {
     Entry { order: Stamp::ZERO, write_id: WriteId([0; 16]), value: Value::Tombstone }
 }
 
-/// Where every run begins.
+/// Returns the first name of the listing, for every run.
 fn first_name(request: &ListRequest) -> Vec<u8> {
     let from = match &request.start {
         ListStart::First => Vec::new(),

@@ -1,32 +1,32 @@
 //! The end of a RocksDB log after a power cut.
 //!
-//! A record that was being written when the power went may be there in part: what did not come to
-//! the disk reads as zeros. RocksDB takes any record that its checksum contradicts for corruption,
-//! and can only refuse the whole log or skip over the rest of it silently. So the log is looked at
-//! before RocksDB opens it, and an end that is torn and nothing worse is cut off, for nobody was told
-//! that it was written.
+//! A record that was being written at a power cut may exist in part; the missing sectors read as
+//! zeros. RocksDB treats a record with a wrong checksum as corruption. It can only refuse the whole
+//! log or silently skip the rest. So the log is inspected before RocksDB opens it. An end that is
+//! torn, and not damaged, is cut off, because its writes were never acknowledged.
 //!
 //! A log is in blocks of 32 KiB, and a record in fragments, none across two blocks:
 //!
 //! ```text
-//! 0  4  CRC32C of what follows the length, rotated right by 15 and added to a constant
+//! 0  4  CRC32C of type and payload, rotated right by 15 and added to a constant
 //! 4  2  bytes of the payload, little-endian
 //! 6  1  type: 1 whole record, 2 first fragment, 3 middle, 4 last
 //! 7     payload
 //! ```
 //!
-//! The end is torn if it is a bad fragment, if no record begins behind it, and if a sector of it was
-//! never written. Anything else is damage to bytes that were synced.
+//! The end is torn if it is a bad fragment, if no record begins after it, and if one of its sectors
+//! was never written. Anything else is damage to bytes that were synced.
 //!
-//! *No record begins behind it.* A fragment begins at each block, and where another one ends. Only
-//! where the bad fragment's own length can't be relied on may a record begin at any byte of the rest
-//! of its block. There the bytes of a client may look like a record, as those of a stored `LevelDB` log
-//! do. So a record must then have a sequence number above those before it, and write to a family that
-//! has a name, which a `LevelDB` log has not.
+//! *No record begins after it.* A fragment begins at each block, and where another fragment ends.
+//! If the length of the bad fragment is unreliable, a record may begin at any byte of the rest of
+//! its block. A client's bytes there may look like a record, as the bytes of a stored `LevelDB` log
+//! do. So such a record must have a sequence number above the earlier records. It must also write
+//! to a family with a name, which a `LevelDB` log doesn't have.
 //!
-//! *Never written.* A sector is written whole or not at all. So only a sector that is all zeros counts,
-//! or all of it that lies behind the record before, or before the end of the file. Each record ends in
-//! [`TRAILER`], so that the last sector of one that was written is never all zeros.
+//! *Never written.* A sector is written whole or not at all. So a sector counts only if it is all
+//! zeros, or if all its bytes after the previous record, or before the end of the file, are zeros.
+//! Each record ends in [`TRAILER`], so that the last sector of a complete record is never all
+//! zeros.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -37,29 +37,29 @@ use martlet_protocol::{Error, Result};
 const BLOCK: usize = 32 * 1024;
 const HEADER: usize = 7;
 const SECTOR: usize = 512;
-/// Bytes of a record's number and count, before its first operation.
+/// Bytes of a batch's sequence number and count, before its first operation.
 const BATCH_HEADER: usize = 12;
-/// What every synced batch carries as its last log data, which RocksDB keeps in the log alone.
+/// Last log data of every synced batch. RocksDB keeps log data only in the log.
 pub(super) const TRAILER: [u8; 3] = [0xa5; 3];
-/// The trailer as a batch holds it: the tag of log data, its length, and the bytes.
+/// The trailer as encoded in a batch: tag of log data, length, bytes.
 const TRAILER_IN_BATCH: [u8; 5] = [3, 3, 0xa5, 0xa5, 0xa5];
-/// Fewer zeros than this at the end of a record may be what was written, where records have no trailer:
-/// a sum ends in a count of eight bytes.
+/// Minimum number of zeros that prove a lost end, where records have no trailer. Fewer zeros may
+/// have been written: a sum ends in a count of eight bytes.
 const ZEROS_MIN: usize = 16;
-/// A checksum whose lost bytes are this many or fewer is still a checksum.
+/// Number of lost bytes of a checksum up to which its remaining bytes still count as a check.
 const CRC_BYTES_LOST_MAX: usize = 3;
-/// How far sequence numbers rise at most from one record to the next. Batches without a log take
-/// some, too.
+/// Maximum rise of sequence numbers from one record to the next. Batches without a log use numbers
+/// too.
 const SEQUENCE_STEP_MAX: u64 = 1 << 40;
 
-/// What the end of a log is.
+/// State of a log's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tail {
-    /// Every record is whole, or the end of the file cuts the last one off.
+    /// Every record is whole, or the end of the file truncates the last record.
     Sound,
-    /// What begins here was never written to its end.
+    /// The record at this offset was never completely written.
     Torn(usize),
-    /// What lies here was synced, and isn't what was written.
+    /// The bytes at this offset were synced, and are damaged.
     Damaged(usize),
 }
 
@@ -80,7 +80,7 @@ impl Fragment {
     }
 }
 
-/// What is at a place where a fragment could be.
+/// Result of reading a fragment at an offset.
 enum At {
     Good(Fragment),
     Bad,
@@ -109,29 +109,29 @@ fn masked(covered: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(covered).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Whether the last fragment only says that it is longer than the file.
+/// Returns true if the last fragment is intact except for a length beyond the end of the file.
 fn whole_but_for_its_length(fragment: &[u8]) -> bool {
     let Some((crc, rest)) = fragment.split_first_chunk::<4>() else { return false };
     rest.len() > 2 && u32::from_le_bytes(*crc) == masked(&rest[2..])
 }
 
-/// Where the next fragment begins: too short an end of a block holds none.
+/// Offset of the next fragment: an end of a block that is too short for a header holds none.
 fn next(at: usize) -> usize {
     let left = BLOCK - at % BLOCK;
     if left < HEADER { at + left } else { at }
 }
 
-/// What the log has shown of its records so far.
+/// Properties of the log's records so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// The lowest sequence number that the next record may have; none before the first record.
+    /// Minimum sequence number of the next record; none before the first record.
     sequence: Option<u64>,
-    /// True when the last record ends in the trailer.
+    /// True if the last record ends in the trailer.
     trailer: bool,
 }
 
 impl Seen {
-    /// Notes a good fragment.
+    /// Records a good fragment.
     fn note(&mut self, log: &[u8], at: usize, found: Fragment) {
         let payload = &log[at + HEADER..found.end];
         if found.begins_record()
@@ -144,10 +144,10 @@ impl Seen {
         }
     }
 
-    /// Whether the fragment may be the beginning of a record that follows those that were seen.
+    /// Returns true if the fragment may begin a record that follows the earlier records.
     fn may_be_followed_by(self, payload: &[u8]) -> bool {
         let Some((sequence, first_op)) = batch_header(payload) else { return false };
-        // The index has no use for the family without a name: puts, merges and deletes there.
+        // The index never uses the unnamed family: its tags are puts, merges and deletes.
         let named = !matches!(first_op, Some(0..=2));
         let rises = self.sequence.is_none_or(|least| {
             (least..least.saturating_add(SEQUENCE_STEP_MAX)).contains(&sequence)
@@ -156,18 +156,18 @@ impl Seen {
     }
 }
 
-/// The sequence number of a batch, and the tag of its first operation.
+/// Returns the sequence number of a batch, and the tag of its first operation.
 fn batch_header(payload: &[u8]) -> Option<(u64, Option<u8>)> {
     let sequence = u64::from_le_bytes(*payload.first_chunk()?);
     (payload.len() >= BATCH_HEADER).then(|| (sequence, payload.get(BATCH_HEADER).copied()))
 }
 
-/// What a log is for: it decides what its records look like.
+/// Kind of a log, which decides the format of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Log {
-    /// A write-ahead log, of batches.
+    /// A write-ahead log: its records are batches.
     Writes,
-    /// A manifest, of edits of a version.
+    /// A manifest: its records are version edits.
     Manifest,
 }
 
@@ -201,14 +201,14 @@ fn tail(log: &[u8], kind: Log) -> Tail {
     }
 }
 
-/// Whether a sector was never written, of those that a fragment at `from` and what follows lie in.
+/// Returns true if a sector was never written, of the sectors from a fragment at `from` on.
 fn never_written(log: &[u8], from: usize, trailer: bool) -> bool {
     let first = (from / SECTOR * SECTOR + SECTOR).min(log.len());
     if zeros(&log[from..]) {
         return true;
     }
     if !from.is_multiple_of(SECTOR) && first < log.len() && zeros(&log[from..first]) {
-        // Of a header that is lost only in part, the checksum may begin with zeros of its own.
+        // If a header is lost only in part, its checksum may itself begin with zeros.
         let lost = first - from;
         if lost > CRC_BYTES_LOST_MAX || whole_but_for(log, from, lost) {
             return true;
@@ -221,7 +221,7 @@ fn never_written(log: &[u8], from: usize, trailer: bool) -> bool {
     })
 }
 
-/// Returns true when a fragment is right but for the first `lost` bytes of its checksum.
+/// Returns true if a fragment is intact except for the first `lost` bytes of its checksum.
 fn whole_but_for(log: &[u8], at: usize, lost: usize) -> bool {
     let length = usize::from(u16::from_le_bytes([log[at + 4], log[at + 5]]));
     let covered = log.get(at + 6..at + HEADER + length);
@@ -232,7 +232,7 @@ fn zeros(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The search for records behind a bad fragment.
+/// Search for records after a bad fragment.
 #[derive(Clone, Copy)]
 struct Followers<'a> {
     log: &'a [u8],
@@ -241,11 +241,11 @@ struct Followers<'a> {
 }
 
 impl Followers<'_> {
-    /// Returns true when a record begins behind the bad fragment at `bad`.
+    /// Returns true if a record begins after the bad fragment at `bad`.
     fn any_after(self, bad: usize) -> bool {
         let mut at = bad;
         while at < self.log.len() {
-            // Here a fragment begins for certain, good or bad.
+            // A fragment begins here, good or bad.
             let block_end = at / BLOCK * BLOCK + BLOCK;
             let (stopped, begins) = self.follow(at);
             if begins || (stopped < block_end && self.any_in_the_rest(stopped)) {
@@ -256,8 +256,8 @@ impl Followers<'_> {
         false
     }
 
-    /// Goes on from fragment to fragment within a block: where it ends, or meets a bad one, and
-    /// whether a record began on the way.
+    /// Follows the fragments within a block. Returns the end offset, and true if a record began on
+    /// the way.
     fn follow(self, mut at: usize) -> (usize, bool) {
         let block_end = at / BLOCK * BLOCK + BLOCK;
         while at < block_end.min(self.log.len()) && next(at) == at {
@@ -270,7 +270,7 @@ impl Followers<'_> {
         (at, false)
     }
 
-    /// Returns true when a record begins behind the bad fragment at `bad`, in its block.
+    /// Returns true if a record begins after the bad fragment at `bad`, in its block.
     fn any_in_the_rest(self, bad: usize) -> bool {
         let log = self.log;
         let block_end = (bad / BLOCK * BLOCK + BLOCK).min(log.len());
@@ -278,20 +278,20 @@ impl Followers<'_> {
             return false;
         }
         (bad + 1..block_end.saturating_sub(HEADER)).any(|at| {
-            // Most places are told apart by the type alone.
+            // The type alone excludes most offsets.
             if !matches!(log[at + 6], 1 | 2) {
                 return false;
             }
             let At::Good(found) = fragment(log, at) else { return false };
             let payload = &log[at + HEADER..found.end];
-            // The end of a block may leave no room for the number.
+            // The end of a block may be too short for the sequence number.
             let too_short = payload.len() < BATCH_HEADER && found.end == block_end;
             self.kind == Log::Manifest || too_short || self.seen.may_be_followed_by(payload)
         })
     }
 
-    /// Whether the header of a bad fragment is there and claims all of the rest of its block, or of
-    /// the log. No record begins within the payload of another.
+    /// Returns true if the header of a bad fragment exists and claims the rest of its block or log.
+    /// No record begins within the payload of another record.
     fn fills_the_rest(self, bad: usize, block_end: usize) -> bool {
         let Some(header) = self.log.get(bad..bad + HEADER) else { return true };
         let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
@@ -299,8 +299,8 @@ impl Followers<'_> {
     }
 }
 
-/// Cuts off the torn ends of the logs in `folder` that were being written when the power went: the
-/// newest write-ahead log, and the manifest. Refuses a log that is damaged.
+/// Cuts off the torn ends of the logs in `folder` that were being written at a power cut: the
+/// newest write-ahead log, and the manifest. Returns an error for a damaged log.
 pub(super) fn mend(folder: &Path) -> Result<()> {
     let unreadable = |error| {
         Error::unavailable(format!("{} can't be read", folder.display())).with_source(error)
@@ -326,7 +326,7 @@ pub(super) fn mend(folder: &Path) -> Result<()> {
     }
 }
 
-/// Cuts off a torn end, if this is a log whose end may be.
+/// Cuts off the torn end of a log, if `may_be_torn`.
 fn mend_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
     let failed = |error| {
         Error::unavailable(format!("{} can't be looked at", path.display())).with_source(error)

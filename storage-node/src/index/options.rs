@@ -1,4 +1,4 @@
-//! How RocksDB is set up, and why.
+//! Options of RocksDB, with reasons.
 
 use rocksdb::{
     BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, DBRecoveryMode, LogLevel,
@@ -11,14 +11,16 @@ use super::tree;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// Inline bytes from here on live in blob files: below, the pointer would cost as much.
+/// Length in bytes from which on inline bytes go to blob files. Below it, the pointer would cost as
+/// much.
 const BLOB_BYTES_MIN: u64 = 1024;
-/// Entries looked at are few and spread out, so blocks are small.
+/// Block size. Reads of entries are few and scattered, so blocks are small.
 const BLOCK_BYTES: usize = 8 * KIB;
-/// Two bits more than RocksDB's habit would cost memory, two fewer would double the misses.
+/// Bits of the Bloom filter for each key. Two more would cost memory, two fewer would double the
+/// misses.
 const BLOOM_BITS: f64 = 10.0;
 
-/// Memory that all devices of a process share.
+/// Caches that all devices of a process share.
 #[derive(Clone)]
 pub struct Caches {
     blocks: Cache,
@@ -26,7 +28,7 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Shares `block_bytes` for what is read and `write_bytes` for what was just written.
+    /// Creates caches of `block_bytes` for reads and `write_bytes` for recent writes.
     pub fn new(block_bytes: usize, write_bytes: usize) -> Self {
         Self {
             blocks: Cache::new_lru_cache(block_bytes),
@@ -36,31 +38,31 @@ impl Caches {
 }
 
 impl Default for Caches {
-    /// Small enough that a loaded server stays under 250 MiB.
+    /// Small enough that a loaded server stays below 250 MiB.
     fn default() -> Self {
         Self::new(32 * MIB, 64 * MIB)
     }
 }
 
-/// What holds for a whole index.
+/// Options of a whole index.
 pub(super) fn database(caches: &Caches) -> Options {
-    // Whoever doesn't close in good order leaves the log as it is: a device that failed must not be
-    // written to, and a test that drops a node sees what a crash would leave.
+    // Without an orderly closing the log stays as it is. A failed device must not be written to,
+    // and a test that drops a node must find the state after a crash.
     let mut options = Options::default()
         .get_options_from_string("avoid_flush_during_shutdown=true")
         .expect("RocksDB knows its own option");
     options.create_if_missing(true);
     options.create_missing_column_families(true);
 
-    // Losing synced writes silently is the one thing that may not happen. The default mode stops at
-    // the first bad record and opens with whatever came before it; this one forgives only a record
-    // that the end of a log cuts off. Recycled logs would blur where a log ends.
+    // Synced writes must never be lost silently. The default mode stops at the first bad record and
+    // opens with the records before it. This mode tolerates only a record that the end of a log
+    // truncates. Recycled logs would make the end of a log ambiguous.
     options.set_paranoid_checks(true);
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_recycle_log_file_num(0);
 
-    // One committer writes: nothing to interleave, nothing to spin for.
+    // One committer writes, so concurrent memtable writes and spinning bring nothing.
     options.set_allow_concurrent_memtable_write(false);
     options.set_enable_write_thread_adaptive_yield(false);
 
@@ -81,7 +83,7 @@ pub(super) fn database(caches: &Caches) -> Options {
     options
 }
 
-/// What holds for one column family.
+/// Options of one column family.
 pub(super) fn family(family: Family, caches: &Caches) -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::Lz4);
@@ -100,7 +102,7 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         }
     }
     if matches!(family, Family::Entries | Family::Marks | Family::Garbage | Family::Hints) {
-        // Queues and purged buckets leave runs of deletes that a scan would wade through.
+        // Queues and purged buckets leave runs of deletes that slow down scans.
         options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
     }
     options
@@ -109,7 +111,7 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
 fn sums(options: &mut Options) {
     options.set_write_buffer_size(8 * MIB);
     options.set_merge_operator_associative("martlet.sum", tree::add_up);
-    // A bin that everything left is as good as none.
+    // An empty bin equals a missing row.
     options.set_compaction_filter("martlet.nothing", |_, _, row| {
         if tree::is_nothing(row) { CompactionDecision::Remove } else { CompactionDecision::Keep }
     });
@@ -131,7 +133,7 @@ fn table(caches: &Caches) -> BlockBasedOptions {
     let mut table = BlockBasedOptions::default();
     table.set_block_size(BLOCK_BYTES);
     table.set_block_cache(&caches.blocks);
-    // Filters and indexes count against the cache: memory stays bounded however large the index.
+    // Filters and indexes count against the cache, which bounds memory for any size of index.
     table.set_cache_index_and_filter_blocks(true);
     table.set_cache_index_and_filter_blocks_with_high_priority(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);

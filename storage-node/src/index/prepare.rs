@@ -1,4 +1,4 @@
-//! A write before it waits for the committer: checked and encoded on its caller's thread.
+//! Preparation of a write before it is queued: checked and encoded on its caller's thread.
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Body;

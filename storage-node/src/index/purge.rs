@@ -1,5 +1,5 @@
-//! The end of a bucket: its registers go in one stroke, after what they hold in extents was noted as
-//! garbage, a bounded batch at a time.
+//! Removal of a bucket. First the extents of its registers become garbage, a bounded batch at a
+//! time. Then its registers are removed in one batch.
 
 use martlet_protocol::{BucketId, Result};
 
@@ -8,13 +8,13 @@ use super::queue::Op;
 use super::rows::{self, RegisterRow};
 use super::{Index, group};
 
-/// Garbage rows that a purge writes at once.
+/// Garbage rows that a purge writes in one batch.
 const PURGE_ROWS: usize = 256;
 
 impl Index {
-    /// Removes a closed bucket's registers; what they hold in extents becomes garbage.
+    /// Removes a closed bucket's registers; their extents become garbage.
     pub(crate) async fn purge(&self, bucket: BucketId) -> Result<()> {
-        // Closed stays closed unless the same proxy reopens it; the purge itself checks again.
+        // A closed bucket can be reopened only by the proxy that closed it; the purge checks again.
         self.submit(|reply| Op::CheckClosed(bucket, reply)).await?;
         let [mut from, upper] = rows::bucket_keys(bucket).map(Vec::from);
         loop {
@@ -35,7 +35,8 @@ impl Index {
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Garbage rows for the entries with extents in `[lower, upper)`, and where to go on.
+/// Returns garbage rows for the entries with extents in `[lower, upper)`, and the key to continue
+/// at.
 fn garbage_in(
     database: &Database,
     lower: &[u8],

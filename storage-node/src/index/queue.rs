@@ -1,4 +1,4 @@
-//! What waits for the committer.
+//! Queue of operations that wait for the committer.
 
 use martlet_protocol::backend::{BucketFence, GarbageId, WriteReply};
 use martlet_protocol::register::WriteMode;
@@ -10,18 +10,18 @@ use tokio::sync::oneshot;
 use super::rows::RegisterRow;
 use super::tree::{Leaf, RowKey};
 
-/// Bytes that may wait: beyond, writers hear that there are too many of them.
+/// Maximum bytes that may wait; further writes get `Unavailable`.
 const WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of one group: enough that a sync is shared by hundreds, few enough that the first of them
-/// does not wait for the last.
+/// Maximum bytes of one group: enough that hundreds of writes share a sync, few enough that the
+/// first write doesn't wait for the last.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// What an operation weighs beside the bytes that it carries.
+/// Weight of an operation in bytes, beside the bytes that it carries.
 const OP_BYTES: usize = 256;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// One index operation and who waits for it. Keys and rows are encoded by those who ask, so that
-/// the committer only reads, decides and writes.
+/// An index operation with its reply channel. Callers encode keys and rows, so that the committer
+/// only reads, decides and writes.
 pub(super) enum Op {
     Write(WriteOp, Reply<WriteReply>),
     Promise(PromiseOp, Reply<Promised>),
@@ -45,7 +45,7 @@ pub(super) enum Op {
 pub(super) struct WriteOp {
     pub(super) key: Vec<u8>,
     pub(super) row: RegisterRow,
-    /// The row of its inline bytes, if it brings any.
+    /// Row of its inline bytes, if it carries any.
     pub(super) inline: Option<Vec<u8>>,
     pub(super) tombstone: bool,
     pub(super) order: Stamp,
@@ -54,40 +54,40 @@ pub(super) struct WriteOp {
     pub(super) bucket: BucketId,
     pub(super) generation: u64,
     pub(super) commit_by_ms: u64,
-    /// Whether the extents of the entry that it replaces are still wanted.
+    /// True if the extents of the replaced entry are still needed.
     pub(super) keep_body: bool,
-    /// The term that its writer goes by.
+    /// The writer's term.
     pub(super) term: Term,
-    /// What the entry adds to the sums.
+    /// Leaf that the entry adds to the sums.
     pub(super) leaf: Leaf,
 }
 
-/// A ballot.
+/// A ballot: a request for a promise.
 pub(super) struct PromiseOp {
     pub(super) key: Vec<u8>,
     pub(super) ballot: Stamp,
     pub(super) term: Term,
 }
 
-/// A register that is let go.
+/// A drop of a register.
 pub(super) struct DropOp {
     pub(super) key: Vec<u8>,
-    /// It stays if its order or its promise lies above this.
+    /// The register stays if its order or its promise lies above this.
     pub(super) up_to: Stamp,
-    /// It goes only as a tombstone that may be collected.
+    /// True if only a collectable tombstone may be dropped.
     pub(super) collectable: bool,
 }
 
-/// What became of a ballot.
+/// Outcome of a ballot.
 pub(super) enum Promised {
-    /// Promised; this is the register now.
+    /// Promised, with the register after the promise.
     Granted(RegisterRow),
-    /// It must lie above this.
+    /// Refused: the ballot must lie above this stamp.
     Behind(Stamp),
 }
 
 impl Op {
-    /// Whether operations after this one must see its effect on disk, so that it ends its group.
+    /// Returns true if later operations must see its effect on disk, so that it ends its group.
     pub(super) fn ends_group(&self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Op {
     }
 }
 
-/// Operations on their way to the committer, in the order in which they came.
+/// Queued operations, in order of arrival.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
@@ -140,7 +140,7 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Adds an operation, unless the queue is closed or too long.
+    /// Adds an operation. `Unavailable` if the queue is closed or full.
     pub(super) fn push(&self, op: Op) -> Result<()> {
         let weight = op.weight();
         let mut waiting = self.waiting.lock();
@@ -157,8 +157,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for operations and moves a group of them into `group`, which is empty. False when the
-    /// queue is closed and nothing is left in it.
+    /// Waits for operations and moves a group of them into `group`, which is empty. Returns false
+    /// if the queue is closed and empty.
     pub(super) fn take(&self, group: &mut Vec<Op>) -> bool {
         let mut waiting = self.waiting.lock();
         while waiting.ops.is_empty() {
@@ -183,13 +183,13 @@ impl Queue {
         true
     }
 
-    /// Takes no more; what waits is still written.
+    /// Refuses further operations; waiting operations are still written.
     pub(super) fn close(&self) {
         self.waiting.lock().closed = true;
         self.arrived.notify_one();
     }
 
-    /// Takes no more, and drops what waits: those who wait hear of it.
+    /// Refuses further operations, and drops waiting operations: their callers receive an error.
     pub(super) fn abandon(&self) {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;

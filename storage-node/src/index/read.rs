@@ -1,9 +1,9 @@
 //! Point reads of registers.
 //!
-//! Most are answered on the caller's own thread from memory: memtables, cached blocks, cached blobs.
-//! One that would wait for the disk moves to a thread that may. An entry and its inline bytes lie in
-//! two rows, so bytes say which write they belong to; a reader that finds another write's bytes was
-//! overtaken and looks again, at last under a snapshot.
+//! Most reads are answered on the caller's thread from memory: memtables, cached blocks, cached
+//! blobs. A read that would wait for the disk moves to a thread of the device. An entry and its
+//! inline bytes lie in two rows, so the bytes carry their write id. A reader that finds another
+//! write's bytes was overtaken and reads again, finally under a snapshot.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::standing::Standing;
 use crate::device::pool::Pool;
 use crate::metrics::IndexCounters;
 
-/// How often an overtaken reader looks again before it takes a snapshot.
+/// Number of attempts of an overtaken reader before it takes a snapshot.
 const TRIES: usize = 3;
 
 /// Reads registers of one index.
@@ -45,7 +45,7 @@ impl Reader {
         self.threads.run(move || reader.read_on_disk(&key, want)).await
     }
 
-    /// The inline bytes of `entry`, unless another write has replaced them by now.
+    /// Returns the inline bytes of `entry`, unless another write has replaced them.
     pub(super) async fn inline_of(&self, key: Vec<u8>, entry: &Entry) -> Result<Option<Bytes>> {
         let Some(crc32c) = inline_crc(entry) else { return Ok(None) };
         let row = match self.database.get_cached(Family::Inline, &key)? {
@@ -89,7 +89,7 @@ impl Reader {
         Ok(RegisterView { promise, entry, inline })
     }
 
-    /// A page of all registers, above `after`, each with its inline bytes. Blocks.
+    /// Returns a page of all registers above `after`, each with its inline bytes. Blocks.
     pub(super) fn registers(
         &self,
         after: Option<&RegisterKey>,
@@ -107,7 +107,7 @@ impl Reader {
         Ok(registers)
     }
 
-    /// The inline bytes of an entry that was read together with `row`.
+    /// Returns the inline bytes of an entry that was read together with `row`.
     pub(super) fn inline_beside(
         &self,
         entry: Option<&Entry>,
@@ -121,7 +121,7 @@ impl Reader {
         bytes.map(Some).ok_or_else(|| Error::corrupt("an entry's inline bytes are gone"))
     }
 
-    /// Promise and entry of a row, as the device sees them, whose floor stands under every promise.
+    /// Returns promise and entry of a row; the promise is raised to the device's floor.
     pub(super) fn decode(&self, row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
         let (promise, entry) = row.map_or(Ok((Stamp::ZERO, None)), rows::decode_register)?;
         Ok((promise.max(self.standing.floor()), entry))
@@ -131,7 +131,7 @@ impl Reader {
         RegisterView { promise: self.standing.floor(), ..RegisterView::default() }
     }
 
-    /// The bytes of an inline row, if they are those of `entry`.
+    /// Returns the bytes of an inline row, if they belong to `entry`.
     fn verified(&self, row: Option<&[u8]>, entry: &Entry, crc32c: u32) -> Result<Option<Bytes>> {
         let Some(row) = row else { return Ok(None) };
         let (write_id, bytes) = rows::split_inline(row)?;
@@ -146,7 +146,7 @@ impl Reader {
     }
 }
 
-/// What one look at memory came to.
+/// Outcome of one attempt in memory.
 enum Attempt {
     Done(RegisterView),
     Overtaken,

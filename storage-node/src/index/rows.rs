@@ -1,20 +1,20 @@
-//! The bytes of index rows.
+//! Encoding of index rows.
 //!
 //! ```text
 //! entries   register key  → format (1) | flags (1) | promise (16) | entry, or nothing
 //! inline    register key  → write id (16) | bytes
 //! garbage   time (8, big-endian) | write id (16)
-//!                         → length of the register key (2, little-endian) | key | postcard of the body
+//!                         → key length (2, little-endian) | register key | postcard of the body
 //! meta      'f' | bucket id (16)
 //!                         → generation (8, little-endian) | open (1)
 //! ```
 //!
-//! The rows of hints are drawn in [`hints`](super::hints), those of sums in [`tree`](super::tree), the
-//! rest of `meta` in [`standing`](super::standing).
+//! The rows of hints are described in [`hints`](super::hints), the rows of sums in
+//! [`tree`](super::tree), the rest of `meta` in [`standing`](super::standing).
 //!
-//! The flags say what a write that replaces the entry must look after, so that most replace one
-//! without decoding it, and whether the entry is a tombstone that may be collected (rule T1). A write
-//! makes a row of its own, so the latter is gone with the entry that had it.
+//! The flags show if a replaced entry has extents or inline bytes, so that most writes replace an
+//! entry without decoding it. They also mark a tombstone that may be collected (rule T1). Every
+//! write makes a new row, so this mark disappears with its entry.
 
 use bytes::Bytes;
 use martlet_protocol::backend::{BucketFence, Garbage, GarbageId};
@@ -32,7 +32,7 @@ const COLLECTABLE: u8 = 4;
 const KNOWN_FLAGS: u8 = HAS_EXTENTS | HAS_INLINE | COLLECTABLE;
 const WRITE_ID_BYTES: usize = 16;
 const FENCE: u8 = b'f';
-/// Above every register key: no kind is 255.
+/// Upper bound of all register keys: no kind is 255.
 pub(super) const LAST_KEY: [u8; PREFIX_BYTES] = [0xff; PREFIX_BYTES];
 
 /// A row of `entries`.
@@ -40,7 +40,7 @@ pub(super) const LAST_KEY: [u8; PREFIX_BYTES] = [0xff; PREFIX_BYTES];
 pub(super) struct RegisterRow(Vec<u8>);
 
 impl RegisterRow {
-    /// The row of an entry, with no promise yet.
+    /// Encodes the row of an entry, without a promise.
     pub(super) fn of(entry: &Entry) -> Self {
         let body = entry.value.body();
         let mut flags = 0;
@@ -58,14 +58,14 @@ impl RegisterRow {
         Self(row)
     }
 
-    /// The row of a register that holds nothing.
+    /// Encodes the row of an empty register.
     pub(super) fn empty() -> Self {
         let mut row = vec![0; ENTRY_AT];
         row[0] = FORMAT;
         Self(row)
     }
 
-    /// A row as it was read.
+    /// Parses a stored row.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         check(bytes)?;
         Ok(Self(bytes.to_vec()))
@@ -87,7 +87,7 @@ impl RegisterRow {
         Ok(Register { promise: promise_of(&self.0), held })
     }
 
-    /// The entry as it is stored, or nothing.
+    /// Returns the encoded entry; empty without an entry.
     pub(super) fn entry_bytes(&self) -> &[u8] {
         entry_of(&self.0)
     }
@@ -99,7 +99,7 @@ impl RegisterRow {
         }
     }
 
-    /// Whether it holds a tombstone that may be collected.
+    /// Returns true if the row holds a tombstone that may be collected.
     pub(super) fn is_collectable(&self) -> bool {
         self.0[1] & COLLECTABLE != 0
     }
@@ -108,7 +108,7 @@ impl RegisterRow {
         self.0[1] |= COLLECTABLE;
     }
 
-    /// Order and write id of the entry that counts in the sums, if it holds one.
+    /// Returns order and write id of an entry that counts in the sums.
     pub(super) fn counted(&self) -> Result<Option<(Stamp, WriteId)>> {
         counted(&self.0)
     }
@@ -122,7 +122,7 @@ impl RegisterRow {
     }
 }
 
-/// Promise and entry of a row, without copying it.
+/// Returns promise and entry of a row, without copying the row.
 pub(super) fn decode_register(row: &[u8]) -> Result<(Stamp, Option<Entry>)> {
     check(row)?;
     let entry = match entry_of(row) {
@@ -132,8 +132,8 @@ pub(super) fn decode_register(row: &[u8]) -> Result<(Stamp, Option<Entry>)> {
     Ok((promise_of(row), entry))
 }
 
-/// Order and write id of the entry of a row, if it counts in the sums: one that may be collected
-/// doesn't (rule T1).
+/// Returns order and write id of the row's entry, if it counts in the sums. Collectable tombstones
+/// don't (rule T1).
 pub(super) fn counted(row: &[u8]) -> Result<Option<(Stamp, WriteId)>> {
     check(row)?;
     match entry_of(row) {
@@ -163,7 +163,7 @@ fn entry_of(row: &[u8]) -> &[u8] {
     &row[ENTRY_AT..]
 }
 
-/// A row of `inline`.
+/// Encodes a row of `inline`.
 pub(super) fn inline_row(write_id: WriteId, bytes: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(WRITE_ID_BYTES + bytes.len());
     row.extend_from_slice(&write_id.0);
@@ -171,7 +171,7 @@ pub(super) fn inline_row(write_id: WriteId, bytes: &[u8]) -> Vec<u8> {
     row
 }
 
-/// Whose inline bytes these are, and the bytes.
+/// Returns the write id of inline bytes, and the bytes.
 pub(super) fn split_inline(row: &[u8]) -> Result<(WriteId, &[u8])> {
     let (id, bytes) = row
         .split_first_chunk::<WRITE_ID_BYTES>()
@@ -179,13 +179,13 @@ pub(super) fn split_inline(row: &[u8]) -> Result<(WriteId, &[u8])> {
     Ok((WriteId(*id), bytes))
 }
 
-/// The CRC32C that guards inline bytes.
+/// Computes the CRC32C that guards inline bytes.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes))
         .expect("a CRC of 32 bits fits 32 bits")
 }
 
-/// The key of a garbage row: by time, told apart by the write that left it.
+/// Encodes the key of a garbage row: the time, then the write id that makes it unique.
 pub(super) fn garbage_key(at_ms: u64, write_id: WriteId) -> Vec<u8> {
     let mut key = Vec::with_capacity(8 + WRITE_ID_BYTES);
     key.extend_from_slice(&at_ms.to_be_bytes());
@@ -193,7 +193,7 @@ pub(super) fn garbage_key(at_ms: u64, write_id: WriteId) -> Vec<u8> {
     key
 }
 
-/// What a garbage row says.
+/// Encodes a garbage row.
 pub(super) fn garbage_row(key: &[u8], body: &Body) -> Vec<u8> {
     let length = u16::try_from(key.len()).expect("a register key is shorter than 64 KiB");
     let mut row = Vec::with_capacity(2 + key.len() + 64);
@@ -202,7 +202,7 @@ pub(super) fn garbage_row(key: &[u8], body: &Body) -> Vec<u8> {
     postcard::to_extend(body, row).expect("a body in memory can be encoded")
 }
 
-/// The inverse of [`garbage_row`].
+/// Decodes the result of [`garbage_row`].
 pub(super) fn decode_garbage(id: &[u8], row: &[u8]) -> Result<Garbage> {
     let malformed = || Error::corrupt("a garbage row is malformed");
     let (length, rest) = row.split_first_chunk::<2>().ok_or_else(malformed)?;
@@ -215,24 +215,24 @@ pub(super) fn decode_garbage(id: &[u8], row: &[u8]) -> Result<Garbage> {
     })
 }
 
-/// The key of a fence.
+/// Encodes the key of a fence.
 pub(super) fn fence_key(bucket: BucketId) -> [u8; 17] {
     let mut key = [FENCE; 17];
     key[1..].copy_from_slice(&bucket.0);
     key
 }
 
-/// Every fence lies in this range of keys.
+/// Range of all keys of fences.
 pub(super) const FENCE_KEYS: [&[u8]; 2] = [&[FENCE], &[FENCE + 1]];
 
-/// What a fence row says.
+/// Encodes a fence row.
 pub(super) fn fence_row(fence: &BucketFence) -> [u8; 9] {
     let mut row = [u8::from(fence.open); 9];
     row[..8].copy_from_slice(&fence.generation.to_le_bytes());
     row
 }
 
-/// The inverse of [`fence_key`] and [`fence_row`].
+/// Decodes the results of [`fence_key`] and [`fence_row`].
 pub(super) fn decode_fence(key: &[u8], row: &[u8]) -> Result<BucketFence> {
     let malformed = || Error::corrupt("a bucket's fence is malformed");
     let bucket = key.get(1..).and_then(|id| id.try_into().ok()).ok_or_else(malformed)?;
@@ -245,7 +245,7 @@ pub(super) fn decode_fence(key: &[u8], row: &[u8]) -> Result<BucketFence> {
     Ok(BucketFence { bucket: BucketId(bucket), generation: u64::from_le_bytes(*generation), open })
 }
 
-/// Every register of a bucket lies in this range of keys: no kind is 255.
+/// Returns the key range of a bucket's registers: no kind is 255.
 pub(super) fn bucket_keys(bucket: BucketId) -> [[u8; PREFIX_BYTES]; 2] {
     let mut keys = [[0; PREFIX_BYTES], [0xff; PREFIX_BYTES]];
     keys[0][..16].copy_from_slice(&bucket.0);
@@ -253,7 +253,7 @@ pub(super) fn bucket_keys(bucket: BucketId) -> [[u8; PREFIX_BYTES]; 2] {
     keys
 }
 
-/// The first key above `after`; the first of all without it.
+/// Returns the first key above `after`; without `after`, the lowest key.
 pub(super) fn above(after: Option<&RegisterKey>) -> Vec<u8> {
     let mut key = after.map(RegisterKey::encode).unwrap_or_default();
     if after.is_some() {
@@ -262,7 +262,7 @@ pub(super) fn above(after: Option<&RegisterKey>) -> Vec<u8> {
     key
 }
 
-/// The first key above all that begin with `prefix`, or nothing if there is none.
+/// Returns the first key above all keys with `prefix`; empty if none exists.
 pub(super) fn successor(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
     let mut above = prefix[..kept].to_vec();

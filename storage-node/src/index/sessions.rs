@@ -1,13 +1,14 @@
-//! Audits that go on from call to call: a thread for each, which keeps its snapshot while it waits.
+//! Audits that continue over many calls: a thread for each, which keeps its snapshot while it
+//! waits.
 //!
 //! ```text
-//! call ── after ──▶ a session that stands there, or a new one ── its thread reads ──▶ a page
-//!                     └ kept for the next call while it stands in the middle of a run
+//! call ── after ──▶ the session at this position, or a new one ── its thread reads ──▶ a page
+//!                     └ kept for the next call while its position is in the middle of a run
 //! ```
 //!
-//! A caller that gives up leaves its page with the session, ready or not: the next call from the same
-//! place receives the page. A call never joins a session whose page another call awaits. A thread that
-//! nobody asks for long ends, and so do all when their index is closed.
+//! A caller that gives up leaves its page with the session, ready or not. The next call from that
+//! position receives the page. A call never joins a session whose page another call awaits. A
+//! thread ends after five minutes without a call, or when its index is closed.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -19,15 +20,15 @@ use tokio::sync::oneshot;
 
 use super::audit::{Found, is_within};
 
-/// Sessions of an index at a time: one for each who audits it, of whom there should be one.
+/// Maximum number of sessions of an index: one for each auditor. One auditor is expected.
 const SESSIONS_MAX: usize = 4;
-/// How long a thread waits for the next call.
+/// Time for which a thread waits for the next call.
 const IDLE_MAX: Duration = Duration::from_mins(5);
 
 type Answer<T> = oneshot::Sender<Result<T>>;
 type Page = oneshot::Receiver<Result<Found>>;
 
-/// The calls that a thread answers, one of which waits.
+/// Calls that a thread answers; one of them waits.
 #[derive(Debug)]
 pub(super) struct Calls<T> {
     waiting: Answer<T>,
@@ -35,30 +36,31 @@ pub(super) struct Calls<T> {
 }
 
 impl<T> Calls<T> {
-    /// Sends the call that waits its page; returns those that follow, or none once the session is gone.
+    /// Sends a page to the waiting call. Returns the later calls, or none once the session has
+    /// ended.
     pub(super) fn tell(self, page: Result<T>) -> Option<Later<T>> {
         self.waiting.send(page).ok()?;
         Some(Later(self.more))
     }
 
-    /// Waits for the next call; none when nobody asks any more.
+    /// Waits for the next call; none if no call comes within [`IDLE_MAX`].
     pub(super) fn next(later: Later<T>) -> Option<Self> {
         let waiting = later.0.recv_timeout(IDLE_MAX).ok()?;
         Some(Self { waiting, more: later.0 })
     }
 }
 
-/// The calls that are still to come.
+/// Calls that are still to come.
 #[derive(Debug)]
 pub(super) struct Later<T>(Receiver<Answer<T>>);
 
-/// An audit that may go on.
+/// An audit that may continue.
 struct Session {
-    /// Which of the index's sessions it is.
+    /// Number of the session in its index.
     number: u64,
-    /// Where its next call asks from.
+    /// Position from which its next call continues.
     at: Option<BinKey>,
-    /// How often sums had been mended when its snapshot was taken.
+    /// Number of repairs of sums at the time of its snapshot.
     mended: u64,
     calls: Sender<Answer<Found>>,
     page: PageState,
@@ -70,7 +72,7 @@ enum PageState {
     Unasked,
     /// A call waits for the page.
     Awaited,
-    /// A caller gave up. The next call from the session's place receives the page.
+    /// A caller gave up. The next call from the session's position receives the page.
     Left(Page),
 }
 
@@ -85,7 +87,7 @@ struct Kept {
     mended: u64,
 }
 
-/// A call that waits for a page of a session, and leaves the page there when dropped.
+/// A call that waits for a page of a session. Dropped earlier, it leaves the page with the session.
 struct Call<'a> {
     sessions: &'a Sessions,
     number: u64,
@@ -119,7 +121,7 @@ impl Kept {
         self.sessions.iter_mut().find(|session| session.number == number)
     }
 
-    /// Asks the session that stands at `after`, unless a call waits for its page already.
+    /// Requests a page from the session at `after`, unless another call waits for its page.
     fn resume(&mut self, after: Option<BinKey>) -> Option<(u64, u64, Page)> {
         let free = |it: &Session| it.at == after && !matches!(it.page, PageState::Awaited);
         while let Some(at) = self.sessions.iter().position(free) {
@@ -143,7 +145,8 @@ impl Kept {
 }
 
 impl Sessions {
-    /// Asks the session that stands at `after` for a page, or one that `begin` makes of a thread.
+    /// Requests a page from the session at `after`, or from a new one that `begin` starts a thread
+    /// for.
     pub(super) async fn page(
         &self,
         after: Option<BinKey>,
@@ -153,7 +156,7 @@ impl Sessions {
         let page = call.page().await;
         let mut found = self.stand(call.number, page)?;
         if !found.mends.is_empty() && !self.may_mend(&call) {
-            // Another audit mended what this one read: a second time would spoil it.
+            // Another audit repaired these sums: a second repair would corrupt them.
             found.mends.clear();
             found.audited.corrupt.clear();
         }
@@ -181,7 +184,7 @@ impl Sessions {
         Ok(Call { sessions: self, number, mended, page: Some(page) })
     }
 
-    /// Keeps a session where its page has ended, or lets go of one that is over.
+    /// Keeps a session at the end of its page, or removes a session that has ended.
     fn stand(&self, number: u64, page: Result<Found>) -> Result<Found> {
         let next = page.as_ref().ok().and_then(|found| found.audited.next);
         let mut kept = self.0.lock();
@@ -196,8 +199,8 @@ impl Sessions {
         page
     }
 
-    /// Returns true if no other session mended sums since this call's snapshot. Every other session is
-    /// too old from now on.
+    /// Returns true if no other session repaired sums since this call's snapshot. All other
+    /// sessions are outdated from now on.
     fn may_mend(&self, call: &Call<'_>) -> bool {
         let mut kept = self.0.lock();
         if kept.mended != call.mended {
@@ -205,7 +208,7 @@ impl Sessions {
         }
         kept.mended += 1;
         let mended = kept.mended;
-        // What the session finds from now on is of other runs.
+        // The session's later findings concern other runs.
         if let Some(session) = kept.numbered(call.number) {
             session.mended = mended;
         }

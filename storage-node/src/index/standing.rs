@@ -1,17 +1,16 @@
-//! What holds for a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
-//! how far it was told that ring changes have come (rules P1 to P3), and how many writes it keeps for
-//! others.
+//! Standing of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
+//! its term and joined ring change (rules P1 to P3), and its number of hints.
 //!
 //! ```text
 //! meta      'p'  → floor (16)
 //!           'v'  → votes: 1 with, 0 without; no row: as the device was formatted
 //!           't'  → term (8, little-endian)
-//!           'j'  → the last ring change that was joined (8, little-endian)
+//!           'j'  → the last joined ring change (8, little-endian)
 //! ```
 //!
-//! Invariants: floor, term and what was joined never fall, and what is seen here is on disk already
-//! (rule R2). The committer checks terms too, so that a term whose raising was answered is in force
-//! for every write that comes after.
+//! Invariants: floor, term and joined change never fall, and values visible here are on disk
+//! already (rule R2). The committer checks terms too. So a raised term, once acknowledged, is in
+//! force for every later write.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,20 +21,20 @@ use super::database::{Database, Family};
 use super::group::{Change, Group};
 use super::rows::LAST_KEY;
 
-/// Where the floor lies in `meta`.
+/// Key of the floor in `meta`.
 const FLOOR_KEY: &[u8] = b"p";
-/// Where the votes lie in `meta`.
+/// Key of the votes in `meta`.
 const VOTES_KEY: &[u8] = b"v";
-/// Where the term lies in `meta`.
+/// Key of the term in `meta`.
 const TERM_KEY: &[u8] = b"t";
-/// Where the last change that was joined lies in `meta`.
+/// Key of the last joined change in `meta`.
 const JOINED_KEY: &[u8] = b"j";
 
 /// The standing of one device.
 #[derive(Debug)]
 pub(super) struct Standing {
     voting: AtomicBool,
-    /// True when the votes may be used: its peers know no later one in its place (rule G1).
+    /// True if the votes may be used: peers remember no later device in its place (rule G1).
     confirmed: AtomicBool,
     floor: RwLock<Stamp>,
     hints: AtomicU64,
@@ -43,24 +42,24 @@ pub(super) struct Standing {
     joined: AtomicU64,
 }
 
-/// The standing of a device at one moment, as its status tells it.
+/// Snapshot of a device's standing, for its status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StandingNow {
-    /// True when it has its votes and may use them.
+    /// True if it has its votes and may use them.
     pub(crate) voting: bool,
-    /// True when it has its votes on disk.
+    /// True if it has its votes on disk.
     pub(crate) has_votes: bool,
-    /// Writes that it keeps for others.
+    /// Number of hints that it holds.
     pub(crate) hints: u64,
-    /// The highest term that it was told.
+    /// Highest term that it has recorded.
     pub(crate) term: Term,
-    /// The last ring change that it joined.
+    /// Last ring change that it joined.
     pub(crate) joined: u64,
 }
 
 impl Standing {
-    /// Reads it from disk; `votes` is what a device has that was never told, `confirmed` whether it may
-    /// use its votes at once.
+    /// Loads the standing. `votes` applies if the disk records none; `confirmed` allows their use
+    /// at once.
     pub(super) fn load(database: &Database, votes: bool, confirmed: bool) -> Result<Self> {
         let floor = match database.get(Family::Meta, FLOOR_KEY)? {
             None => Stamp::ZERO,
@@ -89,7 +88,7 @@ impl Standing {
         })
     }
 
-    /// All of it, for whoever asks how the device is.
+    /// Returns a snapshot of the standing.
     pub(super) fn now(&self) -> StandingNow {
         StandingNow {
             voting: self.voting(),
@@ -100,12 +99,12 @@ impl Standing {
         }
     }
 
-    /// Returns true when the device has its votes and may use them.
+    /// Returns true if the device has its votes and may use them.
     pub(super) fn voting(&self) -> bool {
         self.voting.load(Ordering::Acquire) && self.confirmed.load(Ordering::Acquire)
     }
 
-    /// Refuses what takes a vote, if the device has none.
+    /// Returns `Unavailable` if the device has no usable votes.
     pub(super) fn check_votes(&self, device: &str) -> Result<()> {
         if self.voting() {
             return Ok(());
@@ -118,7 +117,7 @@ impl Standing {
         Err(Error::unavailable(format!("device {device} has no vote until {until}")))
     }
 
-    /// Refuses whoever goes by a lower term (rule P1).
+    /// Returns an error for requests with a lower term (rule P1).
     pub(super) fn check_term(&self, term: Term) -> Result<()> {
         let held = self.term();
         if term < held { Err(Error::outdated(held)) } else { Ok(()) }
@@ -132,12 +131,12 @@ impl Standing {
         self.joined.load(Ordering::Acquire)
     }
 
-    /// No promise of the device is below this.
+    /// Minimum of every promise of the device.
     pub(super) fn floor(&self) -> Stamp {
         *self.floor.read()
     }
 
-    /// Writes kept for others.
+    /// Number of hints.
     pub(super) fn hints(&self) -> u64 {
         self.hints.load(Ordering::Acquire)
     }
@@ -163,14 +162,14 @@ impl Standing {
         self.joined.fetch_max(change, Ordering::AcqRel);
     }
 
-    /// Only the committer changes the number, so that nothing comes between reading and writing it.
+    /// Changes the number of hints. Only the committer calls this, so the update is atomic.
     pub(super) fn count_hints(&self, more: i64) {
         let hints = self.hints().saturating_add_signed(more);
         self.hints.store(hints, Ordering::Release);
     }
 }
 
-/// A number in `meta`; zero where there is none.
+/// Returns a number in `meta`; zero without a row.
 fn number(database: &Database, key: &[u8]) -> Result<u64> {
     let Some(row) = database.get(Family::Meta, key)? else { return Ok(0) };
     let row = row.try_into().map_err(|_| Error::corrupt("a number of the device is malformed"))?;
@@ -178,7 +177,7 @@ fn number(database: &Database, key: &[u8]) -> Result<u64> {
 }
 
 impl Group<'_> {
-    /// Stages a floor, if it is higher than the one that stands.
+    /// Stages a floor, if it is higher than the current floor.
     pub(super) fn raise_floor(&mut self, floor: Stamp) {
         if floor > self.conditions.standing.floor() {
             let family = self.conditions.database.family(Family::Meta);
@@ -187,14 +186,15 @@ impl Group<'_> {
         }
     }
 
-    /// Written even where it says nothing new: a device may owe its votes to how it was formatted.
+    /// Stages the votes, even if unchanged: the votes so far may come from the device's formatting,
+    /// not from a row.
     pub(super) fn set_voting(&mut self, voting: bool) {
         let family = self.conditions.database.family(Family::Meta);
         self.batch.put_cf(family, VOTES_KEY, [u8::from(voting)]);
         self.change = Some(Change::Votes(voting));
     }
 
-    /// Stages a term, if it is higher than the one that stands (rule P3).
+    /// Stages a term, if it is higher than the current term (rule P3).
     pub(super) fn raise_term(&mut self, term: Term) {
         if term > self.conditions.standing.term() {
             let family = self.conditions.database.family(Family::Meta);
@@ -203,7 +203,7 @@ impl Group<'_> {
         }
     }
 
-    /// Stages that a ring change was joined, if none after it was (rule P2).
+    /// Stages a joined ring change, if it is later than the last one (rule P2).
     pub(super) fn set_joined(&mut self, change: u64) {
         if change > self.conditions.standing.joined() {
             let family = self.conditions.database.family(Family::Meta);

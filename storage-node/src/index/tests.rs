@@ -1,4 +1,4 @@
-//! The index through its own calls.
+//! Tests of the index through its own calls.
 
 use martlet_protocol::Term;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ struct Bed {
     counters: Arc<IndexCounters>,
 }
 
-/// What an index on its own is opened with.
+/// Returns the surroundings of a standalone index.
 fn surroundings(folder: &Path) -> Surroundings {
     Surroundings {
         name: "test".into(),
@@ -172,7 +172,7 @@ async fn inline_bytes_that_differ_from_their_checksum_are_refused() {
     let whole = inline(&key("a"), stamp(1), b"hello");
     let id = whole.entry.write_id;
     bed.index.write(whole).await.unwrap();
-    // What a disk does in silence.
+    // Simulates silent corruption.
     let database = &bed.index.reader.database;
     let mut batch = rocksdb::WriteBatch::default();
     let row = rows::inline_row(id, b"hellO");
@@ -209,7 +209,7 @@ async fn stamps_are_judged_by_the_clock() {
     assert_eq!(bed.index.write(tombstone(at(ahead + 1))).await.unwrap(), WriteReply::OutOfTime);
     assert!(bed.index.promise(&key("a"), at(ahead + 1), Term::ANY).await.is_err());
     assert_eq!(bed.index.write(tombstone(at(ahead))).await.unwrap(), WriteReply::Stored);
-    // The clock falls back: a writer that follows what is held is not judged for it.
+    // The clock falls back: a writer that follows the held stamp is not judged for it.
     bed.clock.set_ms(NOW_MS - 1000);
     let next = Stamp { time: (ahead << 16) + 1, writer: WriterId(1) };
     assert_eq!(bed.index.write(tombstone(next)).await.unwrap(), WriteReply::Stored);
@@ -234,7 +234,7 @@ async fn what_is_superseded_leaves_its_extents_once() {
     let garbage = async |before_ms| bed.index.garbage(before_ms, 10).await.unwrap();
     bed.index.write(write(&key("a"), stamp(2), object(9, extents(1)))).await.unwrap();
     assert!(garbage(NOW_MS).await.is_empty());
-    // A settled write below what is held was overwritten at once: its extents are nobody's.
+    // A settled write below the held entry was overwritten at once: no entry owns its extents.
     let mut settled = write(&key("a"), stamp(1), object(9, extents(2)));
     settled.mode = WriteMode::Settled;
     assert_eq!(bed.index.write(settled).await.unwrap(), WriteReply::Superseded);
@@ -328,7 +328,7 @@ async fn writers_share_syncs_and_readers_see_whole_entries() {
     for outcome in futures::future::join_all(writers).await {
         outcome.unwrap();
     }
-    // A group is counted after those who wait for it have heard.
+    // A group is counted after its replies are sent.
     Arc::into_inner(index).unwrap().close().unwrap();
     let figures = bed.counters.snapshot();
     assert_eq!(figures.writes, 800);
@@ -349,7 +349,7 @@ fn everything() -> ListRequest {
     }
 }
 
-/// What a listing must be, said the slow way.
+/// Computes the expected listing by brute force.
 fn model(names: &BTreeMap<String, bool>, request: &ListRequest) -> ListReply {
     let mut reply = ListReply::default();
     let mut folded: Option<Vec<u8>> = None;

@@ -1,18 +1,18 @@
-//! The sums of a device's registers (rule H1): rows, and how they follow what is written.
+//! Sums of a device's registers (rule H1): their rows, and their updates.
 //!
 //! ```text
 //! tree      placement (8, big-endian) | bucket (16) | shard (2, big-endian) | bin (2, big-endian)
 //!                         → sum of the leaves' hashes (16, little-endian) | their number (8)
-//! meta      'h'           → which secret the leaves are keyed with (32)
+//! meta      'h'           → fingerprint of the secret that keys the leaves (32)
 //! ```
 //!
-//! A row is never read to be changed: a batch carries what it adds and takes away, one operand for
-//! each bin that a group touched, and RocksDB adds it up when it reads or compacts. Numbers wrap, so
-//! what is taken away is added as its negative.
+//! An update never reads a row. A batch contains one merge operand for each changed bin, and
+//! RocksDB adds the operands when it reads or compacts. Numbers wrap, so a subtraction adds the
+//! negative value.
 //!
 //! Invariants:
-//! * a row changes in the batch that changes the entry, so a power cut takes both back or neither;
-//! * a bin without a row, and one whose row is zero, hold nothing.
+//! * a row changes in the batch that changes the entry, so a power cut undoes both or neither;
+//! * a bin without a row, and a bin whose row is zero, are empty.
 
 use martlet_protocol::id::{BucketId, Shard, WriteId};
 use martlet_protocol::key::index_placement;
@@ -25,13 +25,13 @@ use super::rows;
 const SUM_BYTES: usize = 16 + 8;
 const ROW_KEY_BYTES: usize = 8 + 16 + 2 + 2;
 
-/// The key of a row.
+/// Key of a row.
 pub(super) type RowKey = [u8; ROW_KEY_BYTES];
 
-/// Above every row.
+/// Upper bound of all rows.
 pub(super) const LAST_ROW: [u8; ROW_KEY_BYTES + 1] = [0xff; ROW_KEY_BYTES + 1];
 
-/// What one entry adds to the sums, and where.
+/// Contribution of one entry to the sums, and the row that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf {
     pub(super) at: RowKey,
@@ -44,7 +44,7 @@ impl Leaf {
     }
 }
 
-/// Where a bin's row lies.
+/// Encodes the key of a bin's row.
 pub(super) fn row_key(bin: &BinKey) -> RowKey {
     let mut key = [0; ROW_KEY_BYTES];
     key[..8].copy_from_slice(&bin.placement().to_be_bytes());
@@ -54,18 +54,18 @@ pub(super) fn row_key(bin: &BinKey) -> RowKey {
     key
 }
 
-/// The rows of one run: all from the first on, and below the second.
+/// Returns the first row of a run, and an upper bound of its rows.
 pub(super) fn run_rows(bucket: BucketId, shard: Shard) -> [RowKey; 2] {
     [Bin(0), Bin(u16::MAX)].map(|bin| row_key(&BinKey { bucket, shard, bin }))
 }
 
-/// The first row of a span, and what lies above all of them.
+/// Returns the first row of a span, and an upper bound of its rows.
 pub(super) fn span_rows(span: Span) -> [Vec<u8>; 2] {
     let above = span.last.checked_add(1).map(|above| above.to_be_bytes().to_vec());
     [span.first.to_be_bytes().to_vec(), above.unwrap_or_else(|| LAST_ROW.to_vec())]
 }
 
-/// The placement and the bin that a row is of.
+/// Returns placement and bin of a row.
 pub(super) fn decode_key(key: &[u8]) -> Result<(u64, BinKey)> {
     let key: &RowKey =
         key.try_into().map_err(|_| Error::corrupt("the key of a row of sums is malformed"))?;
@@ -98,7 +98,7 @@ fn parse(row: &[u8]) -> Option<Sum> {
     Some(Sum { hash: u128::from_le_bytes(*hash), count })
 }
 
-/// What RocksDB makes of a row and what was added since.
+/// Merge operator for RocksDB: adds operands to a row.
 pub(super) fn add_up(_: &[u8], held: Option<&[u8]>, more: &MergeOperands) -> Option<Vec<u8>> {
     let mut sum = held.map_or(Some(Sum::default()), parse)?;
     for operand in more {
@@ -107,17 +107,17 @@ pub(super) fn add_up(_: &[u8], held: Option<&[u8]>, more: &MergeOperands) -> Opt
     Some(encode_sum(sum).to_vec())
 }
 
-/// Whether a row says no more than none would.
+/// Returns true if a row equals a missing row.
 pub(super) fn is_nothing(row: &[u8]) -> bool {
     row == [0; SUM_BYTES]
 }
 
-/// Tells one secret from another without telling it.
+/// Identifies a secret without revealing it.
 pub(super) fn fingerprint(secret: &TreeKey) -> [u8; 32] {
     blake3::derive_key("martlet 2026 which secret sums are keyed with", &secret.0)
 }
 
-/// What a group adds to the sums and takes from them, in the order in which it did.
+/// Changes of the sums by a group, in order.
 #[derive(Default)]
 pub(super) struct Deltas(Vec<(RowKey, Sum)>);
 
@@ -132,12 +132,12 @@ impl Deltas {
         self.add(at, negative);
     }
 
-    /// Forgets what a bucket was to get, whose rows all go.
+    /// Drops the changes in a bucket that is being purged.
     pub(super) fn forget(&mut self, bucket: BucketId) {
         self.0.retain(|(at, _)| at[8..24] != bucket.0);
     }
 
-    /// Stages one operand for each bin that changes.
+    /// Stages one operand for each changed bin.
     pub(super) fn stage(mut self, family: &ColumnFamily, batch: &mut WriteBatch) {
         self.0.sort_unstable_by_key(|(at, _)| *at);
         for of_bin in self.0.chunk_by(|a, b| a.0 == b.0) {
@@ -152,7 +152,7 @@ impl Deltas {
     }
 }
 
-/// The bucket and the shard of an encoded register key.
+/// Returns bucket and shard of an encoded register key.
 pub(super) fn run_of(key: &[u8]) -> Result<(BucketId, Shard)> {
     let (bucket, rest) =
         key.split_first_chunk::<16>().ok_or_else(|| Error::corrupt("an index key is too short"))?;
@@ -162,7 +162,7 @@ pub(super) fn run_of(key: &[u8]) -> Result<(BucketId, Shard)> {
     }
 }
 
-/// What every register key of a run begins with.
+/// Returns the common prefix of a run's register keys.
 pub(super) fn run_prefix(bucket: BucketId, shard: Shard) -> [u8; 18] {
     let mut prefix = [0; 18];
     prefix[..16].copy_from_slice(&bucket.0);
@@ -170,7 +170,7 @@ pub(super) fn run_prefix(bucket: BucketId, shard: Shard) -> [u8; 18] {
     prefix
 }
 
-/// Above every register key of a run.
+/// Returns an upper bound of a run's register keys.
 pub(super) fn above_run(bucket: BucketId, shard: Shard) -> Vec<u8> {
     match rows::successor(&run_prefix(bucket, shard)) {
         above if above.is_empty() => rows::LAST_KEY.to_vec(),
@@ -178,7 +178,7 @@ pub(super) fn above_run(bucket: BucketId, shard: Shard) -> Vec<u8> {
     }
 }
 
-/// Whether a run stands in a span.
+/// Returns true if a run lies in a span.
 pub(super) fn stands_in(span: Span, (bucket, shard): (BucketId, Shard)) -> bool {
     span == Span::ALL || span.contains(index_placement(bucket, shard))
 }

@@ -1,5 +1,5 @@
-//! What background workers ask of an index: sums, walks, holdings, letting go, terms. None of it
-//! takes a vote.
+//! Calls of background workers on an index: sums, walks, holdings, removals, terms. None of them
+//! uses a vote.
 
 use martlet_protocol::backend::{Audited, Holding, LetGo, RegisterView, Walk};
 use martlet_protocol::limits::RING_AHEAD_MAX;
@@ -12,7 +12,7 @@ use super::rows::RegisterRow;
 use super::{Index, audit, hints, tree, walk};
 
 impl Index {
-    /// What the registers in each span sum up to (rule H1).
+    /// Returns the sum of the registers in each span (rule H1).
     pub(crate) async fn sums(&self, spans: &[Span]) -> Result<Vec<Sum>> {
         let (database, spans) = (self.reader.database.clone(), spans.to_vec());
         self.run(move || spans.iter().map(|span| sum_of(&database, *span)).collect()).await
@@ -58,8 +58,8 @@ impl Index {
         self.submit(|reply| Op::Drop(drops, reply)).await
     }
 
-    /// Verifies some runs, or a part of one; what their sums said wrongly is mended, and costs a device
-    /// that has peers its votes (rules H1, G1).
+    /// Verifies some runs, or a part of a run. Wrong sums are repaired; a device with peers then
+    /// loses its votes (rules H1, G1).
     pub(crate) async fn audit_registers(&self, after: Option<BinKey>) -> Result<Audited<BinKey>> {
         let begin = |calls| {
             let (database, how) = (self.reader.database.clone(), (self.secret, self.slice));
@@ -77,20 +77,23 @@ impl Index {
         Ok(audited)
     }
 
-    /// An error if the term is so far above what the device holds that none could follow it.
+    /// Raises the term. `Invalid` if the term is more than [`RING_AHEAD_MAX`] above the device's
+    /// term.
     pub(crate) async fn raise_term(&self, term: Term) -> Result<()> {
         check_step("term", self.standing().term.0, term.0)?;
         self.submit(|reply| Op::RaiseTerm(term, reply)).await
     }
 
-    /// An error if the change is so far above what the device holds that none could follow it.
+    /// Records a joined ring change. `Invalid` if it is more than [`RING_AHEAD_MAX`] above the last
+    /// one.
     pub(crate) async fn set_joined(&self, change: u64) -> Result<()> {
         check_step("ring change", self.standing().joined, change)?;
         self.submit(|reply| Op::SetJoined(change, reply)).await
     }
 }
 
-/// Refuses a number that leaves others none: a device keeps the highest that it was told for ever.
+/// Returns `Invalid` for too large a step: a device keeps the highest number for ever, and a huge
+/// number would leave none for later changes.
 fn check_step(what: &str, held: u64, next: u64) -> Result<()> {
     if next.saturating_sub(held) > RING_AHEAD_MAX {
         return Err(Error::invalid(format!(
@@ -132,7 +135,7 @@ fn bins_of(
     Ok(bins)
 }
 
-/// What is known of one register.
+/// Returns the device's knowledge of one register.
 fn holding(database: &Database, key: &[u8]) -> Result<Holding> {
     let [row, hint] = database.get_together([Family::Entries, Family::Hints], key)?;
     let row = row.map_or_else(|| Ok(RegisterRow::empty()), |row| RegisterRow::parse(&row))?;

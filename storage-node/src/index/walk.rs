@@ -1,8 +1,8 @@
 //! Registers in a span of the ring, in the order of their keys.
 //!
-//! Registers lie by bucket and shard, and the runs of one span are scattered among all others. In a
-//! narrow span they are found through the rows of sums, which lie by placement: one seek for each
-//! run. A wide span is walked through the registers, jumping over the runs that stand elsewhere.
+//! Registers are sorted by bucket and shard, so the runs of one span are scattered among other
+//! runs. In a narrow span they are found through the rows of sums, which are sorted by placement:
+//! one seek for each run. In a wide span all registers are walked, skipping runs outside the span.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,13 @@ use super::read::Reader;
 use super::rows::{self, LAST_KEY};
 use super::tree;
 
-/// A span from this share of the ring on (a sixteenth) is wide.
+/// Share of the ring (a sixteenth) from which on a span is wide.
 const WIDE: u64 = u64::MAX / 16;
 
 type Run = (BucketId, Shard);
 type Page = Vec<(RegisterKey, RegisterView)>;
 
-/// A page of the registers in a span, above `after`. Blocks.
+/// Returns a page of the registers in a span, above `after`. Blocks.
 pub(super) fn page(
     reader: &Reader,
     walk: &Walk,
@@ -53,7 +53,7 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// The runs that have rows of sums in a span, from `from` on.
+/// Returns the runs that have rows of sums in a span, from `from` on.
 pub(super) fn runs_in(
     database: &Database,
     snapshot: &Snapshot<'_>,
@@ -83,7 +83,7 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// The runs to look into, where they are known beforehand.
+    /// Returns the runs to visit; none for a wide span, whose runs are found on the way.
     fn runs(&self, after: Option<&RegisterKey>) -> Result<Option<BTreeSet<Run>>> {
         let Walk { span, bin, .. } = *self.walk;
         let from = after.map(|key| (key.bucket, key.shard));
@@ -98,7 +98,7 @@ impl Walker<'_> {
         runs_in(&self.reader.database, self.snapshot, span, from).map(Some)
     }
 
-    /// The run of the first register from `from` on.
+    /// Returns the run of the first register from `from` on.
     fn next_run(&self, from: &[u8]) -> Result<Option<Run>> {
         let database = &self.reader.database;
         let mut rows = database.iterate_at(self.snapshot, Family::Entries, &LAST_KEY);
@@ -108,7 +108,7 @@ impl Walker<'_> {
         Ok(run)
     }
 
-    /// Adds the registers of a run that are asked for, from `from` on, until the page is full.
+    /// Adds the matching registers of a run, from `from` on, until the page is full.
     fn run(&self, (bucket, shard): Run, from: &[u8], page: &mut Page) -> Result<()> {
         let database = &self.reader.database;
         let prefix = tree::run_prefix(bucket, shard);

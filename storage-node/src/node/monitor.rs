@@ -1,7 +1,7 @@
-//! A thread for each device of a node: it opens the device, looks after it, and closes it.
+//! Monitor threads, one for each device: each opens its device, tends it, and closes it.
 //!
-//! No device waits for another: they are opened side by side, [`OPENING_MAX`] at a time, and one that
-//! hangs keeps its own thread and nothing else.
+//! No device waits for another. Devices are opened in parallel, [`OPENING_MAX`] at a time; a device
+//! that hangs occupies only its own thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -14,11 +14,11 @@ use parking_lot::{Condvar, Mutex};
 use super::Patience;
 use crate::device::Device;
 
-/// How often a device is looked after.
+/// Interval between two checks of a device.
 const TEND_EVERY: Duration = Duration::from_millis(250);
-/// Devices that are opened at a time: recovery takes memory.
+/// Number of devices opened at a time: recovery needs memory.
 const OPENING_MAX: usize = 8;
-/// How often a condition is looked at that nobody announces.
+/// Polling interval for conditions without a notification.
 const STEP: Duration = Duration::from_millis(5);
 
 /// The thread of one device.
@@ -29,14 +29,14 @@ pub(super) struct Monitor {
     patience: Duration,
 }
 
-/// What a monitor is to do next.
+/// Next action of a monitor.
 #[derive(Default)]
 enum Order {
     #[default]
     Tend,
-    /// Close the device in good order, and end.
+    /// Closes the device in good order; the monitor ends.
     Close(SyncSender<Result<()>>),
-    /// Leave the device as it is, and end.
+    /// Leaves the device as it is; the monitor ends.
     Leave,
 }
 
@@ -52,7 +52,7 @@ impl Orders {
         self.changed.notify_all();
     }
 
-    /// The order to carry out now, after a while if it is to tend.
+    /// Returns the next order. With `Tend`, waits up to [`TEND_EVERY`] for another order first.
     fn take(&self) -> Order {
         let mut next = self.next.lock();
         if matches!(*next, Order::Tend) {
@@ -62,8 +62,8 @@ impl Orders {
     }
 }
 
-/// Starts a monitor for each device. Returns once each device is open or has failed to, or once
-/// `patience.opening` has passed and one is open; the others join the node later. Blocks.
+/// Starts a monitor for each device. Returns once each device has opened or failed to open, or once
+/// `patience.opening` has passed and one device is open; the rest join the node later. Blocks.
 pub(super) fn start(devices: &[Arc<Device>], patience: Patience) -> Result<Vec<Monitor>> {
     let slots = Arc::new(Slots { free: Mutex::new(OPENING_MAX), given_back: Condvar::new() });
     let (tried, outcomes) = channel();
@@ -92,7 +92,7 @@ pub(super) fn start(devices: &[Arc<Device>], patience: Patience) -> Result<Vec<M
     Ok(monitors)
 }
 
-/// Closes all devices side by side. Waits for `patience.closing` at most; returns the first error.
+/// Closes all devices in parallel. Waits for `patience.closing` at most; returns the first error.
 /// Blocks.
 pub(super) fn close(monitors: &[Monitor]) -> Result<()> {
     let closings: Vec<_> = monitors.iter().filter_map(Monitor::begin_close).collect();
@@ -112,7 +112,7 @@ impl Monitor {
         patience: Patience,
     ) -> Result<Self> {
         let orders = Arc::new(Orders::default());
-        // Opening an extent store may ask for the runtime that the node was opened in.
+        // Opening an extent store may need the runtime of the thread that opened the node.
         let runtime = tokio::runtime::Handle::try_current().ok();
         let (own, given, slots) = (device.clone(), orders.clone(), slots.clone());
         let attend = move || {
@@ -120,7 +120,7 @@ impl Monitor {
             let slot = slots.take(patience.opening);
             own.open();
             drop(slot);
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = tried.send(());
             drop(tried);
             look_after(&own, &given);
@@ -133,7 +133,7 @@ impl Monitor {
         Ok(Self { device, orders, thread, patience: patience.closing })
     }
 
-    /// Lets the device be closed; none if it was before.
+    /// Orders the device to close. Returns none if the monitor has already been stopped.
     fn begin_close(&self) -> Option<Closing> {
         let thread = self.thread.lock().take()?;
         let (reply, outcome) = sync_channel(1);
@@ -148,7 +148,7 @@ impl Drop for Monitor {
         let Some(thread) = self.thread.lock().take() else { return };
         self.orders.give(Order::Leave);
         let began = Instant::now();
-        // Whoever opens the device again finds it let go of, unless it hangs.
+        // The next opening must find the device unlocked, unless this thread hangs.
         while !thread.is_finished() {
             if began.elapsed() > self.patience {
                 tracing::error!(device = %self.device.id(), "the device hangs and is left alone");
@@ -172,7 +172,7 @@ impl Closing {
         let Self { device, outcome, thread, patience } = self;
         match outcome.recv_timeout(patience.saturating_sub(began.elapsed())) {
             Ok(closed) => {
-                // After its answer nothing is left to go wrong.
+                // The thread has no work left after this reply, so joining it cannot fail or block.
                 let _ = thread.join();
                 closed
             }
@@ -192,7 +192,7 @@ fn look_after(device: &Device, orders: &Orders) {
         match orders.take() {
             Order::Tend => device.tend(),
             Order::Close(reply) => {
-                // Whoever asked may have lost patience.
+                // The caller may have timed out.
                 let _ = reply.send(device.close());
                 return;
             }
@@ -204,14 +204,15 @@ fn look_after(device: &Device, orders: &Orders) {
     }
 }
 
-/// How many devices may be opened now.
+/// Counts the devices that may be opened now.
 struct Slots {
     free: Mutex<usize>,
     given_back: Condvar,
 }
 
 impl Slots {
-    /// Waits for a slot. After `patience` none is needed: those who have them may hang.
+    /// Waits for a slot. Returns none after `patience`: the opening then proceeds without a slot,
+    /// because the devices that hold the slots may hang.
     fn take(self: &Arc<Self>, patience: Duration) -> Option<Slot> {
         let mut free = self.free.lock();
         let began = Instant::now();

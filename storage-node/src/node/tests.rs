@@ -1,4 +1,4 @@
-//! A node over a disk that fails: what a failed sync does to a device, and how it comes back.
+//! A node over a failing disk: effects of a failed sync on a device, and its recovery.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ async fn get_on(node: &StorageNode, device: DeviceId, byte: u8, length: usize) -
     Ok(())
 }
 
-/// Returns true once there is a file of an extent with these digits in its name.
+/// Returns true if an extent file exists with these digits in its name.
 fn is_begun(disk: &FaultyDisk, root: &std::path::Path, digits: &str) -> bool {
     let extents = root.join("extents");
     let names = |folder: &std::path::Path| disk.list(folder).unwrap();
@@ -171,7 +171,7 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
-    // A write fails: not where it asks for free space, which is no fault of the device.
+    // A write must fail. A failed check of free space is no fault of the device.
     let is_well = |it: &DeviceMetrics| it.reopened == 0 && it.status.health == DeviceHealth::Ready;
     while is_well(&node.metrics().devices[0]) {
         disk.fail_after(3, Fault::Io);
@@ -186,7 +186,7 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
     put(&node, 3, length).await.unwrap();
 }
 
-/// A clock that panics on the thread of a committer once it was told to.
+/// A clock that panics on a committer's thread once the test has armed it.
 #[derive(Debug, Default)]
 struct Bomb(AtomicBool);
 
@@ -223,13 +223,13 @@ async fn a_device_that_does_not_close_keeps_no_other_from_it() {
         ..DeviceConfig::new(DeviceId(id), folder.path())
     });
     let node = StorageNode::open(configs.collect(), NodeOptions::default()).unwrap();
-    // Nothing can take the place of a folder that isn't empty.
+    // No file can replace a folder that isn't empty.
     std::fs::create_dir_all(folders[0].path().join("clean/not-empty")).unwrap();
     node.shutdown().await.unwrap_err();
     assert!(folders[1].path().join("clean").is_file(), "the second device is closed in good order");
 }
 
-/// A node of one device, on a clock that stands still, and that clock.
+/// Opens a node of one device on a clock that stands still; returns both.
 fn open_by_clock(
     folder: &std::path::Path,
     disk: Arc<dyn Disk>,
@@ -271,7 +271,7 @@ async fn an_index_file_that_the_disk_keeps_back_is_damage_where_there_are_peers(
         let before = node.devices().await.unwrap().remove(0).identity;
         node.set_joined(DEVICE, 7).await.unwrap();
         node.shutdown().await.unwrap();
-        // No file of this name can be read.
+        // A file of this name can't be read.
         std::fs::create_dir(folder.path().join("index/999999.log")).unwrap();
         let clock = Arc::new(ManualClock::at(1_700_000_000_000));
         let device = Device::new(

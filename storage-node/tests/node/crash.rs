@@ -1,4 +1,4 @@
-//! A process that is killed while it writes loses nothing that it acknowledged.
+//! A process that is killed while it writes loses no acknowledged write.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -18,7 +18,7 @@ const FOLDER: &str = "MARTLET_CRASH_FOLDER";
 const ROUNDS: u64 = 4;
 const LINES: usize = 150;
 
-/// What the killed process does: it says what was acknowledged, and only that.
+/// Body of the child process: writes, and prints exactly the acknowledged writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs as the child of the test below"]
 async fn writer() {
@@ -40,7 +40,7 @@ async fn writer() {
             };
             say(&name, kind);
             if round % 3 == 0 {
-                // From here on it may be gone or not, until that is acknowledged too.
+                // The object may now exist or not, until its delete is acknowledged too.
                 say(&name, "deleting");
                 let mut delete = write(&name, Value::Tombstone);
                 delete.entry.order.time += 100 << 16;
@@ -58,7 +58,7 @@ fn say(name: &str, what: &str) {
     out.flush().unwrap();
 }
 
-/// What a child said before it was killed, after so many lines.
+/// Returns the output of a child that is killed after a number of lines.
 fn killed_after(child: &str, folder: &Path, wanted: usize) -> Vec<(String, String)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("crash::{child}"), "--ignored", "--nocapture"])
@@ -104,7 +104,7 @@ async fn acknowledged_writes_survive_sigkill() {
     }
 }
 
-/// What the second killed process does: it keeps hints, forgets some, and changes votes and floor.
+/// Body of the second child process: stores hints, forgets some, and changes votes and floor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs as the child of the test below"]
 async fn keeper() {
@@ -156,7 +156,7 @@ async fn hints_votes_and_floor_survive_sigkill() {
     }
 }
 
-/// Votes and floor are what was said last, or what was about to be said.
+/// Votes and floor are the last printed values, or the next ones.
 async fn check_standing(node: &StorageNode, said: &HashMap<String, String>) {
     let voting = node.devices().await.unwrap()[0].voting;
     if said["votes"] != "changing" {

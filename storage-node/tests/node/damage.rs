@@ -1,5 +1,5 @@
-//! A device whose index is damaged begins anew where it has peers, and stays offline where it is alone
-//! (rule G1). Its extents stay either way.
+//! A device with a damaged index begins anew if it has peers, and stays offline if it is alone
+//! (rule G1). Its extents stay in both cases.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -22,7 +22,7 @@ async fn status(node: &StorageNode) -> DeviceStatus {
     node.devices().await.unwrap().remove(0)
 }
 
-/// A device with votes, registers and extents, closed in good order.
+/// Makes a device with votes, registers and extents, closed in good order.
 async fn filled(folder: &Path) -> (DeviceStatus, Vec<ExtentId>) {
     let node = open_beside_peers(folder);
     node.set_voting(DEVICE, true).await.unwrap();
@@ -40,7 +40,7 @@ async fn filled(folder: &Path) -> (DeviceStatus, Vec<ExtentId>) {
     (before, extents)
 }
 
-/// The longest file of the index whose name ends so.
+/// Returns the longest file of the index with this suffix.
 fn longest(folder: &Path, end: &str) -> PathBuf {
     let files = fs::read_dir(folder.join("index")).unwrap().map(|entry| entry.unwrap().path());
     let named = files.filter(|path| path.to_str().unwrap().ends_with(end));
@@ -57,7 +57,7 @@ fn flip_every(path: &Path, stride: usize) {
 
 type Damage = fn(&Path);
 
-/// Damages to an index, some of which are met when it opens, some when it is read.
+/// Damages to an index; the opening detects some of them, reads detect the rest.
 fn damages() -> [(&'static str, Damage); 5] {
     [
         ("tables", |folder| {
@@ -84,7 +84,7 @@ fn damages() -> [(&'static str, Damage); 5] {
     ]
 }
 
-/// Reads until everything was read or the device was opened again; what is read is right.
+/// Reads until all registers were read or the device was reopened. Panics on wrong bytes.
 async fn read_all(node: &StorageNode) {
     for number in 0..REGISTERS {
         let name = number.to_string();
@@ -122,14 +122,14 @@ async fn beside_peers_a_damaged_index_makes_the_device_another_without_votes() {
         assert_eq!(node.registers(DEVICE, None, 10).await.unwrap(), [], "{what}");
         assert_eq!(node.write(DEVICE, inline("a", 10)).await.unwrap(), WriteReply::Unvoted);
 
-        // Its extents are where they were, by what they say of themselves.
+        // Its extents stay, as their own descriptions show.
         assert_eq!(now.extents, 2, "{what}");
         let found = node.presence(DEVICE, &extents).await.unwrap();
         assert_eq!(found, [Presence::Here, Presence::Here], "{what}");
         let audited = node.audit_extents(DEVICE, None, u64::MAX).await.unwrap();
         assert_eq!((audited.items, audited.corrupt.len()), (2, 0), "{what}");
 
-        // What it was lies in quarantine, and the next start finds nothing new.
+        // The old index lies in quarantine, and the next start finds nothing new.
         let aside = fs::read_dir(folder.path().join("quarantine")).unwrap();
         let aside: Vec<_> = aside.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(aside.len(), usize::from(what != "everything"), "{what}: {aside:?}");

@@ -1,4 +1,4 @@
-//! A full device refuses new bytes, goes on deleting, loses nothing, and recovers with its space.
+//! A full device refuses new bytes, still deletes, loses nothing, and recovers when space returns.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -25,7 +25,7 @@ async fn a_full_device_goes_on_deleting() {
     assert_eq!(health(&node).await, DeviceHealth::Ready);
 
     let mut fillers = Vec::new();
-    // What was set aside in volumes is given back once, and then there is no more.
+    // Preallocated space of volumes is returned only once.
     for _ in 0..2 {
         fillers.push(image.fill(2 * MIB));
         wait_for_health(&node, |health| *health == DeviceHealth::Full).await;
@@ -68,7 +68,7 @@ async fn check(node: &martlet_storage_node::StorageNode) {
     }
 }
 
-/// Extents fill a device up to its mark, and all of that space can be filled again.
+/// Extents fill a device up to its high-water mark; after deletes, the whole space is usable again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn extents_that_filled_a_device_leave_room_for_as_many() {
     let Some(image) = Image::new("extents at the end of the disk", 192) else { return };
@@ -80,7 +80,7 @@ async fn extents_that_filled_a_device_leave_room_for_as_many() {
         let error = loop {
             match put_extent(&node, &stored.len().to_string(), length).await {
                 Ok(extent) => stored.push(extent),
-                // There is room again for a short one before there is for a long one.
+                // Space suffices for a short extent before it suffices for a long one.
                 Err(_) if stored.is_empty() && began.elapsed() < Duration::from_secs(40) => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -106,7 +106,7 @@ async fn extents_that_filled_a_device_leave_room_for_as_many() {
     assert_eq!(node.devices().await.unwrap()[0].extents, 2);
 }
 
-/// Without any reserve RocksDB itself meets the end of the space.
+/// Without a reserve RocksDB itself meets ENOSPC.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_met_the_end_of_the_disk_is_reopened_when_space_returns() {
     let Some(image) = Image::new("the end of the disk", 96) else { return };

@@ -1,4 +1,4 @@
-//! A real disk that hangs beside one that is well: the other device goes on.
+//! A real disk that hangs beside a healthy disk: the healthy device goes on.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const WELL: DeviceId = DeviceId(1);
 const WRITES: usize = 3000;
 const MIB: u64 = 1024 * 1024;
 
-/// A file system that takes no writes until this is dropped: whoever writes waits.
+/// A frozen file system: writes block until this is dropped.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -57,7 +57,7 @@ async fn keys(node: &StorageNode, device: DeviceId) -> usize {
     node.list(device, &request).await.unwrap().entries.len()
 }
 
-/// Writes objects to the device that is well, and reads and lists them.
+/// Writes objects to the healthy device, and reads and lists them.
 async fn go_on(node: &StorageNode, from: usize) {
     for at in from..from + 100 {
         let name = format!("well {at}");

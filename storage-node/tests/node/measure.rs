@@ -1,4 +1,4 @@
-//! What a whole node costs, index and extents together. Run with `--ignored --nocapture`; the figures
+//! Costs of a whole node, index and extents together. Run with `--ignored --nocapture`; the figures
 //! are for reading.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
@@ -21,7 +21,7 @@ use martlet_storage_node::StorageNode;
 const WRITERS: usize = 16;
 const TIME: Duration = Duration::from_secs(3);
 
-/// CPU seconds of this process so far, with what the kernel did for it.
+/// Returns the CPU seconds of this process so far, including kernel time.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

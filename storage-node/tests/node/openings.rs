@@ -1,5 +1,5 @@
-//! Openings beside peers: votes rest until peers confirm them, and a device that was refused begins
-//! anew (rule G1).
+//! Openings with peers: votes rest until peers confirm them, and a refused device begins anew (rule
+//! G1).
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -30,7 +30,7 @@ async fn status(node: &StorageNode) -> DeviceStatus {
     node.devices().await.unwrap().remove(0)
 }
 
-/// A device whose votes were given and confirmed, and that holds a register; its opening.
+/// Makes a device with confirmed votes and one register; returns its opening.
 async fn founded(folder: &Path) -> OpeningStatus {
     let node = open(folder);
     node.set_voting(DEVICE, true).await.unwrap();
@@ -46,7 +46,7 @@ async fn g1_votes_rest_until_peers_confirm_the_opening() {
     let folder = tempfile::tempdir().unwrap();
     let first = founded(folder.path()).await;
     assert!(first.confirmed && first.has_votes);
-    // A crash before anybody confirmed it: the same opening goes on.
+    // After a crash before the confirmation, the next opening uses its generation again.
     let unconfirmed = opening(&open(folder.path()));
     let node = open(folder.path());
     let second = opening(&node);
@@ -62,7 +62,7 @@ async fn g1_votes_rest_until_peers_confirm_the_opening() {
     let after = status(&node).await;
     assert!(after.voting && after.health == DeviceHealth::Ready);
     assert!(node.read(DEVICE, &key("a"), Want::Entry, Term::ANY).await.unwrap().entry.is_some());
-    // While it is open, the next generation takes no votes away.
+    // While the device is open, its next generation keeps the votes.
     node.advance(DEVICE).await.unwrap();
     let third = opening(&node);
     assert_eq!((third.base, third.confirmed), (Some(second.current), false));

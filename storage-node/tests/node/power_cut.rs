@@ -1,4 +1,4 @@
-//! A device whose power is cut has everything that was acknowledged, and says so in time.
+//! After a power cut, a device has all acknowledged writes.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -18,15 +18,15 @@ const RESERVE: u64 = 1024 * 1024;
 const WRITERS: u64 = 8;
 const ROUNDS: u64 = 4;
 const IMAGE_MIB: u64 = 512;
-/// Of each writer in a round, so that a fast disk isn't full before the last one.
+/// Objects of each writer in a round, so that a fast disk isn't full before the last round.
 const OBJECTS_MAX: u64 = 20;
-/// Acknowledged in a round before its power is cut.
+/// Writes acknowledged in a round before its power cut.
 const WRITES_MIN: u64 = 40;
-/// Inline, packed, in a file of its own.
+/// Lengths in bytes: inline, packed, in a file of its own.
 const LENGTHS: [usize; 3] = [2000, 70_000, 1_100_000];
 
-/// What was done to an object, in order: when it was acknowledged, if it was, and how many bytes it
-/// has since.
+/// Changes of an object, in order: the time of the acknowledgement, if any, and the length in bytes
+/// after the change.
 type History = Vec<(Option<u64>, Option<usize>)>;
 type Objects = HashMap<String, History>;
 
@@ -79,7 +79,7 @@ async fn check(node: &StorageNode, rounds: &[(u64, Objects)]) {
                 assert!(bytes == pattern(name, bytes.len()), "{name} is not whole");
                 bytes.len()
             });
-            // What was acknowledged last before the cut, or anything later.
+            // The state last acknowledged before the cut, or any later state.
             let sure = history.iter().rposition(|(acked, _)| acked.is_some_and(|at| at < *cut_ms));
             let before = if sure.is_some() { None } else { Some(None) };
             let may = history[sure.unwrap_or(0)..].iter().map(|(_, length)| *length);
@@ -93,7 +93,7 @@ async fn check(node: &StorageNode, rounds: &[(u64, Objects)]) {
     check_sums(node).await;
 }
 
-/// That sums and entries were cut off at the same place (rule H1).
+/// Checks that sums and entries were cut off at one point (rule H1).
 async fn check_sums(node: &StorageNode) {
     let mut after = None;
     loop {
@@ -106,7 +106,7 @@ async fn check_sums(node: &StorageNode) {
     }
 }
 
-/// Waits until so many writes were acknowledged, however slow the disk is.
+/// Waits until this many writes were acknowledged, for one minute at most.
 async fn wait_for(done: &AtomicU64, writes: u64) {
     let began = Instant::now();
     while done.load(Ordering::Relaxed) < writes {
@@ -115,7 +115,7 @@ async fn wait_for(done: &AtomicU64, writes: u64) {
     }
 }
 
-/// Puts, overwrites and deletes until a write fails; counts those that were acknowledged.
+/// Puts, overwrites and deletes until a write fails; counts acknowledged writes.
 async fn work(node: Arc<StorageNode>, done: Arc<AtomicU64>, round: u64, writer: u64) -> Objects {
     let mut objects = Objects::new();
     for number in 0..OBJECTS_MAX {
@@ -137,9 +137,9 @@ async fn work(node: Arc<StorageNode>, done: Arc<AtomicU64>, round: u64, writer: 
     objects
 }
 
-/// Puts an object of so many bytes, or deletes it.
+/// Puts an object of this length, or deletes it.
 async fn change(node: &StorageNode, name: &str, length: Option<usize>) -> bool {
-    // Each write of a name is stamped above the one before.
+    // The next stamp of a name must be above the previous one.
     tokio::time::sleep(Duration::from_millis(2)).await;
     let outcome = match length {
         None => node.write(DEVICE, write(name, Value::Tombstone)).await,

@@ -36,7 +36,7 @@ pub fn key(name: &str) -> RegisterKey {
     RegisterKey::object(BUCKET, 4, name)
 }
 
-/// Bytes that a reader can recognise as those of `name`.
+/// Returns bytes that a reader can recognise as the bytes of `name`.
 pub fn pattern(name: &str, length: usize) -> Bytes {
     let seed = name.bytes().fold(7u8, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte));
     (0..length).map(|at| seed.wrapping_add(u8::try_from(at % 251).unwrap())).collect()
@@ -69,7 +69,7 @@ pub fn object(size: usize, body: Body) -> Value {
     }))
 }
 
-/// An inline write of [`pattern`].
+/// Returns an inline write of [`pattern`].
 pub fn inline(name: &str, length: usize) -> EntryWrite {
     let bytes = pattern(name, length);
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes);
@@ -108,7 +108,7 @@ pub async fn put_object(node: &StorageNode, name: &str, length: usize) -> Result
     node.write(DEVICE, write).await
 }
 
-/// The bytes of an object, wherever they are; none when there is no object.
+/// Reads the bytes of an object, inline or in extents; none without an object.
 pub async fn get(node: &StorageNode, name: &str) -> Result<Option<Bytes>> {
     let view = node.read(DEVICE, &key(name), Want::EntryAndInline, Term::ANY).await?;
     let Some(Value::Object(object)) = view.entry.map(|entry| entry.value) else { return Ok(None) };
@@ -128,7 +128,7 @@ pub async fn health(node: &StorageNode) -> DeviceHealth {
     node.devices().await.unwrap().remove(0).health
 }
 
-/// Waits until a device is as wanted; panics with what it is instead.
+/// Waits until a device's health matches; panics with the current health after 40 s.
 pub async fn wait_for_health(node: &StorageNode, wanted: impl Fn(&DeviceHealth) -> bool) {
     let began = Instant::now();
     while !wanted(&health(node).await) {
@@ -144,7 +144,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes and mounts one, or says loudly why not.
+    /// Makes and mounts a file system, or prints the reason against it.
     pub fn new(test: &str, mib: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut image = Self { folder, mounted: false };
@@ -174,7 +174,7 @@ impl Image {
     }
 
     pub fn unmount(&mut self) {
-        // Threads that are closing files may hold it for a moment.
+        // Threads that close files may hold the mount for a moment.
         for _ in 0..100 {
             if !self.mounted || run("umount", &[self.path().to_str().unwrap()]) {
                 self.mounted = false;
@@ -185,8 +185,8 @@ impl Image {
         eprintln!("{} stays mounted", self.path().display());
     }
 
-    /// Cuts the power: nothing that was not synced survives, every later call fails with EIO.
-    /// Returns when it was cut, in milliseconds since 1970: not before, and not after.
+    /// Cuts the power: unsynced data is lost, every later call fails with EIO. Returns bounds on
+    /// the time of the cut, in milliseconds since 1970: not before, and not after.
     pub fn cut_power(&self) -> Option<(u64, u64)> {
         // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
         let script = "import fcntl, os, struct, sys, time\n\
@@ -200,7 +200,7 @@ impl Image {
         Some((before.parse().ok()?, after.parse().ok()?))
     }
 
-    /// Takes up all space but about `left` bytes; removing the file gives it back.
+    /// Fills the space up to about `left` bytes; removing the file frees it.
     pub fn fill(&self, left: u64) -> PathBuf {
         let fillers = (0..).map(|number| self.path().join(format!("filler-{number}")));
         let path = fillers.into_iter().find(|path| !path.exists()).unwrap();
@@ -208,7 +208,7 @@ impl Image {
         let figures = rustix::fs::fstatvfs(&file).unwrap();
         let free = figures.f_bavail * figures.f_frsize;
         let flags = rustix::fs::FallocateFlags::empty();
-        // ext4 needs some blocks of its own for a file that large.
+        // ext4 needs some blocks of its own for a large file.
         for spare in (0..).map(|step| step * 256 * 1024) {
             match free.saturating_sub(left + spare) {
                 0 => break,

@@ -1,4 +1,5 @@
-//! A node through the seam: what every backend promises, and what opening devices promises.
+//! A node through [`Backend`](martlet_protocol::Backend): the contract of every backend, and
+//! openings of devices.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -131,7 +132,7 @@ async fn a_device_formatted_beside_peers_has_no_vote_until_it_is_told() {
     let first = status(&node).await;
     assert!(!first.voting && first.identity.0 != [0; 16]);
     drop(node);
-    // Not even where a later start would format with votes: it is this formatting that has none.
+    // A later start that would format with votes changes nothing: this formatting has none.
     let node = open(folder.path(), 0).unwrap();
     let again = status(&node).await;
     assert_eq!((again.voting, again.identity), (false, first.identity));
@@ -144,7 +145,7 @@ async fn a_device_formatted_beside_peers_has_no_vote_until_it_is_told() {
     assert_eq!((now.voting, now.hints, now.identity), (true, 1, first.identity));
     assert!(get(&node, "a").await.unwrap().is_some());
     drop(node);
-    // Wiped, it is another.
+    // After a wipe, the device has another identity.
     fs::remove_dir_all(folder.path()).unwrap();
     let wiped = status(&reopen()).await;
     assert!(!wiped.voting && wiped.identity != first.identity && wiped.hints == 0);
@@ -158,7 +159,7 @@ async fn a_device_from_before_hints_and_votes_opens_with_both() {
     node.shutdown().await.unwrap();
     drop(node);
     {
-        // As it was before: without the column family of hints.
+        // An index of an earlier version: without the column family of hints.
         let index = folder.path().join("index");
         let names = rocksdb::DB::list_cf(&rocksdb::Options::default(), &index).unwrap();
         let mut db = rocksdb::DB::open_cf(&rocksdb::Options::default(), &index, names).unwrap();

@@ -1,8 +1,8 @@
-//! Histories made by a register that really is atomic, or has a fault planted: what the checkers
-//! are checked with.
+//! Histories of a simulated atomic register, optionally with one planted fault. They test the
+//! checkers.
 //!
-//! Each operation takes effect at one instant between its being sent and its being answered; the
-//! register is a map. A fault changes what every other operation that it can touch does or says.
+//! Each operation takes effect at one instant between its request and its reply; the register is a
+//! map. A fault changes the effect or the outcome of about half the operations that it can affect.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +13,25 @@ use rand::{Rng, SeedableRng};
 
 use super::history::{Call, Found, History, Listing, Operation, Outcome, Value};
 
-/// What the register does wrong.
+/// Fault of the simulated register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
-    /// A write is acknowledged and forgotten.
+    /// A write is acknowledged and lost.
     LosesWrites,
     /// A delete is undone later.
     UndoesDeletes,
-    /// A read shows what was there before.
+    /// A read returns an older value.
     ReadsOld,
-    /// A conditional write does not look at what is there.
+    /// A conditional write ignores its condition.
     IgnoresConditions,
     /// A conditional write is refused, but takes effect.
     WritesThoughRefused,
-    /// A listing leaves a key out.
+    /// A listing omits a key.
     ListsTooLittle,
-    /// A listing shows what was deleted.
+    /// A listing contains a deleted key.
     ListsTheDeleted,
-    /// A listing shows a key twice.
+    /// A listing contains a key twice.
     ListsTwice,
 }
 
@@ -46,7 +46,7 @@ pub(super) const FAULTS: [Fault; 8] = [
     Fault::ListsTwice,
 ];
 
-/// A history of one key: client, times, call, answer.
+/// History of the single key `k`: client, time of request, time of reply, call, outcome.
 pub(super) fn of(operations: &[(u32, u64, u64, Call, Outcome)]) -> History {
     let operation =
         |(client, invoked_at, returned_at, call, outcome): &(_, _, _, Call, Outcome)| {
@@ -58,10 +58,10 @@ pub(super) fn of(operations: &[(u32, u64, u64, Call, Outcome)]) -> History {
     History { operations: operations.iter().map(operation).collect() }
 }
 
-/// A value by its number.
+/// Makes a value from its number.
 pub(super) const V: fn(u64) -> Value = Value;
 
-/// How large, and how well answered.
+/// Size of a generated history, and the share of operations without a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) clients: u32,
@@ -72,7 +72,7 @@ pub(super) struct Shape {
 
 pub(super) const SMALL: Shape = Shape { clients: 5, operations: 120, keys: 2, unknown_percent: 5 };
 
-/// The history of a seed, with a census of all keys at its end.
+/// Generates the history of a seed, with a census of all keys at its end.
 pub(super) fn history(seed: u64, shape: Shape, fault: Fault) -> History {
     let mut maker = Maker {
         chance: SmallRng::seed_from_u64(seed),
@@ -108,7 +108,7 @@ struct Maker {
     now: BTreeMap<String, Value>,
     past: BTreeMap<String, Vec<Value>>,
     written: u64,
-    /// Deletes that are to be undone: after how many operations, of which key, to which value.
+    /// Deletes to undo: number of operations before the undo, key, value to restore.
     undo: Vec<(usize, String, Value)>,
 }
 

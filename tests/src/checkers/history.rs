@@ -1,22 +1,22 @@
-//! What clients did and what they were told: the one type that recorders write and checkers read.
+//! Operations of clients with their outcomes: the one type that recorders write and checkers read.
 //!
-//! * Every write of a history has a [`Value`] of its own, so a read says which write it saw.
-//! * Times are of any clock that never goes back and is the same for all clients; an operation that
-//!   returned at the very instant another began counts as concurrent with it.
+//! * Every write of a history has a unique [`Value`], so a read identifies the write that it saw.
+//! * Times are of any monotonic clock that all clients share. Two operations are concurrent if one
+//!   returned at the instant at which the other began.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use martlet_protocol::consistency::Given;
 
-/// Which write: an id that no other write of the history has.
+/// Id of a write. No two writes of a history share a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(pub u64);
 
-/// What a client asked for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A plain write of this value.
+    /// A plain write of a value.
     Put(Value),
     /// A plain delete.
     Delete,
@@ -24,14 +24,15 @@ pub enum Call {
     Create(Value),
     /// A write with `If-Match`.
     Replace {
-        /// The value that must be there.
+        /// The value that the key must have.
         expected: Value,
         /// The value written.
         value: Value,
     },
-    /// A delete with `If-Match`; of an absent key it is done, too.
+    /// A delete with `If-Match`. It succeeds on an absent key, too.
     DeleteIf(Value),
-    /// The same in a bucket of versions, where a delete marker is there and no object that matches.
+    /// A delete with `If-Match` in a versioned bucket: refused if the key is absent, because a
+    /// delete marker matches no `ETag`.
     DeleteIfThere(Value),
     /// A read.
     Get,
@@ -39,31 +40,31 @@ pub enum Call {
     List,
 }
 
-/// What a client was told.
+/// Outcome of a call, as the client received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The write took effect.
     Done,
-    /// The read found this, or nothing.
+    /// The read found this value, or nothing.
     Read(Option<Value>),
-    /// The listing.
+    /// The reply of a listing.
     Listed(Listing),
     /// The condition did not hold, so nothing was written.
     Refused,
-    /// It surely had no effect.
+    /// The call certainly had no effect.
     Failed,
-    /// No answer, or one that leaves it open: it may have taken effect, may still, or never.
+    /// No reply, or an ambiguous reply. The call may have taken effect, may do so later, or never.
     Unknown,
 }
 
-/// What a listing said of the keys above `after`.
+/// Reply of a listing for the keys above `after`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Where it began; empty for the very beginning.
+    /// Key after which the listing began; empty for the very beginning.
     pub after: String,
-    /// What it found, in its order.
+    /// Keys found, in the order of the reply.
     pub found: Vec<Found>,
-    /// Whether it stops at its last key rather than at the end.
+    /// True if the listing stops at its last key because more keys may follow.
     pub truncated: bool,
 }
 
@@ -72,30 +73,30 @@ pub struct Listing {
 pub struct Found {
     /// The key.
     pub key: String,
-    /// Which write it names, where the listing tells (by its `ETag`).
+    /// Write that the listing's `ETag` identifies, if the recorder knows that `ETag`.
     pub value: Option<Value>,
 }
 
 /// One call of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who called.
+    /// Number of the client.
     pub client: u32,
-    /// Of which key; the prefix for listings.
+    /// Key of the call; the prefix for listings.
     pub key: String,
-    /// What for.
+    /// The request.
     pub call: Call,
-    /// When it was sent.
+    /// Time at which the request was sent.
     pub invoked_at: u64,
-    /// When it was answered; for one that never was, when the client gave up.
+    /// Time at which the reply arrived, or at which the client gave up.
     pub returned_at: u64,
-    /// The answer.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What the answer rested on, by its own word.
+    /// Consistency that the reply claims.
     pub given: Given,
 }
 
-/// Everything that clients did, in any order.
+/// All operations of all clients, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The operations.
@@ -103,7 +104,7 @@ pub struct History {
 }
 
 impl Call {
-    /// What is under the key after it took effect; nothing for calls that only look.
+    /// Returns the state of the key after the call took effect; `None` for reads and listings.
     pub fn leaves(&self) -> Option<Option<Value>> {
         match *self {
             Self::Put(value) | Self::Create(value) | Self::Replace { value, .. } => {
@@ -114,29 +115,29 @@ impl Call {
         }
     }
 
-    /// The value that it writes.
+    /// Returns the value that the call writes.
     pub fn writes(&self) -> Option<Value> {
         self.leaves().flatten()
     }
 
-    /// Whether it leaves nothing under the key.
+    /// Returns true if the call leaves the key absent.
     pub fn deletes(&self) -> bool {
         self.leaves() == Some(None)
     }
 
-    /// Whether it takes effect whatever is there.
+    /// Returns true for an unconditional write or delete.
     pub fn is_plain(&self) -> bool {
         matches!(self, Self::Put(_) | Self::Delete)
     }
 
-    /// Whether its condition holds of what is there.
+    /// Returns true if the call's condition holds for a state of the key.
     pub fn allows(&self, state: Option<Value>) -> bool {
         match *self {
             Self::Create(_) => state.is_none(),
             Self::Replace { expected, .. } | Self::DeleteIfThere(expected) => {
                 state == Some(expected)
             }
-            // One that finds nothing has what it wanted, and is told so.
+            // S3 answers success when the key is already absent.
             Self::DeleteIf(expected) => state.is_none_or(|state| state == expected),
             Self::Put(_) | Self::Delete | Self::Get | Self::List => true,
         }
@@ -144,39 +145,41 @@ impl Call {
 }
 
 impl Operation {
-    /// Whether it was answered before another was asked.
+    /// Returns true if this operation was answered before the other was sent.
     pub fn precedes(&self, other: &Self) -> bool {
         let answered = !matches!(self.outcome, Outcome::Unknown);
         answered && self.returned_at < other.invoked_at
     }
 
-    /// Whether it is a write that took effect.
+    /// Returns true for a write that was acknowledged.
     pub fn is_acknowledged_write(&self) -> bool {
         self.outcome == Outcome::Done && self.call.leaves().is_some()
     }
 
-    /// Whether it is a write that took effect, or may have, or may yet.
+    /// Returns true for a write that took effect, or that may have taken effect or do so later.
     pub fn may_have_written(&self) -> bool {
         matches!(self.outcome, Outcome::Done | Outcome::Unknown) && self.call.leaves().is_some()
     }
 }
 
 impl Listing {
-    /// Whether it says anything of a key: whether the key is there, or that it is not.
+    /// Returns true if the key is within the range of this listing, so that its absence means
+    /// something.
     pub fn covers(&self, key: &str) -> bool {
         let last = self.found.last().map_or(self.after.as_str(), |last| last.key.as_str());
         key > self.after.as_str() && (!self.truncated || key <= last)
     }
 
-    /// What it says of a key.
+    /// Returns the listing's record of a key.
     pub fn of(&self, key: &str) -> Option<&Found> {
         self.found.iter().find(|found| found.key == key)
     }
 }
 
 impl History {
-    /// The same, but for what degraded replies promise (rule A1): a write acknowledged on less than
-    /// a quorum may be unseen for ever, and a read of less than a quorum may show anything old.
+    /// Returns the history reduced to the promises of degraded replies (rule A1): a write
+    /// acknowledged by less than a quorum may stay unseen, so its outcome becomes unknown. A read
+    /// by less than a quorum may return any old value and is omitted.
     #[must_use]
     pub fn firm(&self) -> Self {
         let firm = |operation: &Operation| {
@@ -191,7 +194,7 @@ impl History {
         Self { operations: self.operations.iter().filter_map(firm).collect() }
     }
 
-    /// The operations of each key, by the time they were sent. Listings are not among them.
+    /// Returns the operations of each key, sorted by the time of their requests, without listings.
     pub fn by_key(&self) -> BTreeMap<&str, Vec<&Operation>> {
         let mut keys: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
         for operation in self.operations.iter().filter(|it| it.call != Call::List) {
@@ -203,8 +206,8 @@ impl History {
         keys
     }
 
-    /// With every listing taken as reads of the keys that it speaks of: each is a quorum read
-    /// (rule R5). A key whose value the listing does not tell is left out where it was found.
+    /// Returns the history with every listing replaced by reads of the keys in its range; each is a
+    /// quorum read (rule R5). A key that was found without a known value gives no read.
     #[must_use]
     pub fn with_listings_as_reads(&self) -> Self {
         let keys = self.by_key();

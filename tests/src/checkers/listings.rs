@@ -1,6 +1,7 @@
-//! What a listing must show: keys in order, each once, within its bounds; every key that was
-//! acknowledged before it began and that no delete can have taken since; no key that never was, or
-//! whose delete was acknowledged before and that nobody can have written since (rules R5 and L1).
+//! Checks of listings (rules R5 and L1). Keys are in order, each once, within the listing's bounds.
+//! Every key is listed if its write was acknowledged before the listing began and no delete can
+//! have followed. No key is listed that was never written, or whose delete was acknowledged before
+//! and that no write can have restored.
 
 use super::history::{Call, Found, History, Listing, Operation, Outcome};
 use super::violation::Violation;
@@ -27,7 +28,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// In ascending order without repetition, all above where it began and below its prefix.
+/// Checks that keys are strictly ascending, above the listing's start and within its prefix.
 fn shape(operation: &Operation, listing: &Listing) -> Result<(), Violation> {
     let wrong = |kind, said| Err(Violation::new(kind, said, &[operation]));
     for pair in listing.found.windows(2) {

@@ -1,18 +1,18 @@
-//! What a single read can show to be wrong: a write that got lost, a delete undone, a value that is
-//! old, was never written or was refused; and two reads of which the later saw the older.
+//! Checks of single reads and pairs of reads: lost writes, undone deletes, values that are old,
+//! were never written or were refused, and a later read that saw an older value.
 //!
-//! Each rule looks at pairs and triples of operations of one key, so it is weaker than the search
-//! of [`super::registers`], linear in the reads, and says which promise is broken.
+//! Each rule compares pairs and triples of operations of one key. The rules are weaker than the
+//! search of [`super::registers`], but linear in the reads, and name the broken promise.
 
 use super::history::{Call, History, Operation, Outcome, Value};
 use super::violation::Violation;
 
-/// Whose reads may not go back.
+/// Scope in which reads may not go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
-    /// Those of everyone: what one client saw, all see from then on.
+    /// All clients: a value that one client saw is visible to all later reads.
     Everyone,
-    /// Those of each client by itself, as `x-martlet-read-after` promises.
+    /// Each client by itself, as `x-martlet-read-after` promises.
     EachClient,
 }
 
@@ -23,8 +23,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     going_back(history, Among::Everyone)
 }
 
-/// No read shows a value that nobody wrote to that key, or whose write failed, was refused or had
-/// not been sent.
+/// Checks that no read returns a value that was never written to that key, or whose write failed,
+/// was refused or had not been sent.
 pub fn invented(history: &History) -> Result<(), Violation> {
     each_read(history, |key, read, value, operations| {
         let Some(value) = value else { return Ok(()) };
@@ -44,12 +44,13 @@ pub fn invented(history: &History) -> Result<(), Violation> {
     })
 }
 
-/// No read shows what is older than a write or a delete that was acknowledged before it began.
+/// Checks that no read returns a state older than a write or delete acknowledged before the read
+/// began.
 pub fn older_than_acknowledged(history: &History) -> Result<(), Violation> {
     each_read(history, |_, read, value, operations| {
         let acknowledged =
             operations.iter().filter(|write| write.is_acknowledged_write() && write.precedes(read));
-        // The one that was sent last is the hardest to explain away.
+        // The acknowledged write that was sent last is the strictest bound.
         let Some(last) = acknowledged.max_by_key(|write| write.invoked_at) else { return Ok(()) };
         match value.and_then(|value| write_of(operations, value)) {
             Some(seen) if seen.precedes(last) => Err(older(seen, last, read)),
@@ -73,7 +74,7 @@ fn older(seen: &Operation, last: &Operation, read: &Operation) -> Violation {
     Violation::new("stale read", said, &[seen, last, read])
 }
 
-/// Whether a delete can have come between a write and a read.
+/// Returns true if a delete can have taken effect between a write and a read.
 fn may_have_been_deleted(operations: &[&Operation], write: &Operation, read: &Operation) -> bool {
     let between = |it: &&&Operation| {
         it.call.deletes() && it.may_have_written() && !it.precedes(write) && !read.precedes(it)
@@ -81,8 +82,8 @@ fn may_have_been_deleted(operations: &[&Operation], write: &Operation, read: &Op
     operations.iter().any(|it| between(&it))
 }
 
-/// Of two reads, one after the other, the later never shows what was replaced before what the
-/// earlier one showed was sent.
+/// Checks that, of two reads one after the other, the later never returns a value whose write ended
+/// before the write of the earlier read's value began.
 pub fn going_back(history: &History, among: Among) -> Result<(), Violation> {
     let history = history.with_listings_as_reads();
     for operations in history.by_key().values() {
@@ -108,8 +109,8 @@ pub fn going_back(history: &History, among: Among) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Every write that was acknowledged and every delete is accounted for by the reads that came after
-/// everything: a census of all keys, recorded as reads at the end of the history.
+/// Checks that every key with an acknowledged write was read after that write. Histories end with
+/// reads of all keys for this purpose.
 pub fn census(history: &History) -> Result<(), Violation> {
     let read_at = |operations: &[&Operation]| {
         let reads = operations.iter().filter(|it| matches!(it.outcome, Outcome::Read(_)));

@@ -1,8 +1,8 @@
-//! Every key is a linearizable register: there is one order of its operations, each within the time
-//! between its being sent and its being answered, in which every answer is right.
+//! Linearizability of every key: one order of its operations exists in which every reply is right,
+//! and each operation lies between its request and its reply.
 //!
-//! A listing counts as a read of each key that it speaks of. What comes of a failure is the smallest
-//! part of the history that was found to fail by itself: see [`smallest`].
+//! A listing counts as a read of each key in its range. A failure is reported by the smallest part
+//! of the history that still fails: see [`smallest`].
 
 use std::collections::HashSet;
 
@@ -10,12 +10,14 @@ use super::history::{History, Operation, Outcome, Value};
 use super::search::{Verdict, search};
 use super::violation::Violation;
 
-/// Steps of the search for one key. A history of a few hundred operations takes as many steps.
+/// Maximum number of steps of the search for one key. A history of a few hundred operations takes
+/// about as many steps as operations.
 const STEPS_MAX: usize = 300_000;
-/// Steps of a search while a failure is made small; one that gives up keeps what it was to drop.
+/// Maximum number of steps of a search while a failure is reduced. A reduction whose search gives
+/// up is discarded.
 const STEPS_TO_SHRINK_MAX: usize = 5_000;
 
-/// Checks every key by itself. Giving up is a failure too.
+/// Checks every key by itself. Returns a violation if the search gives up.
 pub fn check(history: &History) -> Result<(), Violation> {
     let history = history.with_listings_as_reads();
     for (key, operations) in history.by_key() {
@@ -39,9 +41,10 @@ pub fn check(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Searches first as if no write of unknown outcome had taken effect that nobody saw, then as if of
-/// those the deletes may have, then all: an order without some of them is an order of the whole, and a
-/// history with many is understood in few steps. Nothing is refused before all were tried.
+/// Searches first without unseen writes of unknown outcome, then with the deletes among these, then
+/// with all operations. An order without some of the unknown writes is an order of the whole, and a
+/// history with many of them is solved in few steps. Only the search over all operations can refuse
+/// a history.
 fn verdict(operations: &[&Operation]) -> Verdict {
     let seen = seen(operations);
     let unseen = |operation: &Operation| {
@@ -66,7 +69,8 @@ fn without<'a>(
     operations.iter().filter(|operation| !left_out(operation)).copied().collect()
 }
 
-/// The values that answers name, and those that had to be there for one of them to be written.
+/// Returns the values that replies name, and transitively the values that conditional writes of
+/// these values expected.
 fn seen(operations: &[&Operation]) -> HashSet<Value> {
     let known = operations.iter().filter(|operation| operation.outcome != Outcome::Unknown);
     let mut seen: HashSet<Value> = known.flat_map(|operation| names(operation)).collect();
@@ -82,7 +86,7 @@ fn seen(operations: &[&Operation]) -> HashSet<Value> {
     }
 }
 
-/// Without what surely had no effect, and reads that were not answered.
+/// Omits operations that certainly had no effect, and reads without a reply.
 fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
     let matters = |operation: &&&Operation| match operation.outcome {
         Outcome::Failed => false,
@@ -96,11 +100,11 @@ fn refer(operations: &[Operation]) -> Vec<&Operation> {
     operations.iter().collect()
 }
 
-/// A part of a failing history that fails by itself.
+/// Returns a part of a failing history that fails by itself.
 ///
-/// Reads and refusals are left out one by one; writes are not left out, which could make a failure
-/// of a good history, but their times are forgotten: such a write may have taken effect at any time
-/// or never. Those that stay are what the failure rests on, with the writes of the values they name.
+/// Reads and refusals are removed one by one. Removing a write could make a good history fail, so a
+/// write stays but loses its times: it may take effect at any time or never. The rest is the cause
+/// of the failure, with the writes of the values that it names.
 fn smallest(operations: &[&Operation]) -> Vec<Operation> {
     let mut loose: Vec<Operation> = up_to_first_failure(operations);
     let mut step = loose.len().next_power_of_two() / 2;
@@ -128,7 +132,8 @@ fn smallest(operations: &[&Operation]) -> Vec<Operation> {
     operations.iter().filter(matters).map(|operation| (*operation).clone()).collect()
 }
 
-/// What had been answered when the history first failed; of the rest, that it had been sent.
+/// Returns the operations answered up to the first failure. Writes sent but unanswered by then get
+/// an unknown outcome.
 fn up_to_first_failure(operations: &[&Operation]) -> Vec<Operation> {
     let until = |time: u64| -> Vec<Operation> {
         let sent = operations.iter().filter(|operation| operation.invoked_at <= time);
@@ -153,7 +158,8 @@ fn fails(operations: &[Operation]) -> bool {
     search(&sorted, STEPS_TO_SHRINK_MAX) == Verdict::Impossible
 }
 
-/// The same, with the writes of a range loose and whatever else was there left out.
+/// Returns the operations with the writes of a range loosened, and the other operations of that
+/// range removed.
 fn loosened(operations: &[Operation], from: usize, until: usize) -> Vec<Operation> {
     let loosen = |(at, operation): (usize, &Operation)| {
         if !(from..until).contains(&at) {
@@ -174,7 +180,7 @@ fn is_same(one: &Operation, other: &Operation) -> bool {
     (one.client, &one.call, one.returned_at) == (other.client, &other.call, other.returned_at)
 }
 
-/// The values that an operation's call or answer names.
+/// Returns the values that an operation's call or reply names.
 fn names(operation: &Operation) -> Vec<Value> {
     use super::Call;
     let expected = match operation.call {

@@ -1,69 +1,70 @@
-//! The search for an order of one key's operations that a register could have had (Wing and Gong):
-//! depth first, over which operations have taken effect and what is under the key.
+//! Search for a linearization of one key's operations (Wing and Gong): depth first, over the set of
+//! operations that have taken effect and the state of the key.
 //!
-//! Invariants that keep it small, and why they lose nothing:
+//! Invariants that keep the search small without losing orders:
 //!
-//! * An operation that only looks (a read, a refusal) is taken at once where it agrees with the
-//!   state: taking it changes nothing, and later it could only be harder to place.
-//! * A state is left for ever when its value is overwritten, because no two writes share a value.
-//!   So a write may not come while an operation that needs the present value is still to come.
+//! * A read or a refusal that agrees with the state is taken at once: taking it changes nothing,
+//!   and later it could only be harder to place.
+//! * A state never returns once its value is overwritten, because no two writes share a value. So a
+//!   write may not come while an operation that needs the present value is still to come.
 //! * An operation whose outcome is unknown may be taken at any time after it was sent, or never. Of
-//!   two ways to the same point, the one that used up a subset of the other's unknowns is as good.
-//! * Unknown writes whose values nobody names are alike, and so are unknown plain deletes: one
-//!   stands for all.
+//!   two ways to the same point, the way that used a subset of the other's unknowns is as good.
+//! * Unknown writes whose values no operation names are alike, and so are unknown plain deletes:
+//!   one write or delete represents all of its kind.
 //!
-//! It counts its steps and gives up at a limit, which is an answer of its own.
+//! The search counts its steps and returns [`Verdict::GaveUp`] at a limit.
 
 use std::collections::{HashMap, HashSet};
 
 use super::history::{Call, Operation, Outcome, Value};
 
-/// What the search came to.
+/// Result of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// There is such an order.
+    /// A linearization exists.
     Linearizable,
-    /// There is none.
+    /// No linearization exists.
     Impossible,
-    /// The limit of steps was reached before either was known.
+    /// The limit of steps was reached before a result.
     GaveUp,
 }
 
-/// The definite operations taken, as the lowest that is not and those beyond it; and the state.
+/// Definite operations taken (lowest one not taken, and those taken beyond it), and the state.
 type Point = (usize, Vec<usize>, Option<Value>);
 
 struct Search<'a> {
-    /// By the time they were sent.
+    /// Operations in the order of their requests.
     operations: &'a [&'a Operation],
     taken: Vec<bool>,
-    /// No definite operation below this one is still to come.
+    /// All definite operations below this index are taken.
     lowest: usize,
     definite_left: usize,
     state: Option<Value>,
-    /// How many definite operations that are still to come need this value to be there.
+    /// Number of definite operations still to come that need a value, by value.
     needs: HashMap<Value, usize>,
-    /// Values that some operation's success or answer names.
+    /// Values that conditions expect or reads returned.
     named: HashSet<Value>,
-    /// The points seen, each with the unknown operations used up on the way.
+    /// Points seen, each with the sets of unknown operations used on the way.
     seen: HashMap<Point, Vec<Vec<usize>>>,
     trail: Vec<Step>,
     branches: Vec<Branch>,
 }
 
-/// One operation taken, and what it was taken from.
+/// An operation taken, with the state and `lowest` before it.
 struct Step {
     operation: usize,
     state: Option<Value>,
     lowest: usize,
 }
 
-/// Where the search chose, and what else it could have chosen.
+/// Choices left at a point of the search.
 struct Branch {
     trail: usize,
     choices: Vec<usize>,
 }
 
-/// Searches for an order of the operations of one key, which are sorted by the time they were sent.
+/// Searches for a linearization of one key's operations, which are sorted by the time of their
+/// requests.
 pub(super) fn search(operations: &[&Operation], steps_max: usize) -> Verdict {
     let mut search = Search::new(operations);
     for _ in 0..steps_max {
@@ -80,7 +81,7 @@ pub(super) fn search(operations: &[&Operation], steps_max: usize) -> Verdict {
     Verdict::GaveUp
 }
 
-/// The value that must be there when the operation takes effect as it was answered.
+/// Returns the value that the key must have for the operation to take effect as it was answered.
 fn needs(operation: &Operation) -> Option<Value> {
     match (&operation.outcome, &operation.call) {
         (Outcome::Read(found), _) => *found,
@@ -135,8 +136,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The definite operations that may come next: none of the others had returned before they
-    /// were sent.
+    /// Returns the definite operations that may come next, and the earliest return among the open
+    /// ones: no operation of the result was sent after another open one had returned.
     fn open(&self) -> (Vec<usize>, u64) {
         let (mut open, mut first_return) = (Vec::new(), u64::MAX);
         for (at, operation) in self.operations.iter().enumerate().skip(self.lowest) {
@@ -152,7 +153,7 @@ impl<'a> Search<'a> {
         (open, first_return)
     }
 
-    /// Takes every operation that only looks and agrees with what is there.
+    /// Takes all reads and refusals that agree with the state.
     fn look(&mut self) {
         loop {
             let agreeing: Vec<usize> =
@@ -175,7 +176,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The writes that may come next, definite ones first.
+    /// Returns the writes that may come next; the last one is tried first.
     fn choices(&self) -> Vec<usize> {
         let (open, first_return) = self.open();
         let mut choices: Vec<usize> = open.into_iter().filter(|at| self.may_write(*at)).collect();
@@ -196,7 +197,7 @@ impl<'a> Search<'a> {
                 choices.push(at);
             }
         }
-        // The last is tried first.
+        // `choose` pops from the end, so definite writes come last.
         choices.reverse();
         choices
     }
@@ -233,7 +234,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes the next choice of the youngest branch that has one; false when there is none.
+    /// Takes the next choice of the youngest branch that has one; returns false if no branch has
+    /// any.
     fn choose(&mut self) -> bool {
         while let Some(branch) = self.branches.last_mut() {
             let (trail, choice) = (branch.trail, branch.choices.pop());
@@ -260,7 +262,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a way as good led here before; remembers this one if not.
+    /// Returns true if an equally good way led to this point before; records this way otherwise.
     fn is_known(&mut self) -> bool {
         let taken = |at: &usize| self.taken[*at];
         let beyond = (self.lowest..self.operations.len()).filter(taken);

@@ -1,4 +1,4 @@
-//! What a checker found wrong: a sentence, and the operations that show it.
+//! Violation that a checker found: a sentence, and the operations that prove it.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use super::history::Operation;
 /// A history that breaks a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise, in a word or two.
+    /// Short name of the broken promise.
     pub kind: &'static str,
-    /// What is wrong, in a sentence.
+    /// Description of the violation in one sentence.
     pub said: String,
-    /// The operations that show it, as few as were found to do so.
+    /// Operations that prove the violation, reduced where possible.
     pub operations: Vec<Operation>,
 }
 
 impl Violation {
-    /// Found in these operations.
+    /// Makes a violation and sorts its operations by the time of their requests.
     pub(super) fn new(kind: &'static str, said: String, operations: &[&Operation]) -> Self {
         let mut operations: Vec<Operation> = operations.iter().map(|it| (*it).clone()).collect();
         operations.sort_by_key(|operation| operation.invoked_at);

@@ -1,4 +1,4 @@
-//! Makes the members of a cluster: their folders, their settings, their addresses.
+//! Construction of a cluster's members: folders, settings, addresses.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,10 +16,10 @@ const INTERNAL_PORT: u16 = 20_000;
 const S3_PORT: u16 = 21_000;
 const ADMIN_PORT: u16 = 22_000;
 
-/// The first two addresses of a block are spared: they may be those of the machine itself.
+/// Skips addresses 0 and 1 of a block, which may belong to the machine itself.
 static CLUSTERS: AtomicU32 = AtomicU32::new(2);
 
-/// Where processes get their addresses.
+/// Source of the processes' addresses.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) network: Option<Network>,
@@ -45,14 +45,14 @@ impl Place {
     }
 }
 
-/// Makes members: their folders, their settings, their addresses.
+/// Builder of members: their folders, settings and addresses.
 pub(super) struct Build<'a> {
     pub(super) plan: &'a Plan,
     pub(super) place: Place,
-    /// Who gives members their papers, where they speak TLS.
+    /// Issuer of the members' certificates, with TLS.
     pub(super) authority: Option<&'a Authority>,
     pub(super) folder: &'a Path,
-    /// What nodes are put on, as far as it goes.
+    /// Disks for the first nodes.
     pub(super) disks: std::vec::IntoIter<Image>,
 }
 

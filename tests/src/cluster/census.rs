@@ -1,12 +1,13 @@
-//! An independent count of what lies where: every register and every wanted extent against the
-//! rings, asked of the nodes one by one. It shares nothing with the workers that move things.
+//! An independent count of stored data: every register and every wanted extent against the rings,
+//! read from the nodes one by one. The census shares no code with the workers that move data.
 //!
-//! * A register that holds an entry must be on all primaries of its partition, all with the same
-//!   write; anything else is missing or older.
-//! * An extent that a live entry names must be on all its primaries, under an erasure code a fragment
-//!   on each, the one of its number. Others are garbage, which goes in its own time. So are those of the
-//!   parts of an upload that has ended, until these are removed (rule M1).
-//! * What lies on a device that is no primary is a stray; what is kept for others is a hint.
+//! * A register that holds an entry must be on all primaries of its partition, all with one write;
+//!   a primary without that write is missing or older.
+//! * An extent that a live entry names must be on all its primaries. Under an erasure code each
+//!   primary holds the fragment of its number. Other extents are garbage, which is reclaimed later.
+//!   So are the extents of the parts of an upload that has ended, until these are removed (rule
+//!   M1).
+//! * Data on a device that is no primary is a stray; a write kept for other devices is a hint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -24,32 +25,32 @@ use super::Cluster;
 use super::fragments::places;
 use super::rings::INDEX;
 
-/// Registers, extents and hints that a node is asked for at a time.
+/// Registers, extents and hints that one request to a node returns at most.
 const PAGE: usize = 500;
-/// Of what is wrong, so much is told.
+/// Number of findings of each kind that are printed.
 const EXAMPLES: usize = 8;
 
-/// What was found.
+/// Result of a census.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
     /// Registers that hold an entry, each counted once.
     pub registers: usize,
     /// Extents that live entries name, each counted once.
     pub extents: usize,
-    /// Copies and fragments that these should have.
+    /// Copies and fragments that these extents should have.
     pub pieces: usize,
-    /// What is not where it should be, in words.
+    /// Registers and extents missing from a primary, in words.
     pub missing: Vec<String>,
-    /// What is where it should not be, in words.
+    /// Registers and extents on devices that are not their primaries, in words.
     pub strays: Vec<String>,
-    /// Writes that are kept for others.
+    /// Writes that handoffs keep for other devices.
     pub hints: usize,
-    /// Devices that did not answer.
+    /// Devices without a reply, with the error.
     pub silent: Vec<String>,
 }
 
 impl Census {
-    /// Whether everything is where the rings say, and nowhere else.
+    /// Returns true if all data is where the rings place it, and nowhere else.
     pub fn is_clean(&self) -> bool {
         let wrong = [&self.missing, &self.strays, &self.silent];
         wrong.iter().all(|it| it.is_empty()) && self.hints == 0
@@ -67,7 +68,7 @@ impl std::fmt::Display for Census {
     }
 }
 
-/// What all devices hold.
+/// Registers, extents and hints of all devices.
 #[derive(Default)]
 struct Found {
     registers: BTreeMap<RegisterKey, BTreeMap<DeviceId, RegisterView>>,
@@ -77,7 +78,7 @@ struct Found {
 }
 
 impl Cluster {
-    /// Counts everything.
+    /// Counts the data of all devices against the newest rings.
     pub async fn census(&self) -> Census {
         self.found().await.compare(&self.rings.ring(INDEX), &self.rings.of_policies())
     }
@@ -95,7 +96,7 @@ impl Cluster {
         found
     }
 
-    /// Lets the workers work until a census is clean.
+    /// Waits until a census is clean; panics after `patience`.
     pub async fn until_clean(&self, patience: Duration) -> Census {
         let begun = Instant::now();
         loop {
@@ -188,7 +189,7 @@ impl Census {
     }
 }
 
-/// The upload that an entry says has ended.
+/// Returns the id of the upload that an entry records as completed or aborted.
 fn ended(entry: Entry) -> Option<UploadId> {
     let Value::Upload(upload) = entry.value else { return None };
     let is_over = matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted);
@@ -199,7 +200,7 @@ fn stamp(view: &RegisterView) -> Option<Stamp> {
     view.entry.as_ref().map(|entry| entry.order)
 }
 
-/// The extents that an entry names in itself, and the policies that they lie under.
+/// Returns the extents that an entry names directly, each with its policy.
 pub(super) fn named(entry: &Entry) -> Vec<(PolicyId, ExtentRef)> {
     let (policy, extents) = match entry.value.body() {
         Some(Body::Extents(manifest)) => (manifest.policy, &manifest.extents),
@@ -224,7 +225,7 @@ mod tests {
         RegisterView { entry: Some(entry), ..RegisterView::default() }
     }
 
-    /// Four devices, each on a node of its own; the primaries of the key.
+    /// Rings of four devices, each on a node of its own, with a key and its primaries.
     fn rings() -> (Ring, Ring, RegisterKey, Vec<DeviceId>) {
         let devices: Vec<_> = (0..4).map(device).collect();
         let ring = || Ring::of_devices(PolicyId(0), 3, &devices).unwrap();

@@ -1,23 +1,24 @@
-//! Which fragments an extent has and how long they are: what is documented of codes, written a second
-//! time, so that a mistake of writers and readers alike would show.
+//! Fragments of an extent and their lengths. This is a second implementation of the documented
+//! layout of erasure codes, so that an error common to writers and readers shows.
 
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{DeviceId, ExtentId, Redundancy};
 use martlet_ring::Ring;
 
-/// What should lie where of an extent.
+/// Expected location of a copy or fragment of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What devices call it.
+    /// Id under which devices store the copy or fragment.
     pub id: ExtentId,
-    /// The devices that should hold it; none for a fragment without bytes.
+    /// Devices that should hold the copy or fragment; none for a fragment without bytes.
     pub homes: Vec<DeviceId>,
-    /// Its length.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// What should lie where of an extent that a manifest names, by the newest ring of its policy.
+/// Returns the expected locations of an extent that a manifest names, by the newest ring of its
+/// policy.
 pub fn places(ring: &Ring, extent: &ExtentRef) -> Vec<Place> {
     let homes: Vec<_> = ring.primaries(ring.partition(extent.id.placement())).collect();
     let length = u64::from(extent.length);
@@ -33,12 +34,12 @@ pub fn places(ring: &Ring, extent: &ExtentRef) -> Vec<Place> {
     (0..k + m).map(place).collect()
 }
 
-/// Every so many bytes of an extent the next fragment of data begins.
+/// Bytes of the extent from the beginning of one data fragment to the next.
 pub fn fragment_bytes(k: u8, length: u64) -> u64 {
     length.div_ceil(u64::from(k)).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Bytes of one fragment of an extent; parity is as long as the first.
+/// Bytes of one fragment of an extent. Parity fragments are as long as the first data fragment.
 fn stored_bytes(k: u8, number: u8, length: u64) -> u64 {
     let fragment_bytes = fragment_bytes(k, length);
     let before = if number < k { u64::from(number) * fragment_bytes } else { 0 };

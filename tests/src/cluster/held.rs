@@ -1,5 +1,4 @@
-//! What devices hold, asked of the nodes themselves over their internal ports, and rings handed to
-//! them there.
+//! Requests to the nodes' internal ports: the content of their devices, and offers of rings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +16,11 @@ use super::internal::Request;
 use super::rings::INDEX;
 use super::{CLUSTER_KEY, Cluster};
 
-/// Registers that a node is asked for at a time.
+/// Registers or extents that one request to a node returns at most.
 const PAGE: usize = 500;
 
 impl Cluster {
-    /// A node, spoken to as the others do.
+    /// Returns a backend for a node, as members of the cluster use.
     pub fn backend(&self, node: usize) -> HttpBackend {
         let (address, key) = (self.nodes[node].address, CLUSTER_KEY.parse().unwrap());
         let tls = self.papers.as_ref().map(|papers| papers.tls.clone());
@@ -29,7 +28,7 @@ impl Cluster {
         HttpBackend::new(address.to_string(), key, options, Arc::new(|_| ()))
     }
 
-    /// Hands a ring to a node; whether it takes it.
+    /// Offers a ring to a node; returns true if the node accepts the ring.
     pub async fn push(&self, node: usize, name: &str, ring: &Ring) -> bool {
         let offer = Request::new("PUT", &format!("/v1/rings/{name}"), ring.encode());
         let reply = offer.send(self.nodes[node].address).await.unwrap();
@@ -38,14 +37,15 @@ impl Cluster {
         answer["taken"].as_bool().unwrap()
     }
 
-    /// The devices of a node, by their ids in the rings.
+    /// Device ids of a node, from the newest index ring.
     pub fn devices(&self, node: usize) -> Vec<DeviceId> {
         let (ring, name) = (self.rings.ring(INDEX), &self.nodes[node].name);
         let own = ring.devices().iter().filter(|device| device.node.name == *name);
         own.map(|device| device.id).collect()
     }
 
-    /// Extents of a node that it can't give back whole, in words. What is damaged is found by this.
+    /// Returns the extents that a node can't return whole, in words. The read finds damaged
+    /// extents.
     pub async fn unreadable(&self, node: usize) -> Vec<String> {
         let (backend, mut unreadable) = (self.backend(node), Vec::new());
         for device in self.devices(node) {
@@ -56,7 +56,7 @@ impl Cluster {
                 after = Some(last.extent.id);
                 for extent in page.into_iter().map(|record| record.extent) {
                     let Err(error) = read_whole(&backend, device, extent).await else { continue };
-                    // One that was listed may have been deleted since.
+                    // A listed extent may have been deleted since.
                     let presence = backend.presence(device, &[extent.id]).await.unwrap();
                     if presence == [Presence::Here] {
                         unreadable.push(format!("{}: {error}", extent.id));
@@ -67,7 +67,8 @@ impl Cluster {
         unreadable
     }
 
-    /// The objects of all buckets whose names begin so, as a node holds them; tombstones included.
+    /// Returns a node's entries of objects whose keys begin with `prefix`, in all buckets.
+    /// Tombstones are included.
     pub async fn held(&self, node: usize, prefix: &str) -> BTreeMap<String, Entry> {
         let (backend, mut held) = (self.backend(node), BTreeMap::new());
         for device in self.devices(node) {

@@ -1,5 +1,5 @@
-//! Requests to the internal port of a storage node, signed by hand: what the port is documented to
-//! demand, written a second time, so that a mistake on both sides of the wire would show.
+//! Requests to the internal port of a storage node, signed by hand. This is a second implementation
+//! of the documented signature, so that an error common to client and server shows.
 
 use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use martlet_protocol::{Clock, SystemClock};
 use super::CLUSTER_KEY;
 use crate::s3::{Lost, Reply, exchange};
 
-/// What a request says of itself.
+/// A request to an internal port.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The method.
@@ -20,20 +20,20 @@ pub struct Request {
     pub target: String,
     /// The body.
     pub body: Bytes,
-    /// Milliseconds since 1970.
+    /// Time of the request in milliseconds since 1970.
     pub date_ms: u64,
-    /// The cluster's key, as its file has it.
+    /// The cluster key, as in its file.
     pub key: String,
 }
 
 impl Request {
-    /// A request of now, with the right key.
+    /// Makes a request with the present time and the right key.
     pub fn new(method: &'static str, target: &str, body: impl Into<Bytes>) -> Self {
         let (target, date_ms, key) = (target.to_owned(), SystemClock.now_ms(), CLUSTER_KEY.into());
         Self { method, target, body: body.into(), date_ms, key }
     }
 
-    /// The headers that it has to bear: date, digest, signature.
+    /// Returns the required headers: date, digest, signature.
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let digest = blake3::hash(&self.body).to_hex().to_string();
         let date = self.date_ms.to_string();
@@ -53,12 +53,12 @@ impl Request {
         ]
     }
 
-    /// Sends it as it should be.
+    /// Sends the request with its required headers.
     pub async fn send(&self, address: SocketAddr) -> Result<Reply, Lost> {
         self.send_with(address, &self.headers()).await
     }
 
-    /// Sends it with these headers in place of those that it should bear.
+    /// Sends the request with these headers in place of the required ones.
     pub async fn send_with(
         &self,
         address: SocketAddr,

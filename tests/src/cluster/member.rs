@@ -16,18 +16,18 @@ use crate::network::Host;
 use crate::s3;
 use crate::server::binary;
 
-/// How long a process may take to be ready or to end; machines that build meanwhile are slow.
+/// Maximum time for a process to become ready or to end. Machines that also run builds are slow.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Lines of a log that are shown when a test panics.
+/// Log lines of each member that are printed when a test panics.
 const LINES_SHOWN: usize = 40;
 
-/// What a process does.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Keeps entries and extents.
+    /// Stores entries and extents.
     StorageNode,
-    /// Speaks S3.
+    /// Serves S3.
     Proxy,
     /// Runs the workers.
     Replicator,
@@ -43,14 +43,15 @@ impl Role {
     }
 }
 
-/// A process: its settings, its folder, and whether it runs. It is killed when this is dropped.
+/// A process with its settings and its folder. Dropping a member kills its process.
 #[derive(Debug)]
 pub struct Member {
-    /// Its name, which is its host's name too.
+    /// Name of the process and of its host.
     pub name: String,
-    /// Where it serves: S3 for a proxy, the internal port for a node, nothing for a replicator.
+    /// S3 address of a proxy, or internal address of a node. A replicator serves nothing on this
+    /// address.
     pub address: SocketAddr,
-    /// Where operators ask.
+    /// Admin address.
     pub admin_address: SocketAddr,
     role: Role,
     folder: PathBuf,
@@ -62,7 +63,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// One that is not running yet, with the addresses where it serves and where operators ask.
+    /// Makes a member that is not running, with its service address and its admin address.
     pub(super) fn new(
         role: Role,
         name: &str,
@@ -84,27 +85,28 @@ impl Member {
         }
     }
 
-    /// Keeps its devices, and what it remembers of its peers, on a disk of its own.
+    /// Puts the devices and the data folder, which holds the record of peers, on a disk of its own.
     pub(super) fn put_on(&mut self, disk: Image) {
         self.disk = Some(disk);
     }
 
-    /// Lets it speak TLS with the others, once it is configured.
+    /// Makes the member use TLS with these files; must precede `configure`.
     pub(super) fn show(&mut self, papers: TlsFiles) {
         self.papers = Some(papers);
     }
 
-    /// The disk that it has for its own.
+    /// The member's own disk. Panics without one.
     pub fn disk(&self) -> &Image {
         self.disk.as_ref().expect("it was given a disk")
     }
 
-    /// Where everything lies that a node must keep.
+    /// Folder of all persistent data of the process.
     fn kept(&self) -> PathBuf {
         self.disk.as_ref().map_or_else(|| self.folder.clone(), Image::path)
     }
 
-    /// Writes its settings: what all roles have, with rings of so many policies, then these lines.
+    /// Writes the settings file: the settings common to all roles, with the rings of so many
+    /// policies, then `lines`.
     pub(super) fn configure(&self, policies: usize, lines: &str) {
         let (data, Self { name, admin_address, folder, .. }) = (self.kept().join("data"), self);
         let cluster = folder.parent().unwrap();
@@ -122,17 +124,17 @@ impl Member {
         fs::write(self.settings_path(), settings).unwrap();
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable for later starts.
     pub fn set(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The folder of a device, counted from 1.
+    /// Folder of a device; numbers start at 1.
     pub fn device(&self, number: usize) -> PathBuf {
         self.kept().join(format!("d{number}"))
     }
 
-    /// Empties a device, as if its disk had been replaced. The process is not running.
+    /// Empties a device, as if its disk had been replaced. The process must not be running.
     pub fn wipe(&self, device: usize) {
         assert!(self.process.is_none(), "{} has its devices open", self.name);
         let path = self.device(device);
@@ -140,33 +142,33 @@ impl Member {
         fs::create_dir(&path).unwrap();
     }
 
-    /// Where its settings are.
+    /// Path of the settings file.
     pub fn settings_path(&self) -> PathBuf {
         self.folder.join("martlet.toml")
     }
 
-    /// What it logged, in all its lives.
+    /// Log of all runs of the process.
     pub fn logged(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// Whether it was started and has not been killed or stopped since.
+    /// Returns true if the process was started and has not been killed or stopped since.
     pub fn is_running(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Its process id.
+    /// Id of the running process.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").id()
     }
 
-    /// Starts it, and waits until it is ready.
+    /// Starts the process and waits until it is ready.
     pub async fn start(&mut self) {
         self.spawn();
         self.wait_until_ready().await;
     }
 
-    /// Starts it, and waits for nothing.
+    /// Starts the process without waiting.
     pub fn spawn(&mut self) {
         assert!(self.process.is_none(), "{} runs already", self.name);
         let log = self.folder.join("log");
@@ -175,7 +177,7 @@ impl Member {
             Some(host) => host.command(&binary()),
             None => Command::new(binary()),
         };
-        // All but what is to be logged, for whoever looks for a mistake.
+        // Removes Martlet's variables but `MARTLET_LOG`, which sets the log level for debugging.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name != "MARTLET_LOG") {
             if name.to_string_lossy().starts_with("MARTLET_") {
                 command.env_remove(name);
@@ -187,7 +189,8 @@ impl Member {
         self.process = Some(command.spawn().unwrap());
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the process is ready. Panics with the log if the process ends first, or after a
+    /// minute.
     pub async fn wait_until_ready(&mut self) {
         let begun = Instant::now();
         while !self.is_ready().await {
@@ -199,23 +202,23 @@ impl Member {
         }
     }
 
-    /// Whether it says that it is ready.
+    /// Returns true if `/readyz` answers 200.
     pub async fn is_ready(&self) -> bool {
         self.admin("/readyz").await.is_ok_and(|reply| reply.status == 200)
     }
 
-    /// What its admin address answers within a moment.
+    /// Sends a GET to the admin address, with a timeout of two seconds.
     pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::Lost> {
         let asked = timeout(Duration::from_secs(2), s3::plain(self.admin_address, path)).await;
         asked.unwrap_or_else(|_| Err("no answer in time".to_owned()))
     }
 
-    /// The sum of all samples of a metric of whole numbers, if it answers.
+    /// Sums all samples of an integer metric; `None` without a reply.
     pub async fn metric(&self, name: &str) -> Option<u64> {
         self.metric_of(name, "").await
     }
 
-    /// The same of the series that have such a label, as `node="n1"`.
+    /// Sums the samples of the series with a label, such as `node="n1"`; `None` without a reply.
     pub async fn metric_of(&self, name: &str, label: &str) -> Option<u64> {
         let text = self.admin("/metrics").await.ok()?.text();
         let sample = |line: &str| {
@@ -226,14 +229,14 @@ impl Member {
         Some(text.lines().filter_map(sample).sum())
     }
 
-    /// Kills it, as `kill -9` does.
+    /// Kills the process, as `kill -9` does.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("it runs");
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
-    /// Ends it, whether it runs or has ended by itself.
+    /// Kills the process if it is running, and reaps it.
     pub fn end(&mut self) {
         if let Some(mut process) = self.process.take() {
             drop(process.kill());
@@ -241,7 +244,7 @@ impl Member {
         }
     }
 
-    /// Cuts the power of some at the same moment: their processes are gone, and what was not synced.
+    /// Cuts the power of several members at one moment: their processes and unsynced data are lost.
     pub fn cut_power<'a>(members: impl IntoIterator<Item = &'a mut Self>) {
         let mut members: Vec<&mut Self> = members.into_iter().collect();
         assert!(Image::cut_all_power(members.iter().map(|it| it.disk())), "the power stays on");
@@ -251,7 +254,7 @@ impl Member {
         }
     }
 
-    /// Brings its disk back after its power was cut and its process killed.
+    /// Mounts the disk again after its power was cut and its process killed.
     fn replug(&mut self) {
         assert!(self.process.is_none(), "{} has its disk open", self.name);
         let disk = self.disk.as_mut().expect("it was given a disk");
@@ -259,7 +262,7 @@ impl Member {
         assert!(disk.mount(), "{} has lost its disk", self.name);
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM and waits until the process has ended.
     pub async fn stop(&mut self) {
         self.signal(Signal::TERM);
         let begun = Instant::now();
@@ -270,12 +273,12 @@ impl Member {
         self.process = None;
     }
 
-    /// Lets it do nothing, as a machine that hangs.
+    /// Stops the process with SIGSTOP, so that it hangs.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes a paused process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -286,7 +289,7 @@ impl Member {
     }
 }
 
-/// A path as settings have it.
+/// Formats a path as a TOML string.
 pub(super) fn quoted(path: &Path) -> String {
     toml::Value::from(path.display().to_string()).to_string()
 }

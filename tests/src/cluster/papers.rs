@@ -1,5 +1,5 @@
-//! The papers of a cluster whose members speak TLS with each other: an authority of its own, and a
-//! certificate of it for each member.
+//! Certificates of a cluster whose members use TLS: an authority of its own, and a certificate for
+//! each member.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,19 +11,19 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 
 use super::member::quoted;
 
-/// Who says which machine is which.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// One that nobody has heard of yet.
+    /// Makes a new authority, which no process trusts yet.
     pub fn found() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// Writes papers for whoever is at `ip` to a folder, the key for its owner alone.
+    /// Writes certificate, key and authority for the address `ip` to a folder, with mode 0600.
     pub fn issue(&self, ip: IpAddr, folder: &Path) -> TlsFiles {
         let pair = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![ip.to_string()]).unwrap();
@@ -42,7 +42,7 @@ impl Authority {
     }
 }
 
-/// The lines of a settings file that name papers.
+/// Settings lines that name the certificate files.
 pub(super) fn settings(papers: &TlsFiles) -> String {
     let TlsFiles { certificate, key, authority } = papers;
     format!(
@@ -53,7 +53,7 @@ pub(super) fn settings(papers: &TlsFiles) -> String {
     )
 }
 
-/// The authority of a cluster, and the papers of who looks into it from outside.
+/// The authority of a cluster, and the certificate of an operator outside the cluster.
 #[derive(Debug)]
 pub(super) struct Papers {
     pub(super) authority: Authority,

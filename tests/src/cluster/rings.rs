@@ -1,8 +1,8 @@
-//! The rings of a cluster: the first ones, and newer ones.
+//! Rings of a cluster: the first epoch and later ones.
 //!
-//! There is one of entries, and one for each policy. All have the same devices under the same ids,
-//! each node in a zone of its own, so that the three copies of everything lie on three nodes, and
-//! the fragments of an extent on as many nodes as there are.
+//! One index ring holds entries, and each policy has a ring of extents. All rings have equal
+//! devices with equal ids, and each node is a zone of its own. So three copies lie on three nodes,
+//! and the fragments of an extent on as many nodes as possible.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,34 +12,34 @@ use martlet_ring::{Builder, DeviceInfo, NewDevice, Node, Occasion, Ring, Setting
 
 use super::{Member, Plan};
 
-/// The name of the ring of entries.
+/// Name of the index ring, which places entries.
 pub const INDEX: &str = "index";
-/// The name of the ring of extents of policy 0, that of new buckets.
+/// Name of the ring of extents of policy 0, the default policy.
 pub const DATA: &str = "data-0";
 const PART_POWER: u8 = 5;
 const COPIES: f64 = 3.0;
 
-/// Makes rings, and writes them to the folder of the cluster.
+/// Builder of all rings; writes them to the folder of the cluster.
 #[derive(Debug)]
 pub struct RingMaker {
     folder: PathBuf,
-    /// That of entries, then one for each policy.
+    /// The index ring's builder, then one builder for each policy.
     builders: Vec<(String, Builder)>,
 }
 
-/// The names of all rings: that of entries, then one for each of so many policies.
+/// Names of all rings: the index ring, then the rings of so many policies.
 pub(super) fn names(policies: usize) -> impl Iterator<Item = String> {
     let data = (0..policies).map(|policy| format!("data-{policy}"));
     std::iter::once(INDEX.to_owned()).chain(data)
 }
 
-/// Where a ring lies in the folder of its cluster.
+/// Path of a ring's file in the folder of its cluster.
 pub(super) fn path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.ring"))
 }
 
 impl RingMaker {
-    /// The first rings over these nodes, written.
+    /// Makes the first rings over these nodes and writes them.
     pub(super) fn new(folder: &Path, nodes: &[Member], plan: &Plan) -> Self {
         let all = std::iter::once((PolicyId(0), Redundancy::Replicated));
         let all = all.chain((0..).map(PolicyId).zip(plan.policies.iter().copied()));
@@ -59,29 +59,29 @@ impl RingMaker {
         maker
     }
 
-    /// The names of all rings, that of entries first.
+    /// Names of all rings, the index ring first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.builders.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The newest ring of each policy.
+    /// Returns the newest ring of each policy.
     pub fn of_policies(&self) -> BTreeMap<PolicyId, Ring> {
         let rings = self.builders[1..].iter().map(|(_, builder)| builder.ring().unwrap());
         rings.map(|ring| (ring.identity().policy, ring)).collect()
     }
 
-    /// Where a ring is written.
+    /// Path of a ring's file.
     pub fn path(&self, name: &str) -> PathBuf {
         path(&self.folder, name)
     }
 
-    /// The newest ring of a name.
+    /// Returns the newest ring of a name. Panics if the cluster has no such ring.
     pub fn ring(&self, name: &str) -> Ring {
         let (_, builder) = self.builders.iter().find(|(own, _)| own == name).expect(name);
         builder.ring().unwrap()
     }
 
-    /// A ring of the next epoch that places everything where it was.
+    /// Returns a ring of the next epoch with unchanged placement.
     pub fn next_epoch(&mut self, name: &str) -> Ring {
         let builder = self.builders.iter_mut().find(|(own, _)| own == name);
         let (_, builder) = builder.expect("a ring of the cluster");
@@ -92,7 +92,8 @@ impl RingMaker {
         self.ring(name)
     }
 
-    /// Adds nodes with so many devices each to zones of all rings, all at once.
+    /// Adds nodes with `devices` devices each to zones of all rings, in one change, and writes the
+    /// rings.
     pub(super) fn add_nodes(&mut self, nodes: &[(u32, &Member)], devices: usize) {
         self.change(|builder| {
             for (zone, node) in nodes {
@@ -103,7 +104,7 @@ impl RingMaker {
         });
     }
 
-    /// Lets a node hold nothing in the rings that come next.
+    /// Drains all devices of a node in new rings, and writes the rings.
     pub fn drain_node(&mut self, node: &str) {
         self.change(|builder| {
             for id in devices_of(builder, node) {
@@ -112,7 +113,7 @@ impl RingMaker {
         });
     }
 
-    /// Takes a node out of the rings that come next.
+    /// Removes a node from new rings, and writes the rings.
     pub fn remove_node(&mut self, node: &str) {
         self.change(|builder| {
             for id in devices_of(builder, node) {
@@ -121,14 +122,14 @@ impl RingMaker {
         });
     }
 
-    /// Says that all moves are done: rings that follow remember no previous holders.
+    /// Marks all moves as done: later rings record no previous holders.
     pub fn settle(&mut self) {
         for (_, builder) in &mut self.builders {
             builder.settle().unwrap();
         }
     }
 
-    /// Writes the newest rings where processes find them when they start.
+    /// Writes the newest rings to the files that processes read at their start.
     fn save(&self) {
         for name in self.names() {
             self.ring(name).save(&self.path(name)).unwrap();

@@ -1,5 +1,5 @@
-//! The pieces of objects on the devices: where each lies, to be damaged there, and whether those of an
-//! extent still are what one write made of it.
+//! Copies and fragments of objects on the devices: their files and offsets, so that a test can
+//! damage them, and checks that fragments agree with their manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -22,29 +22,29 @@ use super::rings::INDEX;
 /// A copy or a fragment on a device.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// The object that it is of.
+    /// Key of the object.
     pub key: String,
     /// The extent, as manifests name it.
     pub extent: ExtentRef,
-    /// What the device calls it.
+    /// Id under which the device stores the copy or fragment.
     pub id: ExtentId,
     /// The device.
     pub device: DeviceId,
-    /// The file that its bytes lie in.
+    /// File of the bytes.
     pub path: PathBuf,
-    /// Where in the file they begin.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// How many there are.
+    /// Length in bytes.
     pub length: u64,
 }
 
 impl Piece {
-    /// Which fragment it is.
+    /// Number of the fragment.
     pub fn number(&self) -> u8 {
         self.id.fragment_number()
     }
 
-    /// Flips a bit in every block of 64 KiB of it, behind the node's back.
+    /// Flips a random bit in every block of 64 KiB in the file, without the node's knowledge.
     pub fn flip(&self, chance: &mut SmallRng) {
         let file = OpenOptions::new().read(true).write(true).open(&self.path).unwrap();
         for begin in (0..self.length).step_by(64 << 10) {
@@ -59,7 +59,7 @@ impl Piece {
 }
 
 impl Cluster {
-    /// The newest entries of objects whose names begin so, whoever has them.
+    /// Returns the newest entries, among all nodes, of objects whose keys begin with `prefix`.
     async fn newest(&self, prefix: &str) -> BTreeMap<String, Entry> {
         let mut newest: BTreeMap<String, Entry> = BTreeMap::new();
         for node in 0..self.nodes.len() {
@@ -73,14 +73,14 @@ impl Cluster {
         newest
     }
 
-    /// The extents of these objects, by the policies that they lie under.
+    /// Returns the extents of objects whose keys begin with `prefix`, each with its policy.
     async fn extents(&self, prefix: &str) -> Vec<(String, PolicyId, ExtentRef)> {
         let newest = self.newest(prefix).await.into_iter();
         let named = newest.map(|(key, entry)| (key, named(&entry)));
         named.flat_map(|(key, it)| it.into_iter().map(move |(a, b)| (key.clone(), a, b))).collect()
     }
 
-    /// All pieces of these objects that lie where the rings say.
+    /// Returns all copies and fragments of these objects that lie where the rings place them.
     pub async fn pieces(&self, prefix: &str) -> Vec<Piece> {
         let (rings, mut pieces) = (self.rings.of_policies(), Vec::new());
         for (key, policy, extent) in self.extents(prefix).await {
@@ -98,7 +98,7 @@ impl Cluster {
         pieces
     }
 
-    /// The node that a device is of.
+    /// Number of the node that a device belongs to.
     pub fn node_of(&self, device: DeviceId) -> usize {
         let ring = self.rings.ring(INDEX);
         let device =
@@ -107,8 +107,8 @@ impl Cluster {
         self.nodes.iter().position(of).expect("a node of the cluster")
     }
 
-    /// Reads every fragment of these objects from its home, and says which extents are not what their
-    /// manifests say, or whose parity is not what their data makes.
+    /// Reads every fragment of these objects from its primary. Returns the extents that differ from
+    /// their manifests, or whose parity does not match their data.
     pub async fn disagreeing(&self, prefix: &str) -> BTreeSet<String> {
         let (rings, mut wrong) = (self.rings.of_policies(), BTreeSet::new());
         for (key, policy, extent) in self.extents(prefix).await {
@@ -143,7 +143,8 @@ impl Cluster {
     }
 }
 
-/// What is wrong with the fragments of an extent, in their order: its data or its parity.
+/// Returns the wrong part of an extent's fragments: `data` or `parity`. `found` is in the order of
+/// their numbers.
 fn disagreement(code: Code, extent: &ExtentRef, found: &[Bytes]) -> Option<&'static str> {
     let (data, rest) = found.split_at(usize::from(code.k()));
     let data: Bytes = data.concat().into();
@@ -153,7 +154,7 @@ fn disagreement(code: Code, extent: &ExtentRef, found: &[Bytes]) -> Option<&'sta
     (parity(code, &data) != rest).then_some("parity")
 }
 
-/// The parity fragments of an extent.
+/// Computes the parity fragments of an extent.
 fn parity(code: Code, data: &Bytes) -> Vec<Bytes> {
     let geometry = Geometry::new(code, data.len() as u64).unwrap();
     let codec = Codec::new(code);
@@ -172,7 +173,8 @@ mod tests {
     use super::*;
     use crate::bytes::body;
 
-    /// The fragments of 140,000 bytes under 4+2: two whole ones, a short one, none, and parity.
+    /// Fragments of a 140,000-byte extent under 4+2: two whole data fragments, a short one, an
+    /// empty one, and parity.
     fn fragments(extent: &ExtentRef) -> Vec<Bytes> {
         let data = body("an extent", extent.length as usize);
         let whole = 65_536;

@@ -1,4 +1,4 @@
-//! Cables are cut, made lossy and healed as said; nothing is left behind.
+//! Tests that cables are cut, made lossy and healed as requested, and that nothing is left behind.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -13,11 +13,11 @@ const SERVER: &str = "import socket\n\
     s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n\
     s.bind(('', 4000)); s.listen(100)\n\
     while True: s.accept()[0].sendall(b'x')";
-/// Says whether a connection brings a byte within a moment.
+/// Exits with 0 if a connection receives a byte within 0.7 s.
 const CLIENT: &str = "import socket, sys\n\
     s = socket.create_connection((sys.argv[1], 4000), 0.7); s.settimeout(0.7)\n\
     sys.exit(0 if s.recv(1) == b'x' else 1)";
-/// Sends datagrams back, and counts how many of two hundred come back.
+/// Echoes datagrams; `COUNT` counts the echoes of two hundred.
 const ECHO: &str = "import socket\n\
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 4001))\n\
     while True: s.sendto(*s.recvfrom(10))";
@@ -79,14 +79,14 @@ fn a_cut_of_one_direction_lets_the_other_through() {
     let (one, other) = (network.add("a"), network.add("b"));
     let _echoes = [python(&one, ECHO), python(&other, ECHO), python(&one, SERVER)];
     wait_for(&one);
-    // What `a` sends is lost, so neither can talk to the other over TCP; but `b`'s datagrams arrive.
+    // Packets from `a` are dropped, so TCP fails both ways; but datagrams from `b` arrive.
     network.cut_one_way("a", "b");
     assert!(!reaches(&other, &one));
     let heard = python_hears(&one, &other);
     assert!(heard, "nothing of what b sends arrives at a");
 }
 
-/// Whether a datagram from `sender` arrives at `receiver`.
+/// Returns true if a datagram from `sender` arrives at `receiver`.
 fn python_hears(receiver: &Host, sender: &Host) -> bool {
     let listen = "import socket, sys\n\
         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 4002)); s.settimeout(5)\n\

@@ -1,4 +1,4 @@
-//! One recorded client: a connection, the calls, and what their answers mean.
+//! A recorded client: one connection, its calls, and the interpretation of replies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use super::{PATIENCE, Recorded, Recorder, body_of, is_conditional, value_of};
 use crate::checkers::{Call, Listing, Operation, Outcome, Value};
 use crate::s3::{Lost, Reply, S3, encoded};
 
-/// Keys that a page of a listing has at most.
+/// Maximum number of keys of a listing page.
 const PAGE: usize = 1000;
 
-/// A client of one proxy, or of another when that one is gone.
+/// A client of one proxy, which changes to the next proxy when a connection fails.
 pub struct Client {
     recorder: Arc<Recorder>,
     number: u32,
     endpoints: Vec<SocketAddr>,
     proxy: usize,
     s3: S3,
-    /// Whether it stays with its proxy when that one does not answer.
+    /// True if the client stays with its proxy after a failed connection.
     pub is_loyal: bool,
-    /// How it writes.
+    /// Way in which the client writes.
     pub way: Way,
-    /// How long it waits for an answer.
+    /// Timeout of a request.
     pub patience: Duration,
-    /// Bytes of the bodies that it writes, beside their names.
+    /// Bytes of the bodies that the client writes, without their names.
     pub length: usize,
     /// Headers of every request, such as `x-martlet-consistency`.
     pub headers: Vec<(String, String)>,
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Asks for a level of consistency from now on.
+    /// Requests a consistency level from now on.
     #[must_use]
     pub fn at_level(mut self, level: &str) -> Self {
         self.headers.retain(|(name, _)| name != "x-martlet-consistency");
@@ -67,50 +67,50 @@ impl Client {
         self
     }
 
-    /// The status of the last reply; 0 where there was none.
+    /// Status of the last reply; 0 without a reply.
     pub fn status(&self) -> u16 {
         self.reply.as_ref().map_or(0, |reply| reply.status)
     }
 
-    /// A header of the last reply.
+    /// Returns a header of the last reply; empty if absent.
     pub fn header(&self, name: &str) -> String {
         self.reply.as_ref().map_or(String::new(), |reply| reply.header(name).to_owned())
     }
 
-    /// A plain write; the value that it has.
+    /// Writes a new value unconditionally.
     pub async fn put(&mut self, key: &str) -> (Value, Outcome) {
         let value = self.recorder.next_value();
         (value, self.call(key, Call::Put(value)).await)
     }
 
-    /// A write if nothing is there.
+    /// Writes a new value if the key is absent.
     pub async fn create(&mut self, key: &str) -> (Value, Outcome) {
         let value = self.recorder.next_value();
         (value, self.call(key, Call::Create(value)).await)
     }
 
-    /// A write if this value is there. Its `ETag` must be known.
+    /// Writes a new value if the key has the value `expected`. The recorder must know its `ETag`.
     pub async fn replace(&mut self, key: &str, expected: Value) -> (Value, Outcome) {
         let value = self.recorder.next_value();
         (value, self.call(key, Call::Replace { expected, value }).await)
     }
 
-    /// A plain delete.
+    /// Deletes a key unconditionally.
     pub async fn delete(&mut self, key: &str) -> Outcome {
         self.call(key, Call::Delete).await
     }
 
-    /// A delete if this value is there. Its `ETag` must be known.
+    /// Deletes a key if it has the value `expected`. The recorder must know its `ETag`.
     pub async fn delete_if(&mut self, key: &str, expected: Value) -> Outcome {
         self.call(key, Call::DeleteIf(expected)).await
     }
 
-    /// A read.
+    /// Reads a key.
     pub async fn get(&mut self, key: &str) -> Outcome {
         self.call(key, Call::Get).await
     }
 
-    /// Reads until there is an answer; each try is recorded.
+    /// Reads until there is a reply; each attempt is recorded. Panics after 40 s.
     pub async fn get_surely(&mut self, key: &str) -> Option<Value> {
         let begun = Instant::now();
         loop {
@@ -123,7 +123,7 @@ impl Client {
         }
     }
 
-    /// Whether the `ETag` of a value is known, so that conditions can name it.
+    /// Returns true if the `ETag` of a value is known, so that conditions can name it.
     pub fn knows(&self, value: Value) -> bool {
         self.recorder.etag(value).is_some()
     }
@@ -215,7 +215,7 @@ impl Client {
                 Outcome::Done
             }
             412 | 404 if is_conditional(call) => Outcome::Refused,
-            // It says that the key was being changed, and not what is there.
+            // The key was being changed; the reply does not contain its state.
             409 if is_conditional(call) => Outcome::Failed,
             500 | 503 => Outcome::Unknown,
             status => panic!("{call}: {status} {}", reply.text()),
@@ -241,7 +241,7 @@ impl Client {
         self.reply = reply.ok();
     }
 
-    /// Goes on with another proxy, if it may.
+    /// Reconnects, to the next proxy unless the client is loyal.
     async fn reconnect(&mut self) {
         if !self.is_loyal {
             self.proxy = (self.proxy + 1) % self.endpoints.len();
@@ -250,7 +250,7 @@ impl Client {
         sleep(Duration::from_millis(20)).await;
     }
 
-    /// One page of a listing.
+    /// Requests one page of a listing.
     pub async fn list(&mut self, prefix: &str, after: &str, keys_max: usize) -> Outcome {
         let target = format!(
             "/{}?list-type=2&max-keys={keys_max}&prefix={}&start-after={}",
@@ -276,7 +276,8 @@ impl Client {
         result
     }
 
-    /// All pages of a listing; pages that are not answered are asked for again.
+    /// Requests all pages of a listing; pages without a reply are requested again. Panics after 40
+    /// s.
     pub async fn list_all(&mut self, prefix: &str) -> Vec<String> {
         let (begun, mut keys) = (Instant::now(), Vec::<String>::new());
         loop {
@@ -292,7 +293,8 @@ impl Client {
     }
 }
 
-/// What a reply rests on. An answer without the header would be a promise that nobody made.
+/// Returns the consistency of a reply. An answer without the header would promise nothing, so it
+/// panics.
 fn given(reply: &Reply, outcome: &Outcome) -> Given {
     let all = [Given::Quorum, Given::Any, Given::Degraded];
     let header = reply.header("x-martlet-consistency");

@@ -1,4 +1,4 @@
-//! Many recorded clients at a time, each doing what chance says.
+//! Concurrent recorded clients with random calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,30 +12,30 @@ use super::{Client, Recorder, Way};
 use crate::checkers::{Outcome, Value};
 use crate::cluster::Cluster;
 
-/// Inline, packed, and both sides of the limit between them; what is larger takes its time.
+/// Inline and packed, with both sides of the limit between them. Larger objects are slow to write.
 const LENGTHS: [usize; 8] = [0, 100, 100, 1_000, 8_000, 9_000, 40_000, 200_000];
 
-/// Those, and objects of several fragments.
+/// Lengths from 0 bytes on, with objects of several fragments.
 pub const CODED_LENGTHS: [usize; 8] = [0, 100, 8_000, 9_000, 70_000, 200_000, 300_000, 1_200_000];
 
-/// Most objects are put.
+/// Ways of writing: most objects are put.
 const WAYS: [Way; 8] =
     [Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Parts, Way::Copy];
 
-/// How much at a time, and of what.
+/// Size and mix of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Clients at a time, dealt to the proxies in turn.
+    /// Concurrent clients, dealt to the proxies in turn.
     pub clients: usize,
-    /// Keys that they all share.
+    /// Number of keys that all clients share.
     pub keys: u32,
-    /// How long each waits between two calls.
+    /// Pause of each client between two calls.
     pub pause: Duration,
-    /// Whether conditional writes are among the calls.
+    /// True if conditional writes are among the calls.
     pub conditional: bool,
-    /// How long the objects are.
+    /// Lengths of objects in bytes.
     pub lengths: &'static [usize],
-    /// Whether no two touch the same key, so that nobody loses a race and nothing may fail.
+    /// True if no two clients touch one key, so that no write loses a race.
     pub apart: bool,
 }
 
@@ -47,14 +47,14 @@ impl Default for Load {
     }
 }
 
-/// Clients at work. They stop when this is told to.
+/// Running clients. They work until [`Running::stop`].
 pub struct Running {
     clients: Vec<JoinHandle<()>>,
     stop: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Load {
-    /// Lets all clients work until they are stopped.
+    /// Starts all clients.
     pub fn start(
         &self,
         recorder: &Arc<Recorder>,
@@ -72,7 +72,7 @@ impl Load {
         Running { clients, stop }
     }
 
-    /// Lets all clients work for a time.
+    /// Runs all clients for a time.
     pub async fn run(
         &self,
         recorder: &Arc<Recorder>,
@@ -87,7 +87,7 @@ impl Load {
 }
 
 impl Running {
-    /// Lets every client finish its call, and no more.
+    /// Stops each client after its present call.
     pub async fn stop(self) {
         self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let begun = Instant::now();
@@ -103,7 +103,7 @@ struct Worker {
     number: usize,
     chance: SmallRng,
     load: Load,
-    /// The values that it saw last, which it may name in conditions.
+    /// Values seen last, for use in conditions.
     seen: Vec<(String, Value)>,
 }
 
@@ -160,7 +160,7 @@ impl Worker {
         let keys_max = [3, 5, 1000][self.chance.random_range(0..3)];
         let after = format!("k/{:02}", self.chance.random_range(0..self.load.keys));
         let after = if self.chance.random() { &after } else { "" };
-        // Who lists what another is writing may come between that one and its write.
+        // A client that lists another client's keys may come between that client and its write.
         let prefix = if self.load.apart { format!("k/{:02}-", self.number) } else { "k/".into() };
         self.client.list(&prefix, after, keys_max).await;
     }

@@ -1,4 +1,4 @@
-//! What clients met in a stretch of time: how much was done, and how much of it went wrong.
+//! Counts of calls and errors, and the latency, in a stretch of time.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use martlet_protocol::consistency::Given;
 use super::Recorder;
 use crate::checkers::{Operation, Outcome};
 
-/// What clients met.
+/// Counts of a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// What the stretch is called.
+    /// Name of the stretch.
     pub name: &'static str,
-    /// Calls that came to an end.
+    /// Calls that ended.
     pub operations: usize,
     /// Writes and deletes that were acknowledged.
     pub written: usize,
-    /// Calls without an answer that says what happened: 5xx, a lost connection, no answer in time.
+    /// Calls of unknown outcome: 5xx, a lost connection, or a timeout.
     pub errors: usize,
-    /// Answers that rest on less than a quorum.
+    /// Replies that rest on less than a quorum.
     pub degraded: usize,
-    /// The longest call that was answered.
+    /// Duration of the longest call with a known outcome.
     pub slowest: Duration,
-    /// How long the stretch was.
+    /// Length of the stretch.
     pub time: Duration,
 }
 
@@ -43,14 +43,15 @@ impl Tally {
         }
     }
 
-    /// Writes in a second.
+    /// Acknowledged writes per second.
     pub fn writes_per_second(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts are small")]
         let written = self.written as f64;
         written / self.time.as_secs_f64()
     }
 
-    /// So few of a hundred calls may have failed, and clients must have got on.
+    /// Asserts that at most `percent_max` percent of the calls failed, and that at least 10 writes
+    /// were acknowledged.
     pub fn assert_errors(&self, percent_max: usize) -> &Self {
         let errors_max = self.operations * percent_max / 100;
         assert!(
@@ -62,7 +63,8 @@ impl Tally {
         self
     }
 
-    /// At least such a part of what was written in a second in another stretch was written in this.
+    /// Asserts that the rate of acknowledged writes is at least `part_min` times the rate of
+    /// another stretch.
     pub fn assert_pace(&self, part_min: f64, of: &Self) -> &Self {
         let (own, other) = (self.writes_per_second(), of.writes_per_second());
         println!("{}: {:.2} of the pace of {}", self.name, own / other, of.name);
@@ -72,7 +74,7 @@ impl Tally {
 }
 
 impl Recorder {
-    /// What clients met since operation number `from`, in so long a time.
+    /// Counts the operations from number `from` on, which took `time`.
     pub fn tally(&self, name: &'static str, from: usize, time: Duration) -> Tally {
         let operations = self.operations.lock();
         let stretch: Vec<&Operation> = operations[from..].iter().map(|it| &it.operation).collect();

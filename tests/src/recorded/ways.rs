@@ -1,15 +1,15 @@
-//! The ways in which an object comes under a key: a `PUT`, the parts of an upload, a copy. All of
-//! them bear the same conditions (rule R7), so a client may take any for any write.
+//! Ways to write an object: a `PUT`, the parts of an upload, a copy. All take the same conditions
+//! (rule R7), so a client may use any way for any write.
 
 use ::bytes::Bytes;
 
 use super::Client;
 use crate::s3::{Lost, Reply};
 
-/// The bucket of what copies are made from; it is not recorded.
+/// Bucket of the sources of copies; not recorded.
 pub const SOURCES: &str = "sources";
 
-/// How an object is written.
+/// Way to write an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// `PutObject`.
@@ -21,16 +21,16 @@ pub enum Way {
     Copy,
 }
 
-/// What came of a write.
+/// Outcome of a write.
 pub(super) enum Written {
-    /// It did not get as far as touching the key.
+    /// The write failed before the call that changes the key.
     NotBegun,
-    /// What the call that touches the key was answered.
+    /// Reply to the call that changes the key.
     Answered(Result<Reply, Lost>),
 }
 
 impl Client {
-    /// Writes an object the client's way.
+    /// Writes an object in the client's way.
     pub(super) async fn write(
         &mut self,
         target: &str,
@@ -89,8 +89,8 @@ fn good(reply: Result<Reply, Lost>) -> Option<Reply> {
     reply.ok().filter(|reply| reply.status == 200)
 }
 
-/// A reply whose status is what its document says: a call that takes its time begins its answer
-/// with 200 and may end it with an error. The `ETag` is in the document too.
+/// Returns the reply with the status of its document. A long call begins its reply with 200 and may
+/// end it with an error. The `ETag` comes from the document, too.
 fn told(mut reply: Reply) -> Reply {
     if let Some(code) = reply.all("Code").first().filter(|_| reply.status == 200) {
         reply.status = match code.as_str() {

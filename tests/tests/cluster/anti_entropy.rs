@@ -1,9 +1,10 @@
-//! What it costs two devices to find out that they hold the same: a million entries on two storage
-//! nodes, which speak over loopback as they would over a network. Run with `--ignored --nocapture`;
-//! the figures are for reading.
+//! Cost of anti-entropy between two devices with equal content: a million entries on two storage
+//! nodes, which communicate over loopback by the network protocol. Run with `--ignored --nocapture`
+//! and read the printed figures.
 //!
-//! `MARTLET_ENTRIES` and `MARTLET_BUCKETS` say how many entries in how many buckets. In a network
-//! namespace of its own (`unshare -n`, `ip link set lo up`) the bytes on loopback are these nodes'.
+//! `MARTLET_ENTRIES` and `MARTLET_BUCKETS` set the number of entries and buckets. In a network
+//! namespace of its own (`unshare -n`, `ip link set lo up`) all loopback bytes are from these
+//! nodes.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ fn asked(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// CPU seconds of this process so far, with what the kernel did for it.
+/// CPU seconds of this process so far, user and system.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -48,7 +49,7 @@ fn cpu() -> f64 {
     f64::from(ticks) / 100.0
 }
 
-/// Bytes that went over loopback.
+/// Bytes received over loopback.
 fn loopback_bytes() -> u64 {
     let table = std::fs::read_to_string("/proc/self/net/dev").unwrap();
     let line = table.lines().find(|line| line.trim_start().starts_with("lo:")).unwrap();
@@ -64,7 +65,7 @@ fn open(folder: &Path, device: DeviceId) -> Arc<StorageNode> {
     Arc::new(StorageNode::open(vec![config], NodeOptions::default()).unwrap())
 }
 
-/// Lets a node answer on loopback.
+/// Serves a node on loopback.
 async fn listen(node: Arc<StorageNode>) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -75,7 +76,7 @@ async fn listen(node: Arc<StorageNode>) -> SocketAddr {
     address
 }
 
-/// Calls by name.
+/// Number of calls by operation.
 type Calls = Arc<Mutex<HashMap<Op, u64>>>;
 
 fn client(address: SocketAddr, calls: &Calls) -> Arc<dyn Backend> {
@@ -194,7 +195,7 @@ async fn two_devices_that_hold_the_same() {
         assert_eq!((progress.repaired, progress.backlog), (0, 0));
         assert!(figures.bytes < 10 << 20, "converged devices told each other their entries");
     }
-    // A hundred writes that one of the two missed.
+    // A hundred writes that one of the two nodes missed.
     for n in entries..entries + 100 {
         nodes[1].write(DEVICES[1], entry(n, buckets)).await.unwrap();
     }

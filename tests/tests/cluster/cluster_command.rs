@@ -1,4 +1,4 @@
-//! `martlet cluster`: a cluster comes up, outlives a dead node, tells how it is, and leaves nothing
+//! `martlet cluster`: a cluster starts, survives a dead node, reports its state, and leaves nothing
 //! behind. Real processes, on ports and in folders of their own.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
@@ -17,14 +17,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// Held by each test: two clusters that start at once may take the same port for free.
+/// Held by each test: two clusters that start at one moment may choose the same free port.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Far from the usual ports, and another one for each test: they run at the same time.
+/// One range per test, far from the usual ports.
 const S3_PORTS: [&str; 5] = ["19100", "19300", "19500", "19700", "19900"];
 
-/// A cluster that is up, or was.
+/// A cluster that was started.
 struct Up {
     folder: TempDir,
     process: Child,
@@ -38,7 +38,7 @@ impl Up {
         Self::again(folder, s3_port, shape).await
     }
 
-    /// Starts one that is told something by its environment.
+    /// Starts a cluster of one node with variables of the environment.
     async fn told(folder: TempDir, s3_port: &str, environment: &[(&str, String)]) -> Self {
         let mut command = in_folder(&folder.path().join("cluster"), &["up", "--s3-port", s3_port]);
         command.args(["--nodes", "1", "--zones", "1", "--replicas", "1"]);
@@ -46,7 +46,8 @@ impl Up {
         Self::wait(folder, command).await
     }
 
-    /// Starts in a folder that may have a cluster already, and waits until it is ready.
+    /// Starts a cluster in a folder, which may contain a cluster already, and waits until it is
+    /// ready.
     async fn again(folder: TempDir, s3_port: &str, shape: &[&str]) -> Self {
         let mut command = in_folder(&folder.path().join("cluster"), &["up", "--s3-port", s3_port]);
         command.args(shape);
@@ -88,14 +89,14 @@ impl Up {
         fs::read_to_string(&self.err).unwrap()
     }
 
-    /// Runs a command on it, which succeeds.
+    /// Runs a command on the cluster; the command must succeed.
     fn tell(&self, arguments: &[&str]) -> String {
         let output = finished(&mut in_folder(&self.dir(), arguments));
         assert!(output.status.success(), "{arguments:?}: {output:?}\n{}", self.complained());
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command on it, which is refused, and why.
+    /// Runs a command on the cluster; the command must fail. Returns the error.
     fn refused(&self, arguments: &[&str]) -> String {
         refusal(&finished(&mut in_folder(&self.dir(), arguments)))
     }
@@ -116,7 +117,7 @@ impl Up {
         pids.filter_map(|process| u32::try_from(process["pid"].as_u64()?).ok()).collect()
     }
 
-    /// Waits until the new holders of what moves in the index decide about it (rule P2).
+    /// Waits until the new holders of the index ring's moves decide about them (rule P2).
     async fn wait_for_the_new_holders(&self) {
         let (key, begun) = (self.dir().join("cluster.key"), Instant::now());
         let proxy = self.process("p1")["admin_address"].as_str().unwrap().to_owned();
@@ -135,7 +136,7 @@ impl Up {
         }
     }
 
-    /// A client with the keys that the folder has.
+    /// A client with the credentials in the cluster's folder.
     fn client(&self) -> S3 {
         let file = fs::read_to_string(self.dir().join("credentials")).unwrap();
         let value = |name: &str| {
@@ -153,13 +154,15 @@ impl Up {
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
-    /// Asks it to stop, and waits until it and all its children are gone. Its folder.
+    /// Sends a signal, and waits until the process and all its children have ended. Returns the
+    /// folder.
     async fn stop(mut self, signal: Signal) -> TempDir {
         let pids = self.pids();
         assert!(!pids.is_empty());
         self.signal(signal);
         if signal == Signal::TERM {
-            // `timeout` sends it to the process and to its group: that is no second wish.
+            // `timeout` sends the signal to the process and to its group. Two signals must count as
+            // one.
             self.signal(signal);
         }
         let begun = Instant::now();
@@ -190,13 +193,13 @@ impl Drop for Up {
                 println!("── {} ──\n{log}", entry.path().display());
             }
         }
-        // Its children go with it.
+        // Its children end with it.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Whether a process runs; one that ended and that nobody has asked about does not.
+/// Returns true if a process runs; a zombie does not.
 fn is_there(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -256,7 +259,7 @@ async fn it_outlives_a_dead_node_and_leaves_nothing_behind() {
     assert_eq!(client.get("/mine/meanwhile").await.unwrap().body, small);
     assert!(up.refused(&["start", "2"]).contains("already"));
 
-    // The same cluster again, with the same objects and the same secrets.
+    // A restart keeps objects and secrets.
     let folder = up.stop(Signal::TERM).await;
     let secret = fs::read(folder.path().join("cluster/credentials")).unwrap();
     let up = Up::again(folder, "1", &["--nodes", "2", "--replicas", "1"]).await;
@@ -277,7 +280,7 @@ async fn its_children_go_with_it_however_it_went() {
     assert_eq!((mode("cluster.key"), mode("credentials")), (0o600, 0o600));
     assert_eq!((mode("control.sock"), mode("")), (0o600, 0o700));
 
-    // What hangs is not ready, and can't be told to end by a signal that it never sees.
+    // A paused process is not ready, and can't be ended by a signal that it never receives.
     up.tell(&["pause", "n1"]);
     let paused = up.process("n1");
     assert_eq!((&paused["state"], &paused["ready"]), (&"paused".into(), &false.into()));
@@ -285,7 +288,7 @@ async fn its_children_go_with_it_however_it_went() {
     assert!(again.contains("runs in") && again.contains("already"), "{again}");
     assert!(up.refused(&["kill", "7"]).contains("there is no node 7; there are: n1, r1, p1"));
 
-    // Who dies by itself is told.
+    // The command reports a process that dies by itself.
     let pid = i32::try_from(up.process("r1")["pid"].as_i64().unwrap()).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     let begun = Instant::now();
@@ -323,7 +326,7 @@ async fn a_node_joins_and_objects_from_before_are_found() {
     assert_eq!(joined.len(), 2);
     assert!(joined.iter().all(|it| it["data_replicas"].as_u64() > Some(0)), "{joined:?}");
     assert!(joined.iter().all(|it| it["index_replicas"].as_u64() > Some(0)), "{joined:?}");
-    // The rings travel by themselves to every node.
+    // Every node fetches the rings by itself.
     let begun = Instant::now();
     loop {
         let status = up.status();
@@ -410,7 +413,7 @@ async fn it_hands_on_who_is_told_of_events_and_of_requests() {
         assert_eq!(reply.status, 200, "{target}: {}", reply.text());
     }
     assert_eq!(client.put("/mine/k", body(1, 3000)).await.unwrap().status, 200);
-    // The first is told by the proxy, the second by the replicator.
+    // The proxy reports the first event, the replicator the second.
     let begun = Instant::now();
     for (path, what) in [
         (&queue, "ObjectCreated:Put"),

@@ -1,7 +1,8 @@
-//! More uploads at once than there is memory for: `make large`.
+//! More concurrent uploads than memory holds: `make large`.
 //!
-//! The bytes repeat within each 4 KiB, so that devices which compress take a tenth of them: 64 GiB fit
-//! into the memory of a small machine then, with `TMPDIR` on a zram device and `MARTLET_CROWD_MIB=1024`.
+//! The bytes repeat within each 4 KiB, so that devices with compression store a tenth of the bytes.
+//! With `TMPDIR` on a zram device and `MARTLET_CROWD_MIB=1024`, 64 GiB fit into the memory of a
+//! small machine.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,15 +20,16 @@ use super::{BUCKET, make_bucket};
 const MIB: usize = 1 << 20;
 const UPLOADS: usize = 64;
 const WRITE_BUFFER_MIB: u64 = 128;
-/// What processes hold besides: at rest, for connections, and for what lies in sockets' queues.
+/// Other memory of a proxy in MiB: at rest, for connections, and in the queues of sockets.
 const REST_MIB: u64 = 384;
-/// What storage nodes hold: the caches of the index, and a piece of each fragment under way.
+/// Memory of a storage node in MiB: caches of the index, and a chunk of each fragment under way.
 const NODE_MIB: u64 = 384;
-/// Of each, unless `MARTLET_CROWD_MIB` says otherwise: four extents, and 24 GiB on disk for all of them.
+/// Length of each object without `MARTLET_CROWD_MIB`: four extents, and 24 GiB on disk for all
+/// objects.
 const LENGTH_MIB: usize = 256;
-/// For one upload of 256 MiB from its first byte to its reply.
+/// Maximum time of an upload of 256 MiB from its first byte to its reply.
 const PATIENCE: Duration = Duration::from_mins(8);
-/// Bytes that repeat, and bytes that say where they are.
+/// Length of the repeated pattern, and of the blocks that begin with their offset.
 const PATTERN_BYTES: usize = 64;
 const BLOCK_BYTES: usize = 4096;
 
@@ -39,7 +41,7 @@ fn patience() -> Duration {
     PATIENCE * u32::try_from(length_mib().div_ceil(LENGTH_MIB)).unwrap()
 }
 
-/// How an upload ended.
+/// Outcome of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Stored,
@@ -47,7 +49,7 @@ enum End {
     Later,
 }
 
-/// One MiB of an object: a pattern of its own, and in each block where it is.
+/// One MiB of an object: its pattern, with the offset at the beginning of each block.
 fn mib_of(pattern: &[u8], number: usize) -> Vec<u8> {
     let mut bytes = pattern.repeat(MIB / pattern.len());
     for (at, block) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
@@ -57,8 +59,8 @@ fn mib_of(pattern: &[u8], number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends a request with the body of an object, and takes the head of its reply. A server that refuses
-/// need not read the rest.
+/// Sends a request with the body of an object and returns the reply. A server that refuses need not
+/// read the whole body.
 async fn exchange(address: SocketAddr, head: String, pattern: &[u8]) -> String {
     let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
     let (mut input, mut output) = TcpStream::connect(address).await.unwrap().into_split();
@@ -71,7 +73,7 @@ async fn exchange(address: SocketAddr, head: String, pattern: &[u8]) -> String {
     };
     let answered = async {
         let mut reply = Vec::new();
-        // The end may be a reset, when not all that was sent had been read.
+        // The connection may end with a reset if the server did not read the whole body.
         let _ = input.read_to_end(&mut reply).await;
         String::from_utf8_lossy(&reply).into_owned()
     };
@@ -80,7 +82,7 @@ async fn exchange(address: SocketAddr, head: String, pattern: &[u8]) -> String {
     reply
 }
 
-/// Reads an object and compares every byte of it.
+/// Reads an object and compares all bytes.
 async fn compare(address: SocketAddr, head: String, pattern: &[u8]) {
     let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -100,7 +102,7 @@ async fn compare(address: SocketAddr, head: String, pattern: &[u8]) {
     assert_eq!(stream.read(&mut byte).await.unwrap(), 0, "it goes on");
 }
 
-/// Uploads an object, and once it is stored reads it and deletes it, to leave room for others.
+/// Uploads an object. A stored object is read and deleted, to free space for other uploads.
 async fn upload(cluster: &Cluster, number: usize) -> End {
     let address = cluster.proxies[0].address;
     let mut client = cluster.client(0);
@@ -120,8 +122,8 @@ async fn upload(cluster: &Cluster, number: usize) -> End {
     End::Later
 }
 
-/// 64 uploads under 4+2: each is stored whole or told to come later, and nobody grows beyond
-/// what was configured.
+/// 64 uploads under 4+2: each is stored whole or refused with 503, and no process exceeds its
+/// configured memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes 24 GiB; `make large` runs it"]
 async fn sixty_four_uploads_wait_or_are_told_to() {

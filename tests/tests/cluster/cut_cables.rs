@@ -1,5 +1,5 @@
-//! Hosts that can't talk to each other: a proxy without a node, without two, without all, in one
-//! direction only, and over cables that lose packets.
+//! Hosts without a connection: a proxy without one node, without two, without all, in one direction
+//! only, and over cables that lose packets.
 
 use martlet_tests::bytes::chance;
 use martlet_tests::checkers::Outcome;
@@ -70,7 +70,7 @@ async fn r5_one_direction_is_cut_and_packets_are_lost() {
     let load = Load { clients: 6, ..Load::default() };
     let load = load.start(&recorder, &cluster, &mut chance);
     seconds(0.5).await;
-    // Requests arrive and have their effect; no answer comes back.
+    // Requests arrive and take effect; no reply returns.
     network.cut_one_way("n2", "p1");
     network.cut_one_way("n2", "p2");
     seconds(2.5).await;

@@ -1,4 +1,5 @@
-//! Nothing fails: every key is linearizable through any proxy, and writes show at once everywhere.
+//! Without failures every key is linearizable through any proxy, and writes are visible at once
+//! through all proxies.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ async fn r5_r7_mixed_load_is_linearizable() {
     assert!(unknown * 100 <= history.operations.len(), "{unknown} operations are unknown");
     assert!(history.operations.len() > 300, "only {} operations", history.operations.len());
     recorder.finish(&cluster).await;
-    // A third replica may have refused a write that a later ballot overtook: workers bring it.
+    // A third replica may have refused a write after a later ballot; workers repair it.
     let census = cluster.until_clean(Duration::from_mins(2)).await;
     assert!(census.registers > 12 && census.extents > 0, "{census}");
 }

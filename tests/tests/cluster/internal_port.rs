@@ -1,5 +1,5 @@
-//! The internal port of a storage node lets in what is signed with the cluster's key, and nothing
-//! else: not an unsigned request, not a wrong key, not another body, path or day.
+//! The internal port of a storage node accepts only requests that are signed with the cluster key.
+//! It refuses an unsigned request, a wrong key, and another body, path or day.
 
 use martlet_tests::cluster::Plan;
 use martlet_tests::cluster::internal::Request;

@@ -18,7 +18,7 @@ async fn r3_r5_a_node_dies_under_load_and_returns() {
     seconds(1.5).await;
     let (killed, from) = (Instant::now(), recorder.count());
     cluster.nodes[1].kill();
-    // Two of three are a quorum: every proxy goes on, and says so.
+    // Two of three replicas are a quorum: every proxy serves writes.
     for proxy in 0..3 {
         let mut client = recorder.client(&cluster, proxy);
         for number in 0..5 {

@@ -1,5 +1,5 @@
-//! A proxy dies in the middle of a request: through another one the object is wholly there or
-//! wholly as before, and what was left half done can be done again.
+//! A proxy dies in the middle of a request. Through another proxy the object is wholly written or
+//! unchanged, and a retry succeeds.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -15,14 +15,14 @@ use rand::rngs::SmallRng;
 
 use super::{BUCKET, make_bucket, until};
 
-/// Several extents' worth of waiting: more than any buffer on the way.
+/// Larger than any buffer on the way.
 const LENGTH: usize = 3_000_000;
 const PART: usize = 5 << 20;
 const ROUNDS: usize = 6;
 
 struct Probe {
     cluster: Cluster,
-    /// A client of a proxy that lives.
+    /// A client of the proxy that survives.
     other: S3,
     chance: SmallRng,
 }
@@ -40,11 +40,11 @@ impl Probe {
         self.cluster.proxies[0].address
     }
 
-    /// Sends a request, and kills its proxy a moment later.
+    /// Sends a request, and kills its proxy within 12 ms.
     async fn killed_while(&mut self, method: &str, target: &str, headers: &[(&str, &str)]) {
         let moment = Duration::from_micros(self.chance.random_range(0..12_000));
         let mut client = S3::new(self.victim());
-        // The connection is there before the request is.
+        // Opens the connection before the request.
         drop(client.get(&format!("/{BUCKET}")).await);
         let asked = client.send_with(method, target, headers, Bytes::new());
         let killed = async {
@@ -75,9 +75,9 @@ impl Probe {
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
 
-    /// Whether a key shows a whole body, one of these; nothing if it is absent. What was on its way
-    /// to the nodes when the proxy died may still arrive, but then it stays so, and the listing
-    /// agrees.
+    /// Returns the index of the body that a key holds; `None` if the key is absent. Panics on part
+    /// of a body. A call that was under way when the proxy died may still arrive; after at most one
+    /// change the state must stay, and the listing must agree.
     async fn whole(&mut self, key: &str, bodies: &[&Bytes]) -> Option<usize> {
         let mut seen = Vec::new();
         for _ in 0..5 {
@@ -112,7 +112,7 @@ async fn m1_a_proxy_dies_in_the_middle_of_a_put() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
         probe.cluster.proxies[0].kill();
-        // Not all of the body was sent, so nothing may have come of it.
+        // Part of the body was not sent, so the write must have no effect.
         assert_eq!(probe.whole("fresh", &[&new]).await, None);
         assert_eq!(probe.whole("over", &[&old]).await, Some(0));
         probe.cluster.proxies[0].start().await;
@@ -149,7 +149,7 @@ async fn m1_a_proxy_dies_in_the_middle_of_a_complete() {
             answer.is_ok_and(|reply| reply.status == 200 && reply.all("Code").is_empty());
         println!("Complete killed after {moment:?}: answered {answered}, visible {found:?}");
         assert!(found.is_some() || !answered, "a Complete that was acknowledged is not there");
-        // A retry through another proxy drives the same write (rule M1).
+        // A retry through another proxy completes the same write (rule M1).
         upload.complete(&mut probe.other).await;
         assert_eq!(probe.whole(&key, &[&whole]).await, Some(0));
         probe.cluster.proxies[0].start().await;

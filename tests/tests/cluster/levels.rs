@@ -1,5 +1,5 @@
-//! What a client asks for in its headers, and what it gets: levels, and `x-martlet-read-after`
-//! (rules A1 and A3).
+//! Consistency levels that clients request in headers, and `x-martlet-read-after` (rules A1 and
+//! A3).
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use martlet_tests::cluster::Plan;
 
 use super::recorder;
 
-/// How long a replica that is behind a quorum may stay so.
+/// Maximum time that a replica may stay behind a quorum.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +23,7 @@ async fn a1_replies_say_what_they_rest_on() {
         assert_eq!(client.header("x-martlet-consistency"), "quorum", "a write at {level}");
         assert!(!client.header("x-martlet-stamp").is_empty(), "a write names its stamp");
         stamps.push(stamp(&client.header("x-martlet-stamp")));
-        // One replica may be behind a quorum for a moment: what it has then is an older stamp.
+        // One replica may be behind a quorum for a moment. Its stamp is older then.
         let deadline = Instant::now() + PATIENCE;
         loop {
             client.get("k").await;
@@ -55,7 +55,7 @@ async fn a3_read_after_is_never_answered_from_older_state() {
     for key in &keys {
         assert_eq!(writer.put(key).await.1, Outcome::Done);
     }
-    // One node misses the second write of every key, and is back with the first.
+    // One node misses the second write of every key, and restarts with the first write.
     cluster.nodes[0].kill();
     let mut second = Vec::new();
     for key in &keys {
@@ -71,7 +71,7 @@ async fn a3_read_after_is_never_answered_from_older_state() {
             assert_eq!(reader.get(key).await, Outcome::Read(Some(*value)), "{key} through {proxy}");
         }
     }
-    // A token is of its key alone.
+    // A token is valid for its key only.
     let (_, _, token) = &second[0];
     let target = format!("/{}/{}", super::BUCKET, second[1].0);
     let headers = [("x-martlet-read-after", token.as_str())];
@@ -81,7 +81,7 @@ async fn a3_read_after_is_never_answered_from_older_state() {
     recorder.finish(&cluster).await;
 }
 
-/// The stamp of a token, without the level that it was seen at, and the key.
+/// The stamp and the key of a token, without the level.
 fn stamp(token: &str) -> (String, String) {
     let (rest, key) = token.rsplit_once('-').unwrap();
     let (stamp, level) = rest.rsplit_once('-').unwrap();

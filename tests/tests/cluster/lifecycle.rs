@@ -1,5 +1,5 @@
-//! Rules that proxies were told are carried out by replicators, each for the shards of its nodes. They
-//! tell of it whoever the bucket's rules of notifications name.
+//! Lifecycle rules set through proxies: each replicator applies them for the shards of its nodes,
+//! and sends events to the targets in the bucket's notification rules.
 
 use std::fs;
 use std::path::Path;
@@ -24,10 +24,10 @@ const HEARS: &str = "<NotificationConfiguration><QueueConfiguration>\
     <Queue>arn:martlet:sqs:::queue</Queue><Event>s3:LifecycleExpiration:*</Event>\
     </QueueConfiguration></NotificationConfiguration>";
 
-/// The names of the events in a file, with what each tells of.
+/// Events in a file: name, and key with version id.
 fn events(path: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    // The last line may be in the middle of being written.
+    // The last line may be incomplete while it is written.
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut events: Vec<_> = messages
         .filter_map(|message| {
@@ -68,7 +68,8 @@ async fn m1_replicators_carry_rules_out() {
     }
     let reply = other.send("PUT", &format!("/{BUCKET}?lifecycle="), RULES.into()).await.unwrap();
     assert_eq!(reply.status, 200, "{}", reply.text());
-    // Delete markers come first; then what is behind them goes, and at last they do.
+    // Delete markers are created first. Then the noncurrent versions expire, and at last the
+    // markers.
     until("all that is old is gone for good", PATIENCE, async || {
         let reply = one.get(&format!("/{BUCKET}?prefix=old%2F&versions=")).await;
         reply.is_ok_and(|reply| reply.status == 200 && reply.all("Key").is_empty())
@@ -76,7 +77,7 @@ async fn m1_replicators_carry_rules_out() {
     .await;
     let expected: Vec<String> = (0..20).map(|number| format!("new/{number:02}")).collect();
     assert_eq!(other.keys(BUCKET).await, expected);
-    // A marker for each object; then what is behind each goes, and the marker.
+    // Per object: one marker is created; then the noncurrent version and the marker are deleted.
     until("all of it has been told", PATIENCE, async || events(&queue).len() >= 60).await;
     let told = events(&queue);
     let of = |name: &str| told.iter().filter(|(event, _)| event == name).count();

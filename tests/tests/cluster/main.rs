@@ -1,8 +1,8 @@
-//! Clusters of real processes and what happens to them: a file for each failure, named by it.
+//! Clusters of real processes under faults: one file per fault, which names it.
 //!
-//! Every probe starts a cluster of its own, records what clients did and were told, and lets the
-//! checkers look at all of it in the end, after a census through every proxy. Seeds are printed;
-//! `MARTLET_SEED` repeats one.
+//! Every test starts a cluster of its own and records the operations of its clients. At the end it
+//! reads all keys through every proxy and runs the checkers. Seeds are printed; `MARTLET_SEED`
+//! repeats one.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod anti_entropy;

@@ -1,5 +1,5 @@
-//! Rings travel by themselves: a newer one is everywhere within seconds, an older or a damaged one
-//! is refused and everything goes on (rule P3).
+//! Rings spread by themselves: a newer ring reaches every process within seconds; an older or
+//! damaged ring is refused without harm (rule P3).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{recorder, until};
 
 const SECONDS: Duration = Duration::from_secs(10);
 
-/// What a node says of its rings in every reply, also when it refuses.
+/// Rings that a node announces in the headers of every reply, refusals included.
 async fn announced(node: &Member) -> String {
     let request = Request::new("GET", "/v1/rings", "");
     let reply = request.send(node.address).await.unwrap();
@@ -24,7 +24,7 @@ fn tag(name: &str, ring: &Ring) -> String {
     format!("{name}={}-{}", ring.epoch(), hex::encode(&ring.hash()[..8]))
 }
 
-/// Whether a node takes a ring.
+/// Offers a ring to a node; returns true if the node accepts the ring.
 async fn takes(node: &Member, name: &str, bytes: Vec<u8>) -> bool {
     let request = Request::new("PUT", &format!("/v1/rings/{name}"), bytes);
     let reply = request.send(node.address).await.unwrap();
@@ -55,7 +55,7 @@ async fn p3_newer_rings_travel_and_older_ones_do_not() {
         let new = cluster.rings.next_epoch(name);
         assert!(takes(&cluster.nodes[2], name, new.encode()).await);
         assert_all_have(&cluster, &tag(name, &new)).await;
-        // The proxies and the replicators have it in their folders, too.
+        // Proxies and replicators store the ring in their folders, too.
         until("every process keeps it", SECONDS, async || {
             let kept = |member: &Member| {
                 let path = cluster.folder().join(&member.name).join(format!("data/{name}.ring"));

@@ -1,6 +1,6 @@
-//! Two of four nodes are out, so that many keys have one primary left: what must be exact is
-//! refused, what may be degraded is answered and says so, and reaches everybody later (rules R7,
-//! A1, A2).
+//! Two of four nodes are out, so that many keys have one primary left. Exact requests are refused.
+//! Requests that may be degraded are answered, marked as degraded, and reach all primaries later
+//! (rules R7, A1, A2).
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn a2_degraded_writes_reach_the_primaries_when_these_return() {
         })
         .await;
     }
-    // Delivered to all of them: whichever two answer, they know it.
+    // The writes reached all primaries, so any two of them return the values.
     for (key, value) in degraded.iter().cycle().take(60) {
         assert_eq!(reader.get(key).await, Outcome::Read(Some(*value)), "{key} went back");
     }

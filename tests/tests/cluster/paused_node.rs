@@ -1,4 +1,4 @@
-//! A storage node hangs for longer than every timeout, and then goes on as if nothing had been.
+//! A storage node hangs for longer than every timeout, and then continues.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use martlet_tests::recorded::load::Load;
 
 use super::{recorder, seconds};
 
-/// Longer than the five seconds that an index call may take.
+/// Seconds; longer than the timeout of an index call, which is five seconds.
 const PAUSE_SECONDS: f64 = 6.5;
-/// What a single call may take while a node hangs: its timeout, and once more.
+/// Maximum time of a single call while a node hangs: two timeouts, with a second to spare.
 const SLOWEST: Duration = Duration::from_secs(11);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,8 @@
-//! Probes: what clients meet when something is wrong with a cluster of real processes, and what is
-//! there when it is well again. A file for each failure, named by it.
+//! Probes: errors that clients meet during a fault in a cluster of real processes, and the state
+//! after recovery. One file per fault, which names it.
 //!
-//! Each probe counts what clients met while it lasted and bounds the errors among it, mends what was
-//! broken, lets the workers do what they have to, and has the checkers look at all that was recorded.
+//! Each probe counts the calls during the fault and bounds the share of errors. Then it ends the
+//! fault, waits for the workers, and runs the checkers on all recorded operations.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod added_nodes;

@@ -1,5 +1,5 @@
-//! Fifty racers through three proxies: of those that create a key exactly one wins, and of those
-//! that count up none overwrites another (rule R7).
+//! Fifty racers through three proxies. Exactly one wins when all create a key, and none overwrites
+//! another when all increment a counter (rule R7).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ const ROUNDS_WITH_DEATHS: usize = 30;
 const ROUNDS_WITH_CHANGES: usize = 30;
 const COUNTERS: usize = 9;
 
-/// What came of the rounds of a race.
+/// Counts of the rounds of a race.
 #[derive(Debug, Default)]
 struct Races {
     won: usize,
-    /// Rounds whose winner was not told: its answer was 503.
+    /// Rounds whose winner received 503.
     untold: usize,
     unknown: usize,
 }
@@ -66,8 +66,8 @@ async fn r7_of_fifty_racers_one_wins_while_a_node_dies() {
     recorder.finish(&cluster).await;
 }
 
-/// Keys move to other devices between promise and accept, and whoever decides is not the same for
-/// long (rules P1 and P2).
+/// Keys move to other devices between promise and accept, so the deciding devices change (rules P1
+/// and P2).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_p2_of_fifty_racers_one_wins_while_a_ring_changes() {
     let mut cluster = Plan { nodes: 3, ..Plan::in_a_hurry() }.start().await;
@@ -138,8 +138,8 @@ async fn race(racers: &mut [Client], round: usize) -> (Vec<(Value, Outcome)>, Op
 }
 
 impl Races {
-    /// Every round had a winner. While nothing fails one in twenty at most may not be told so,
-    /// because another's ballot took its accept's place.
+    /// Asserts that every round had a winner. Without faults at most one winner in twenty may
+    /// receive 503, because another client's ballot replaced its accept.
     fn assert_told(&self, rounds: usize) {
         assert_eq!(self.won + self.untold, rounds, "{self:?}");
         assert!(self.untold * 20 <= rounds, "{self:?}");
@@ -168,7 +168,7 @@ impl Races {
     }
 }
 
-/// Counts up for a time; how often it surely did.
+/// Increments for a time. Returns the number of acknowledged increments.
 async fn count(mut client: Client, until: Instant) -> usize {
     let mut counted = 0;
     while Instant::now() < until {
@@ -179,7 +179,7 @@ async fn count(mut client: Client, until: Instant) -> usize {
     counted
 }
 
-/// What was answered to those who led from the first value to the last, one after the other.
+/// Outcomes of the writes that led from the first value to the last, newest first.
 fn steps(recorder: &Recorder, first: Value, last: Value) -> Vec<Outcome> {
     let history = recorder.history();
     let replaced: HashMap<Value, (Value, Outcome)> = history

@@ -1,4 +1,4 @@
-//! A long load during which everything happens to everybody, by chance: `make soak-cluster`.
+//! A long load with random faults of all members: `make soak-cluster`.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 
 use super::{make_bucket, recorder, seconds};
 
-/// Room for what a soak of some minutes writes.
+/// Space for the writes of a soak of some minutes.
 const DISK_MIB: u64 = 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +28,7 @@ async fn everything_happens_under_load() {
         if begun.elapsed() > Duration::from_secs(time) {
             break;
         }
-        // Checking takes time that grows with a history: each round has one of its own.
+        // Checking time grows faster than a history, so each round has its own history.
         let bucket = format!("round-{round}");
         make_bucket(&cluster, &bucket).await;
         let recorder = Recorder::new(&bucket);
@@ -41,7 +41,7 @@ async fn everything_happens_under_load() {
     }
 }
 
-/// One thing goes wrong for a while.
+/// Causes one random fault for 0.5 to 4 s.
 async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
     let (node, proxy) = (chance.random_range(0..4), chance.random_range(0..3));
     let while_it_lasts = chance.random_range(0.5..4.0);

@@ -1,5 +1,5 @@
-//! Members that speak TLS with each other, each showing a certificate: all that a cluster does works,
-//! and whoever has no certificate of its authority is not heard.
+//! Members that use TLS between each other, each with a certificate: all functions of a cluster
+//! work, and a client without a certificate of the cluster's authority is refused.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -29,14 +29,14 @@ use tokio_rustls::TlsConnector;
 
 use super::{recorder, until};
 
-/// Inline, one extent, more than one.
+/// Inline, one extent, more than one extent.
 const LENGTHS: [usize; 3] = [100, 300_000, 66 << 20];
 
 fn plan() -> Plan {
     Plan { nodes: 3, proxies: 2, tls: true, ..Plan::in_a_hurry() }
 }
 
-/// Runs `martlet admin` with the key of a cluster and these papers.
+/// Runs `martlet admin` with the key of a cluster and these certificate files.
 fn asked(cluster: &Cluster, arguments: &[&str], papers: Option<&TlsFiles>) -> Output {
     let (member, key) = (&cluster.proxies[0], cluster.folder().join("cluster.key"));
     let mut command = martlet(&["admin", "--admin-address", &member.admin_address.to_string()]);
@@ -101,7 +101,7 @@ async fn all_that_a_cluster_does_works_over_tls() {
     let load = Load { clients: 4, ..Load::default() };
     let load = load.start(&recorder, &cluster, &mut chance);
     cluster.nodes[1].kill();
-    // Two of three are a quorum.
+    // Two of three replicas are a quorum.
     for (number, client) in clients.iter_mut().enumerate() {
         client.length = 20_000;
         until("a write without the node", PATIENCE, async || {
@@ -122,8 +122,8 @@ async fn all_that_a_cluster_does_works_over_tls() {
     recorder.finish(&cluster).await;
 }
 
-/// What a client that has these papers or none gets back for a request that is signed as it should
-/// be. It believes the node in any case.
+/// Sends a correctly signed request over TLS, with or without a certificate. Returns the bytes of
+/// the reply. The client trusts the node's certificate in any case.
 async fn asked_over_tls(cluster: &Cluster, papers: Option<&TlsFiles>) -> String {
     let address = cluster.nodes[0].address;
     let mut roots = RootCertStore::empty();
@@ -149,7 +149,7 @@ async fn asked_over_tls(cluster: &Cluster, papers: Option<&TlsFiles>) -> String 
         stream.write_all(signed(address).as_bytes()).await?;
         stream.read_to_end(&mut answer).await
     };
-    // Whoever is refused is told so by an error, and not left to wait.
+    // A refused client receives an error without waiting.
     let ended = timeout(PATIENCE, exchange).await.expect("the node ends the connection");
     println!("{} bytes came back, then {ended:?}", answer.len());
     String::from_utf8_lossy(&answer).into_owned()
@@ -159,7 +159,7 @@ fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap).collect()
 }
 
-/// A question that members may ask, as it goes over the wire.
+/// A signed request of a member, as sent on the wire.
 fn signed(address: SocketAddr) -> String {
     let headers = Request::new("GET", "/v1/devices", "").headers();
     let headers: Vec<String> =
@@ -184,7 +184,7 @@ async fn who_shows_no_certificate_of_the_authority_is_not_heard() {
     let plain = Request::new("GET", "/v1/devices", "");
     let plain = timeout(Duration::from_secs(30), plain.send(cluster.nodes[0].address)).await;
     assert!(plain.expect("the node ends the connection").is_err(), "plain HTTP");
-    // The papers say which machine it is, and the key that it belongs here: each alone is too little.
+    // The certificate names the machine, and the key proves membership; neither suffices alone.
     let (address, status) = (cluster.nodes[0].address.to_string(), ["ring", "status", "--node"]);
     let status = [&status[..], &[&address]].concat();
     assert!(text(&asked(&cluster, &status, Some(operator))).contains("n1"));

@@ -1,5 +1,5 @@
-//! A device is replaced by an empty one: it has no vote until it has synced, so nothing that was
-//! acknowledged is lost and nothing that was deleted is back (rules G1 and G2).
+//! A device is replaced by an empty one. It has no vote until it has synced, so no acknowledged
+//! write is lost and no deleted object returns (rules G1 and G2).
 
 use std::time::Duration;
 
@@ -21,14 +21,15 @@ async fn g1_an_empty_device_does_not_outvote_who_remembers() {
     for key in &keys {
         assert_eq!(client.put(key).await.1, Outcome::Done);
     }
-    // The third node misses what comes now: half of the keys are deleted, half are written again.
+    // The third node misses the following calls: half of the keys are deleted, half are written
+    // again.
     cluster.nodes[2].kill();
     for (number, key) in keys.iter().enumerate() {
         let outcome =
             if number % 2 == 0 { client.delete(key).await } else { client.put(key).await.1 };
         assert_eq!(outcome, Outcome::Done, "{key}: {:?}", client.reply);
     }
-    // The first forgets it, and the second, which alone remembers, is away.
+    // The first node loses its data, and the second, the only one with the last writes, is away.
     cluster.nodes[0].kill();
     cluster.nodes[0].wipe(1);
     cluster.nodes[1].kill();
@@ -65,7 +66,7 @@ async fn g2_a_device_is_replaced_under_load() {
     cluster.nodes[3].wipe(1);
     cluster.nodes[3].spawn();
     seconds(3.0).await;
-    // Another one is away while the new device may or may not have caught up.
+    // Another node is away while the new device may still be syncing.
     cluster.nodes[0].kill();
     seconds(1.5).await;
     cluster.nodes[0].spawn();

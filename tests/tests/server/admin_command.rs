@@ -1,4 +1,4 @@
-//! `martlet admin` against a cluster and a server: whoever is asked tells of all of it.
+//! `martlet admin` against a cluster and a server: any member reports the whole cluster.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Three nodes with a device each, two proxies, a replicator for each node.
+/// Three nodes with one device each, two proxies, and a replicator for each node.
 fn plan() -> Plan {
     Plan { nodes: 3, proxies: 2, ..Plan::default() }
 }
@@ -44,7 +44,7 @@ fn names(lines: &[Value], field: &str) -> Vec<String> {
     lines.iter().map(|line| line[field].as_str().unwrap().to_owned()).collect()
 }
 
-/// Asks until what is told is as wanted.
+/// Polls until a condition holds; panics after `PATIENCE`.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
@@ -54,7 +54,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     println!("{what}: after {:?}", begun.elapsed());
 }
 
-/// A bucket; replicas that have only just met may ask for a moment's patience.
+/// Makes a bucket. Retries 503, because replicas of a new cluster may not be ready.
 async fn bucket(client: &mut S3, name: &str) {
     let begun = Instant::now();
     loop {
@@ -67,7 +67,7 @@ async fn bucket(client: &mut S3, name: &str) {
     }
 }
 
-/// The members that a process has heard of.
+/// Members other than nodes that a process must report.
 const MEMBERS: [&str; 5] =
     ["proxy p1", "proxy p2", "replicator r1", "replicator r2", "replicator r3"];
 
@@ -122,7 +122,7 @@ async fn capacity_dispersion_and_workers_are_told() {
     bucket(&mut client, "probe").await;
     let body = vec![7; 3 << 20];
     assert_eq!(client.put("/probe/large", body.into()).await.unwrap().status, 200);
-    // A write is answered before its last copy is there.
+    // A write is answered before its last copy is stored.
     cluster.until_clean(PATIENCE).await;
     let node = &cluster.nodes[0];
 
@@ -130,7 +130,7 @@ async fn capacity_dispersion_and_workers_are_told() {
     let devices = list(&capacity, "devices");
     assert_eq!((devices.len(), capacity["replicas"].as_u64()), (3, Some(3)));
     for device in devices {
-        // Three copies over three devices: each has all of it.
+        // Three copies on three devices: each device holds all bytes.
         assert!(device["extent_bytes"].as_u64() >= Some(3 << 20), "{device}");
         assert_eq!(device["reserve_bytes"].as_u64(), Some(20 << 20), "16 MiB and a quarter");
         assert_eq!((&device["replicas"], &device["bytes_in"]), (&32.into(), &0.into()));
@@ -182,7 +182,7 @@ async fn capacity_dispersion_and_workers_are_told() {
     assert_eq!(node.metric("martlet_device_voting").await, Some(1));
 }
 
-/// The lines of a log that are about a request.
+/// Log lines with the id of a request.
 fn lines_about(folder: &Path, id: &str) -> Vec<Value> {
     let log = std::fs::read_to_string(folder.join("log")).unwrap();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -202,7 +202,7 @@ async fn a_request_is_followed_through_proxy_and_nodes() {
     bucket(&mut client, "probe").await;
     let reply = client.put("/probe/small", "small".into()).await.unwrap();
     let put = reply.header("x-amz-request-id").to_owned();
-    // The second extent of it is asked for while the first is being sent.
+    // A proxy requests the second extent while it sends the first.
     let body: Vec<u8> = (0..251u8).cycle().take(70 << 20).collect();
     assert_eq!(client.put("/probe/large", body.clone().into()).await.unwrap().status, 200);
     let reply = client.get("/probe/large").await.unwrap();

@@ -1,4 +1,4 @@
-//! `martlet bench` does what it says, counts what it did, and leaves nothing behind.
+//! `martlet bench` runs the requested load, counts it, and leaves no objects.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::process::Output;

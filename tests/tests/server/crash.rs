@@ -1,5 +1,5 @@
-//! kill -9 in the middle of a load: what was acknowledged is there and whole, anything else wholly
-//! there or wholly absent, and no space is lost.
+//! kill -9 in the middle of a load: acknowledged writes exist and are whole, any other write is
+//! wholly visible or wholly absent, and no space leaks.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rand::Rng;
 const ROUNDS: usize = 4;
 const WRITERS: usize = 8;
 
-/// Garbage is due at once, so that a test need not wait for it.
+/// Garbage expires after 100 ms, so that a test need not wait for it.
 fn setup() -> Setup {
     Setup::new().set("MARTLET_TEST_RECLAIM_GRACE_MS", "100")
 }
@@ -47,7 +47,7 @@ async fn what_was_acknowledged_survives_kill_9_and_no_space_leaks() {
     history.delete_all(&mut server.client()).await;
     nothing_is_left(&server).await;
     assert!(server.stop().await.success());
-    // Files of extents are gone, and what volumes keep of theirs is theirs to use again.
+    // Files of extents are deleted, and space in volumes is free for new extents.
     let extents = setup.data_dir().join("device0/extents");
     assert!(disk_bytes(&extents) < 4 << 20, "{} bytes", disk_bytes(&extents));
 }

@@ -1,4 +1,4 @@
-//! A device that is absent or breaks harms nothing but what lies on it: the server lives.
+//! A device that is absent or fails harms only the objects on it; the server goes on.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::path::Path;
@@ -24,7 +24,8 @@ async fn fill(server: &Server) {
     }
 }
 
-/// How many objects are there; the others must be "not now", and never "not there" or wrong.
+/// Number of readable objects. Other reads must fail with 500, 503 or a broken reply, never with
+/// 404 or wrong bytes.
 async fn readable(client: &mut S3) -> usize {
     let mut count = 0;
     for at in 0..OBJECTS {

@@ -1,4 +1,5 @@
-//! A flipped bit on disk is never served: the read fails, the extent is set aside, a metric tells.
+//! A flipped bit on disk is never served: the read fails, the extent is quarantined, a metric
+//! counts it.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs::OpenOptions;
@@ -9,7 +10,7 @@ use martlet_tests::bytes::body;
 use martlet_tests::{Server, Setup};
 use serde_json::Value;
 
-/// Flips one bit of an object where it lies on disk.
+/// Flips one bit of an object in its file on disk.
 fn flip(server: &Server, key: &str, at: u64) {
     let output = server.ask(&["--json", "extents", "box", key]);
     let extents: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -28,7 +29,7 @@ async fn a_flipped_bit_is_never_served() {
     let server = Setup::new().start().await;
     let mut client = server.client();
     client.make_bucket("box").await;
-    // Packed, in a file, and in a block of the file that comes long after the reply has begun.
+    // Packed, in a file, and in a block of the file that is sent long after the reply has begun.
     for (key, length, at) in
         [("packed", 50_000, 777), ("file", 2_000_000, 0), ("late", 9 << 20, 8 << 20)]
     {
@@ -40,12 +41,12 @@ async fn a_flipped_bit_is_never_served() {
         flip(&server, key, at);
         match client.get(&target).await {
             Ok(reply) => assert!(reply.status >= 500, "{key}: {} was served", reply.status),
-            // The reply had begun: it broke off.
+            // The reply had begun, so it broke off.
             Err(_) => assert_eq!(key, "late"),
         }
         let now = figures(&server).await;
         assert!(now.0 > corrupt && now.1 > quarantined, "{key}: {now:?}");
-        // Other objects are served as before, and the key takes a new body.
+        // The key accepts a new body.
         assert_eq!(client.put(&target, bytes.clone()).await.unwrap().status, 200);
         assert!(client.get(&target).await.unwrap().body == bytes);
     }

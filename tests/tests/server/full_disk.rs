@@ -1,4 +1,5 @@
-//! A full disk: a clear error, nothing lost, deletes go on, and writes too once there is space.
+//! A full disk: a clear error and no lost objects. Deletes succeed, and writes succeed once space
+//! is free.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use martlet_tests::{S3, Setup};
 
 const LENGTHS: [usize; 4] = [5000, 700_000, 3_000_000, 20_000];
 
-/// Writes objects until one is refused for want of space; how many there are.
+/// Writes objects until the server refuses one for want of space. Returns the number of objects.
 async fn fill(client: &mut S3) -> usize {
     for at in 0.. {
         let target = format!("/box/{at}");
@@ -43,7 +44,7 @@ async fn a_full_disk_refuses_new_bytes_and_nothing_else() {
         assert!(reply.status == 200 && reply.body == body(&target, LENGTHS[at % 4]), "{target}");
     }
     assert_eq!(client.keys("box").await.len(), count);
-    // Deletes need space too: it was set aside for them.
+    // Deletes need space too; the reserve keeps it for them.
     for at in 0..count / 2 {
         assert_eq!(client.delete(&format!("/box/{at}")).await.unwrap().status, 204);
     }

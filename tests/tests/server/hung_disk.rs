@@ -1,4 +1,4 @@
-//! A disk that hangs harms what lies on it, and nothing else.
+//! A disk that hangs harms only the data on it.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use martlet_tests::{Reply, S3, Server, Setup};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Clients that write to whatever device it is, far more than a device has threads.
+/// Clients that write to any device, far more than a device has threads.
 const WRITERS: usize = 150;
-/// Long enough that the device is suspect, and new bytes go to the other one.
+/// Long enough that the device is suspect and new extents go to the other device.
 const HANGS_FOR: Duration = Duration::from_mins(1);
 /// Seconds that the disk hangs instead, at least 60.
 const HANGS_SECONDS: &str = "MARTLET_TEST_HANG_SECONDS";
 const SUSPECT_AFTER: Duration = Duration::from_secs(45);
-/// Long after anybody should be answered whose device is well.
+/// Timeout of requests to a healthy device; generous.
 const SOON: Duration = Duration::from_secs(15);
 
 async fn put(client: &mut S3, target: &str, length: usize) -> Option<Reply> {
@@ -27,8 +27,8 @@ async fn put(client: &mut S3, target: &str, length: usize) -> Option<Reply> {
     timeout(SOON, sent).await.ok()?.ok()
 }
 
-/// Keys whose entries lie on the device that is well. Writes of other keys are refused, or kept as hints
-/// and answered as degraded: a read may not see those (rule A1).
+/// Returns the keys whose entries lie on the healthy device. Writes of other keys are refused, or
+/// kept as hints and answered as degraded; a read may not see these (rule A1).
 async fn keys_of_the_well_device(server: &Server) -> Vec<String> {
     let mut puts = JoinSet::new();
     for at in 0..16 {
@@ -43,8 +43,8 @@ async fn keys_of_the_well_device(server: &Server) -> Vec<String> {
     puts.join_all().await.into_iter().flatten().collect()
 }
 
-/// Writes objects for ever, whatever becomes of them: some are packed into volumes, and some are files
-/// of their own, whose number is counted.
+/// Writes objects forever and ignores failures. Even writers write packed extents, odd ones file
+/// extents. `files` counts the file extents.
 async fn write_on(address: SocketAddr, writer: usize, files: Arc<AtomicUsize>) {
     let length = if writer.is_multiple_of(2) { 300_000 } else { 1_100_000 };
     for at in 0.. {
@@ -92,7 +92,7 @@ async fn a_disk_that_hangs_harms_what_lies_on_it_alone() {
             assert_eq!(reply.status, 200, "{target} in round {rounds}: {}", reply.text());
             assert!(reply.body == body(target, 1000), "{target} in round {rounds}");
         }
-        // An entry has one copy here: a listing needs both devices, and is refused if one is out.
+        // An entry has one copy here, so a listing needs both devices and fails if one is out.
         let listed = timeout(SOON, server.client().get("/box?list-type=2")).await;
         let status = listed.expect("a listing is answered soon").unwrap().status;
         assert!(matches!(status, 200 | 503), "{status}");

@@ -1,5 +1,5 @@
-//! Objects can be read where they lie: `martlet admin extents` says where, and `O_DIRECT` finds the
-//! bytes of a GET there.
+//! Objects can be read in place: `martlet admin extents` reports file and offset of each extent,
+//! and a read with `O_DIRECT` finds the bytes of a GET there.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ const ALIGN: usize = 4096;
 const MIB: usize = 1 << 20;
 const EXTENT_MAX: usize = 64 * MIB;
 
-/// What `martlet admin extents` says of an object.
+/// Reply of `martlet admin extents` for an object.
 fn extents_of(server: &Server, key: &str) -> Value {
     let output = server.ask(&["--json", "extents", "box", key]);
     assert!(output.status.success(), "{output:?}");
@@ -26,7 +26,7 @@ fn number(value: &Value) -> usize {
     usize::try_from(value.as_u64().unwrap()).unwrap()
 }
 
-/// The bytes of a file as the device has them, past the page cache.
+/// Reads bytes of a file from the device, past the page cache.
 fn read_direct(path: &Path, offset: usize, length: usize) -> Vec<u8> {
     assert_eq!(offset % ALIGN, 0, "{} at {offset} is not aligned", path.display());
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap();
@@ -40,7 +40,7 @@ fn read_direct(path: &Path, offset: usize, length: usize) -> Vec<u8> {
     aligned[..length].to_vec()
 }
 
-/// Reads an object from its extents, and checks the hash that each is said to have.
+/// Reads an object from its extents, and checks the reported hash of each extent.
 fn read_in_place(extents: &Value) -> Vec<u8> {
     let mut found = Vec::new();
     for extent in extents["extents"].as_array().unwrap() {

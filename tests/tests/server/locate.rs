@@ -1,5 +1,5 @@
-//! `martlet ring BUILDER locate BUCKET KEY` asks a running server for the id of a bucket, and says the
-//! same as for the id itself.
+//! `martlet ring BUILDER locate BUCKET KEY` requests the id of a bucket from a running server, and
+//! prints the result that the bucket's id gives.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use martlet_tests::Setup;

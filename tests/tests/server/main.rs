@@ -1,4 +1,4 @@
-//! One server of real processes: starting, stopping, crashes, bad input, memory, and its commands.
+//! One server as a real process: start, stop, crashes, bad input, memory, and its commands.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod admin_command;

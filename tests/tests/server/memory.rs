@@ -1,4 +1,4 @@
-//! Memory is bounded whatever is sent: at rest, after a load, and for the largest objects.
+//! Memory is bounded: at rest, after a load, and for the largest objects.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 const MIB: usize = 1 << 20;
 const IDLE_MAX: u64 = 80 << 20;
 const AFTER_LOAD_MAX: u64 = 250 << 20;
-/// How much a single object may add, however large.
+/// Maximum growth in bytes during requests for a single object of any size.
 const GROWTH_MAX: u64 = 256 << 20;
 
 async fn started(setup: &Setup) -> Server {
@@ -48,7 +48,7 @@ async fn little_is_resident_at_rest_and_after_a_load() {
     assert!(after < AFTER_LOAD_MAX, "{} MiB after the load", after >> 20);
 }
 
-/// How far the resident memory rose above what it was, at its highest.
+/// Growth of a server's peak resident memory since a moment.
 struct Growth {
     pid: u32,
     before: u64,
@@ -71,7 +71,7 @@ impl Growth {
     }
 }
 
-/// Sends a request whose body is `mib` times the same MiB; its reply, headers included.
+/// Sends a request whose body is one MiB repeated `mib` times. Returns the reply with its head.
 async fn send_large(server: &Server, method: &str, target: &str, mib: usize) -> String {
     let mut stream = TcpStream::connect(server.s3_address).await.unwrap();
     let head = server.client().head(method, target, mib * MIB);
@@ -87,7 +87,7 @@ async fn send_large(server: &Server, method: &str, target: &str, mib: usize) -> 
     reply
 }
 
-/// Reads an object and says how long it is.
+/// Reads an object and returns its length.
 async fn read_large(server: &Server, target: &str) -> usize {
     let mut stream = TcpStream::connect(server.s3_address).await.unwrap();
     let head = server.client().head("GET", target, 0);
@@ -109,8 +109,8 @@ async fn read_large(server: &Server, target: &str) -> usize {
     }
 }
 
-/// Opens connections, and sends on each of them what `bytes` makes of its number until something comes
-/// back.
+/// Opens connections. Sends `bytes(number)` on each until the server replies or closes the
+/// connection.
 async fn crowd(server: &Server, count: usize, bytes: impl Fn(usize) -> Vec<u8>) -> Vec<TcpStream> {
     process::raise_file_limit(2 * count as u64);
     let hold = |bytes: Vec<u8>| async move {
@@ -126,7 +126,7 @@ async fn crowd(server: &Server, count: usize, bytes: impl Fn(usize) -> Vec<u8>) 
     stream::iter((0..count).map(|at| hold(bytes(at)))).buffered(16).collect().await
 }
 
-/// A policy that lets anybody complete uploads in a bucket.
+/// A bucket policy that allows any principal to complete uploads.
 pub(crate) fn open_to_all(bucket: &str) -> Bytes {
     Bytes::from(format!(
         r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"Allow","Principal":"*",
@@ -175,7 +175,7 @@ async fn bodies_that_stall_hold_little() {
     server.wait_for_metric("martlet_requests_in_flight", |value| value >= 600).await;
     sleep(Duration::from_secs(2)).await;
     growth.check_within("600 bodies that stall", 750);
-    // Buffers are short now: what goes through them is what was sent.
+    // Buffers are short now. Bodies still pass through them unchanged.
     let mut client = server.client();
     for length in [300_000, 700_000, 3_000_000] {
         let sent = body("k", length);

@@ -1,4 +1,5 @@
-//! Clients that are slow, silent or too many: each is told or cut off, and the others are served.
+//! Slow, silent and too many clients: each is refused or disconnected, and other clients are
+//! served.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::time::Duration;
@@ -23,10 +24,10 @@ async fn sent(server: &Server, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// What the server still says before it hangs up.
+/// Reads from the connection until the server closes it.
 async fn last_words(mut stream: TcpStream) -> String {
     let mut words = Vec::new();
-    // A reset is a way of hanging up too.
+    // A reset closes the connection, too.
     let _ = stream.read_to_end(&mut words).await;
     String::from_utf8_lossy(&words).into_owned()
 }
@@ -63,7 +64,7 @@ async fn a_reader_that_stalls_is_cut_off() {
     let stream = sent(&server, client.head("GET", "/box/k", 0).as_bytes()).await;
     server.wait_for_metric(IN_FLIGHT, |value| value > 0).await;
     server.wait_for_metric(IN_FLIGHT, |value| value == 0).await;
-    // The connection of a look at the metrics may take a moment to be gone.
+    // The connection of a request for metrics may close later.
     let closed = async {
         while process::sockets(server.pid()) > before {
             tokio::time::sleep(Duration::from_millis(20)).await;

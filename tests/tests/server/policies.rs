@@ -1,4 +1,4 @@
-//! Storage policies of a real server over several disks: asked for, listed, kept, and refused.
+//! Storage policies of a real server over several disks: requested, listed, kept, and refused.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 const POLICIES: &str = "MARTLET_POLICIES";
 const POLICY: &str = "x-martlet-storage-policy";
 const CLASS: &str = "x-amz-storage-class";
-/// Some lie within their entries, some in volumes, some in files of their own.
+/// Inline, packed, and file extents.
 const LENGTHS: [usize; 4] = [500, 100_000, 1_500_000, 5_000_001];
 
-/// A server over so many folders that stand for disks.
+/// A server over so many folders in place of disks.
 fn over(devices: usize) -> Setup {
     let mut setup = Setup::new().set("MARTLET_RESERVE", "2MiB");
     for number in 0..devices {
@@ -59,7 +59,7 @@ fn listed(server: &Server) -> Value {
     serde_json::from_slice(&told.stdout).unwrap()
 }
 
-/// Number, name, redundancy, and whether new buckets get it.
+/// Number, name, redundancy, and true for the default policy.
 fn line(number: u64, name: &str, redundancy: &str, default: bool) -> Value {
     json!([number, name, redundancy, default])
 }
@@ -93,7 +93,7 @@ async fn a_policy_is_asked_for_by_name_and_is_there_for_good() {
     assert_eq!(put.status, 200, "{}", put.text());
     assert!(server.stop().await.success());
 
-    // Devices and policies are remembered: nothing has to be named again.
+    // Devices and policies are stored: a restart needs no names.
     let setup = setup.unset(POLICIES);
     let kept = fs::read(setup.data_dir().join("data-1.ring")).unwrap();
     let mut server = setup.start().await;
@@ -166,7 +166,7 @@ async fn every_object_under_a_code_outlives_a_disk() {
         let mut client = server.client();
         assert_eq!(policy_of(&mut client, "coded").await, "ec");
         check(&mut client, "coded").await;
-        // One device is a spare: writes go on, too.
+        // One device is a spare, so writes succeed, too.
         fill(&mut client, "coded").await;
         assert!(server.stop().await.success());
         let _ = fs::remove_dir_all(&disk);

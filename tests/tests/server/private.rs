@@ -1,4 +1,4 @@
-//! Whatever a server keeps is for its own user alone, and no secret of a tenant lies in clear.
+//! Files of a server are open to its own user alone, and no secret of a tenant is stored in clear.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 use serde_json::Value;
 
-/// Everything below a folder, the folder itself included.
+/// Returns a folder and everything below it.
 fn everything(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -23,7 +23,7 @@ fn everything(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What others than the owner may do anything with.
+/// Returns the paths that users other than the owner have any permission on.
 fn open_to_others(folder: &Path) -> Vec<PathBuf> {
     let is_open = |path: &PathBuf| {
         fs::symlink_metadata(path).is_ok_and(|it| it.permissions().mode() & 0o077 != 0)
@@ -31,7 +31,7 @@ fn open_to_others(folder: &Path) -> Vec<PathBuf> {
     everything(folder).into_iter().filter(is_open).collect()
 }
 
-/// Files that have a text within.
+/// Returns the files that contain a text.
 fn with_text(folder: &Path, text: &str) -> Vec<PathBuf> {
     let has = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -81,7 +81,7 @@ async fn nothing_is_open_to_others_and_no_secret_lies_in_clear() {
         }
     }
     assert_eq!(fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
-    // The master key that was made is the one of the next start.
+    // The generated master key serves the next start, too.
     let server = setup.start().await;
     let mut client = S3::with_keys(server.s3_address, &of("access_key"), &of("secret_key"));
     assert_eq!(client.get("/box/inline").await.unwrap().status, 200);

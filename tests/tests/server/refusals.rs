@@ -1,4 +1,5 @@
-//! Starts that can't work: one sentence each, 2 for usage and 1 for the rest, and nothing is harmed.
+//! Refused starts: one sentence each, exit code 2 for usage and 1 for the rest, and no harm to
+//! data.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs;
@@ -7,7 +8,7 @@ use std::net::TcpListener;
 use bytes::Bytes;
 use martlet_tests::Setup;
 
-/// Expects a refusal with this code, all of it in one sentence with these words.
+/// Expects a refusal with this code, in one sentence that contains these words.
 fn refuses(setup: &Setup, code: i32, words: &str) {
     let (found, sentence) = setup.refusal();
     assert_eq!(found, code, "{sentence}");
@@ -64,7 +65,7 @@ fn a_port_in_use() {
 
 #[test]
 fn a_folder_that_cannot_be_written() {
-    // Not even root can make a folder there.
+    // Not even root can make a folder in `/proc`.
     refuses(&Setup::new().flags(&["--data-dir", "/proc/martlet"]), 1, "can't be made");
     let setup = Setup::new();
     fs::write(setup.data_dir(), "a file is in the way").unwrap();

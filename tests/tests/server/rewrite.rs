@@ -1,5 +1,5 @@
-//! A bucket goes to another storage policy on real processes, while clients read, overwrite and delete:
-//! they see the same objects before, meanwhile and after, and what they write stays.
+//! A bucket is rewritten to another storage policy by real processes while clients read, overwrite
+//! and delete. Clients see unchanged objects before, during and after, and their writes stay.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use tokio::time::sleep;
 
 const PATIENCE: Duration = Duration::from_secs(40);
 const MIB: usize = 1 << 20;
-/// Objects that nobody writes meanwhile.
+/// Number of objects that no client writes during the rewrite.
 const STILL: usize = 16;
-/// Objects that are overwritten, and as many that are deleted meanwhile.
+/// Number of objects that are overwritten during the rewrite, and of those deleted.
 const BUSY: usize = 4;
 
-/// What a client sees of an object.
+/// An object as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     bytes: Bytes,
@@ -39,7 +39,7 @@ fn plan(second: Redundancy) -> Plan {
         nodes: 3,
         proxies: 2,
         policies: vec![Redundancy::Replicated, second],
-        // Workers look often, and readers have time.
+        // Garbage expires after ten seconds, which leaves readers time; idle workers run as often.
         environment: vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "10000")],
         ..Plan::default()
     }
@@ -57,7 +57,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-/// Asks until it is answered with something else than 503.
+/// Sends a request until the reply is another status than 503.
 async fn patiently(
     client: &mut S3,
     method: &str,
@@ -103,7 +103,8 @@ fn still(at: usize) -> (String, Bytes) {
     (key.clone(), body(&key, length))
 }
 
-/// Objects of all kinds; those that nobody writes meanwhile, as they are seen.
+/// Writes objects of all kinds. Returns the objects that no client writes later, as a client sees
+/// them.
 async fn fill(client: &mut S3) -> BTreeMap<String, Seen> {
     for at in 0..STILL {
         let (key, bytes) = still(at);
@@ -129,7 +130,8 @@ async fn fill(client: &mut S3) -> BTreeMap<String, Seen> {
     seen
 }
 
-/// Reads objects over and over until `stop`, each as it was; how often.
+/// Reads objects over and over until `stop`, and expects them unchanged. Returns the number of
+/// reads.
 async fn keep_reading(
     mut client: S3,
     seen: BTreeMap<String, Seen>,
@@ -145,7 +147,7 @@ async fn keep_reading(
     reads
 }
 
-/// Overwrites some and deletes others until `stop`; what was overwritten last holds this length.
+/// Overwrites some objects and deletes others until `stop`. Returns the length of the last bodies.
 async fn keep_writing(mut client: S3, stop: Arc<AtomicBool>) -> usize {
     let mut length = 100_000;
     loop {
@@ -187,7 +189,7 @@ async fn a_bucket_moves(second: Redundancy) {
     assert_eq!(first["state"], "done", "{first}");
     assert!(first["moved"].as_u64().unwrap() > 0, "{first}");
 
-    // Another proxy takes it up; in the end nothing is left to do.
+    // Another proxy continues the rewrite; at the end no object is left to move.
     let again = bucket(&cluster, 1, &["rewrite", "box"]).await;
     assert!(again.status.success(), "{again:?}");
     let nothing = bucket(&cluster, 1, &["rewrite", "box"]).await;

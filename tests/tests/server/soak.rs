@@ -1,4 +1,4 @@
-//! Load, kill, restart and check, again and again, for as long as one likes: `make soak`.
+//! Load, kill, restart and check, repeated for a configured time: `make soak`.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::time::{Duration, Instant};

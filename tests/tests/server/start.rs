@@ -1,4 +1,4 @@
-//! How a server begins: where it listens, who may come in, what it tells of itself.
+//! Start of a server: its addresses, its credentials, its reports about itself.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::fs;
@@ -92,7 +92,7 @@ async fn objects_are_spread_over_several_devices_and_stay_whatever_their_order()
         assert!(device["extents"].as_u64().unwrap() > 5, "{status:#}");
     }
     assert!(server.stop().await.success());
-    // Without names the devices of the last time are meant.
+    // Without names, a start uses the devices of the last start.
     let server = setup.start().await;
     let mut client = server.client();
     assert_eq!(client.keys("box").await.len(), 60);

@@ -1,4 +1,4 @@
-//! How a server ends: requests under way finish, and the exit code says that all went well.
+//! Stop of a server: requests under way finish, and the exit code is 0.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 const LENGTH: usize = 3_000_000;
 
-/// A PUT of which the first half was sent.
+/// Sends the first half of a PUT.
 async fn half_a_put(server: &Server) -> TcpStream {
     let client = server.client();
     let mut stream = TcpStream::connect(server.s3_address).await.unwrap();

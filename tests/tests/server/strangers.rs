@@ -1,4 +1,5 @@
-//! Crowds without a key: they hold what they hold, and clients with a key are served.
+//! Crowds of clients without a key: sockets and memory stay bounded, and clients with a key are
+//! served.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 use std::convert::Infallible;
@@ -29,22 +30,22 @@ use tokio_rustls::TlsConnector;
 
 use super::memory::open_to_all;
 
-/// How long a request of a client with a key may take on a machine that is at its limit.
+/// Timeout of a request with a key on a machine at its limit.
 const PROMPTLY: Duration = Duration::from_secs(10);
 const DOCUMENT_BYTES: usize = 1 << 20;
 
-/// Connections that send the same, and then no more.
+/// Opens connections that send equal bytes, and then nothing.
 async fn crowd(address: SocketAddr, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     let hold = |_| async move {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // Whoever is hung up on is part of the crowd, too.
+        // A connection that the server closed belongs to the crowd, too.
         let _ = stream.write_all(bytes).await;
         stream
     };
     stream::iter(0..count).map(hold).buffered(32).collect().await
 }
 
-/// Half of a document that nobody signed, and that anybody may send.
+/// Half of an unsigned document, which any client may send.
 fn half_a_document() -> Vec<u8> {
     let mut bytes = format!(
         "POST /open/k?uploadId=x HTTP/1.1\r\nhost: x\r\ncontent-length: {DOCUMENT_BYTES}\r\n\r\n"
@@ -54,7 +55,7 @@ fn half_a_document() -> Vec<u8> {
     bytes
 }
 
-/// Reads an object again and again until `done`, on one connection and on new ones; how often.
+/// Reads an object until `done`, on one connection and on new ones. Returns the number of rounds.
 async fn keep_reading(server: &Server, done: &AtomicBool) -> usize {
     let (mut known, mut count) = (server.client(), 0);
     assert_eq!(known.get("/box/k").await.unwrap().status, 200);
@@ -108,7 +109,7 @@ async fn five_thousand_connections_do_not_keep_a_key_out() {
     assert!(growth < 300, "{growth} MiB are resident");
 }
 
-/// A server that speaks TLS, and what a client needs to speak with it by HTTP/2.
+/// Starts a server with TLS, and makes a client's TLS settings for HTTP/2.
 async fn secure() -> (Server, TlsConnector) {
     let setup = Setup::new();
     let papers = setup.join("papers");
@@ -148,7 +149,7 @@ fn over_tls<B>(mut request: Request<B>, address: SocketAddr) -> Request<B> {
     request
 }
 
-/// Sends a request with a key, and waits for the end of its reply.
+/// Sends a signed request and waits for the end of its reply.
 async fn ask(
     sender: &mut SendRequest<Sent>,
     address: SocketAddr,
@@ -168,7 +169,7 @@ async fn ask(
     assert!(status.is_success(), "{method} {target}: {status}");
 }
 
-/// One connection with as many half-sent documents as it may have, that nobody signed.
+/// Opens one connection with 60 half-sent, unsigned documents.
 async fn half_sent(
     address: SocketAddr,
     tls: &TlsConnector,
@@ -185,7 +186,7 @@ async fn half_sent(
             .unwrap();
         sender.ready().await.ok()?;
         let reply = sender.send_request(over_tls(request, address));
-        // Nobody waits for what comes of it.
+        // No task waits for the outcome.
         tokio::spawn(async move { drop(timeout(Duration::from_secs(30), reply).await) });
     }
     Some(sender)

@@ -1,8 +1,8 @@
-//! What must hold once everything is right again: everything can be read, the replicas of a register
-//! agree, and what they agree on is what is read.
+//! Checks after recovery: all keys are readable, the replicas of a register agree, and reads return
+//! their common state.
 //!
-//! They agree on which write it is. Its order may differ: each time it is settled among some of them,
-//! it rises there. Where nothing is left to be read, they agree whether they know why or not.
+//! Replicas must agree on the write id. The order of the entry may differ: each time some replicas
+//! settle the entry, its order rises there. A tombstone and a missing entry count as equal.
 
 use martlet_protocol::Term;
 use martlet_protocol::backend::Want;
@@ -17,10 +17,10 @@ use super::cluster::Simulated;
 use super::network::{Caller, Way};
 use super::workers;
 
-/// By when workers have seen to what has come of age.
+/// Milliseconds in which workers must have handled everything that has reached its age.
 const ROUND_MS: u64 = 120_000;
 
-/// Reads everything with every node left out once, which settles whatever was open; then looks.
+/// Reads all keys with each node cut off once, which settles all open writes; then checks.
 pub(crate) async fn check(client: &Client) -> Result<(), String> {
     let client = last(client);
     let simulated = &client.simulated;
@@ -34,12 +34,12 @@ pub(crate) async fn check(client: &Client) -> Result<(), String> {
     read_all(&client).await
 }
 
-/// The client that comes after all others.
+/// A strict client with a number of its own, for reads after all other clients.
 fn last(client: &Client) -> Client {
     Client { level: Some(Level::Strict), number: 1000, ..client.clone() }
 }
 
-/// Reads everything, and compares it with what the replicas hold.
+/// Reads all keys and compares the results with the replicas.
 pub(crate) async fn read_all(client: &Client) -> Result<(), String> {
     let client = last(client);
     client.list_from("", None, 1000).await;
@@ -50,8 +50,9 @@ pub(crate) async fn read_all(client: &Client) -> Result<(), String> {
     client.check_versions().await
 }
 
-/// Everything is where the rings say and nothing anywhere else, and what was deleted longer ago than
-/// the reclaim age has left no trace: as [`census`] says here, and the one that operators rely on.
+/// Checks that all data is exactly where the rings place it, and that deletes older than the
+/// reclaim age have left no tombstones. The simulation's [`census`] and the census for operators
+/// must agree.
 pub(crate) async fn count(simulated: &Simulated, age_ms: u64) -> Result<(), String> {
     let mut wrong = census::complaints(simulated);
     let counted = workers::census(simulated).await;
@@ -69,7 +70,7 @@ fn leave_out(client: &Client, node: usize) {
     }
 }
 
-/// What is read at last. Nothing stands in the way of an answer any more.
+/// Reads a key after recovery, when every read must have an answer.
 async fn read(client: &Client, key: &str) -> Result<Option<Value>, String> {
     let found = client.get(key.to_owned()).await;
     let history = client.record.history();
@@ -82,7 +83,7 @@ async fn read(client: &Client, key: &str) -> Result<Option<Value>, String> {
 
 type Seen = Option<(WriteId, Value)>;
 
-/// Whether all replicas of a register agree, and on what was read.
+/// Checks that all replicas of a register agree with each other and with the read.
 async fn agree(client: &Client, key: &str, read: Option<Value>) -> Result<(), String> {
     let bucket = client.simulated.proxy(0).store.bucket(BUCKET).await;
     let bucket = bucket.map_err(|error| format!("the bucket is gone: {error}"))?;

@@ -1,7 +1,7 @@
-//! Counts what nodes hold against the rings, past all faults: on whom an operator relies before
-//! something is forgotten, and what must be so at the end.
+//! Counts the data of nodes against the rings, without faults. The operator consults the count
+//! before previous holders are dropped, and the end of a run checks it.
 //!
-//! It does not look into what registers say: that is for reads and for [`super::aftermath`].
+//! The contents of entries are checked by reads and by [`super::aftermath`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use martlet_protocol::{DeviceId, ExtentId, RegisterKey, Stamp, WriteId};
 use super::cluster::Simulated;
 use super::node::Node;
 
-/// What holds an entry, and which.
+/// Devices that hold an entry, with its order and write id.
 type Holders = BTreeMap<DeviceId, (Stamp, WriteId)>;
 
-/// Whether everything that moves is where it goes: extents at all of their primaries.
+/// Returns true if all extents are on all of their primaries.
 pub(crate) fn has_arrived(simulated: &Simulated) -> bool {
     let ring = simulated.rings().data;
     extents(simulated).iter().all(|(id, holders)| {
@@ -21,13 +21,13 @@ pub(crate) fn has_arrived(simulated: &Simulated) -> bool {
     })
 }
 
-/// Whether a node has nothing left that anybody could want.
+/// Returns true if a node holds neither entries nor extents.
 pub(crate) fn is_empty(node: &Node) -> bool {
     let memory = node.memory();
     memory.extents(node.device).is_empty() && memory.registers(node.device).is_empty()
 }
 
-/// What the nodes of the rings hold that differs from what the rings say.
+/// Differences between the data of the nodes and the rings.
 pub(crate) fn complaints(simulated: &Simulated) -> Vec<String> {
     let (rings, mut wrong) = (simulated.rings(), Vec::new());
     for (key, holders) in registers(simulated) {
@@ -52,7 +52,7 @@ pub(crate) fn complaints(simulated: &Simulated) -> Vec<String> {
     wrong
 }
 
-/// Deletes from before `before_ms` that are remembered still.
+/// Tombstones of deletes from before `before_ms`.
 pub(crate) fn tombstones(simulated: &Simulated, before_ms: u64) -> Vec<String> {
     let ring = simulated.rings().index;
     let mut left = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) fn tombstones(simulated: &Simulated, before_ms: u64) -> Vec<String> {
     left
 }
 
-/// Everything that is held by nodes of the index ring.
+/// Returns the entries on all devices of the index ring.
 fn registers(simulated: &Simulated) -> BTreeMap<RegisterKey, Holders> {
     let ring = simulated.rings().index;
     let mut all: BTreeMap<RegisterKey, Holders> = BTreeMap::new();

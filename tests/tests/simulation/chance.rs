@@ -1,10 +1,10 @@
-//! Numbers that repeat with a seed, on every machine and for ever: `SplitMix64`.
+//! Random numbers that depend on the seed alone, on every machine and version: `SplitMix64`.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A source of numbers, shared by its clones.
+/// A generator of numbers, shared by its clones.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(Arc<Mutex<u64>>);
 
@@ -13,7 +13,7 @@ impl Chance {
         Self(Arc::new(Mutex::new(seed)))
     }
 
-    /// A source of its own, whose numbers don't depend on how often others ask.
+    /// Returns a new generator, independent of later draws from this one.
     pub(crate) fn fork(&self) -> Self {
         Self::new(self.number())
     }
@@ -27,27 +27,27 @@ impl Chance {
         number ^ (number >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.number() % end.max(1)
     }
 
-    /// A number from `low` to `high`, both of them possible.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// An index into something that has `length` places.
+    /// Returns an index below `length`.
     pub(crate) fn index(&self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("below a length")
     }
 
-    /// Yes, so many times in a thousand.
+    /// Returns true with a probability of `times` in a thousand.
     pub(crate) fn per_mille(&self, times: u64) -> bool {
         self.below(1000) < times
     }
 
-    /// One of a few.
+    /// Returns one of the choices.
     pub(crate) fn pick<T: Copy>(&self, choices: &[T]) -> T {
         choices[self.index(choices.len())]
     }

@@ -1,4 +1,5 @@
-//! Clients: each does one thing after the other, through whatever proxy, and notes what it was told.
+//! Clients of a simulation: each makes one call after the other through random proxies, and records
+//! the outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use super::versions::is_absence;
 /// The bucket of every run.
 pub(crate) const BUCKET: &str = "bucket";
 
-/// What clients ask for: mostly whatever the bucket has.
+/// Levels that clients request; mostly the bucket's default.
 const LEVELS: [Option<Level>; 6] =
     [None, None, None, Some(Level::Strict), Some(Level::Available), Some(Level::Any)];
 
@@ -34,35 +35,35 @@ pub(crate) struct Client {
     pub(crate) record: Arc<Record>,
     pub(crate) chance: Chance,
     pub(crate) keys: Arc<[String]>,
-    /// How long it waits for anything.
+    /// Timeout of every call.
     pub(crate) deadline: Duration,
-    /// The level it asks for, where it doesn't choose.
+    /// Level of all calls; random if `None`.
     pub(crate) level: Option<Level>,
-    /// Whether the bucket keeps versions.
+    /// True if the bucket keeps versions.
     pub(crate) keeps_versions: bool,
 }
 
-/// What a client has before it: a proxy and a session with it.
+/// A proxy and a session with it.
 pub(crate) struct Door {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) session: Session,
     level: Option<Level>,
 }
 
-/// What a value says of itself.
+/// Attributes that contain the value.
 pub(crate) fn attributes(value: Value) -> Attributes {
     let user_metadata = vec![("value".to_owned(), value.0.to_string())];
     Attributes { user_metadata, ..Attributes::default() }
 }
 
-/// Which write an object is of.
+/// Value of the write that made an object.
 pub(crate) fn value_of(object: &Object) -> Option<Value> {
     let all = &object.attributes.user_metadata;
     let (_, value) = all.iter().find(|(name, _)| name == "value")?;
     value.parse().ok().map(Value)
 }
 
-/// What must hold for a call.
+/// Conditions of a call.
 fn conditions(call: &Call, tag: Option<String>) -> WriteConditions {
     let if_match = tag.map(|tag| ETagCondition::OneOf(vec![tag]));
     let if_none_match = matches!(call, Call::Create(_)).then_some(ETagCondition::Any);
@@ -70,7 +71,7 @@ fn conditions(call: &Call, tag: Option<String>) -> WriteConditions {
 }
 
 impl Client {
-    /// Does so many things, with pauses.
+    /// Makes so many random calls, with pauses.
     pub(crate) async fn work(&self, operations: u64, pause_ms: u64) {
         for _ in 0..operations {
             sleep(Duration::from_millis(self.chance.below(pause_ms + 1))).await;
@@ -107,7 +108,7 @@ impl Client {
         Begun { client, key, call, invoked_at }
     }
 
-    /// A proxy, and a session at some level.
+    /// Returns a random proxy with a session.
     pub(crate) fn door(&self, read_after: Option<ReadAfter>) -> Door {
         let proxy = self.simulated.proxy(self.chance.index(self.simulated.proxies()));
         let chosen = self.chance.pick(&LEVELS);
@@ -116,7 +117,7 @@ impl Client {
         Door { proxy, session, level }
     }
 
-    /// Waits for an answer. There is none when the proxy goes down or the client gives up.
+    /// Waits for the reply. Returns `None` when the proxy crashes, or after the deadline.
     pub(crate) async fn wait<T>(
         &self,
         door: &Door,
@@ -130,7 +131,7 @@ impl Client {
         }
     }
 
-    /// What an answer rests on.
+    /// Consistency of a session's replies.
     pub(crate) fn given(&self, door: &Door) -> Given {
         let given = door.session.given();
         if door.level == Some(Level::Strict) && given != Given::Quorum {
@@ -178,7 +179,7 @@ impl Client {
         self.written(begun, &door, answer.as_ref());
     }
 
-    /// Reads, and writes over what it found.
+    /// Reads a key, and replaces the value that it found.
     async fn replace(&self, key: String) {
         let Some(expected) = self.get(key.clone()).await else { return };
         if self.record.tag_of(expected).is_some() {
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Deletes. What finds nothing to delete is as good as a read.
+    /// Deletes a key. A delete that finds nothing is recorded as a read.
     async fn delete(&self, key: String, call: Call) {
         let tag = match &call {
             Call::DeleteIf(expected) | Call::DeleteIfThere(expected) => {
@@ -221,7 +222,7 @@ impl Client {
         self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
     }
 
-    /// Reads, and says which write it found.
+    /// Reads a key; returns the value that it found.
     pub(crate) async fn get(&self, key: String) -> Option<Value> {
         let tokens = self.record.tokens(&key);
         let after = (self.chance.per_mille(300) && !tokens.is_empty())
@@ -275,7 +276,7 @@ impl Client {
         self.list_from(prefix, after, limit).await;
     }
 
-    /// A page of a listing.
+    /// Requests a page of a listing.
     pub(crate) async fn list_from(&self, prefix: &str, after: Option<String>, limit: usize) {
         let list = ListObjects { prefix: prefix.into(), delimiter: None, after, limit };
         let begins = list.after.clone().unwrap_or_default();
@@ -300,8 +301,8 @@ impl Client {
         self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
     }
 
-    /// Copies from a key that stands before this one, so that no body comes back to where it was and
-    /// two writes of a key have the same tag. The copy is a write of its own.
+    /// Copies from a key that sorts before this one. So no body returns to an earlier key, where
+    /// two writes would have equal `ETag`s. The copy has a value of its own.
     async fn copy(&self, key: String) {
         let source = self.keys[self.chance.index(self.keys.len())].clone();
         if source >= key {
@@ -327,7 +328,7 @@ impl Client {
         let door = self.door(None);
         let begun = self.begin(&key, &call);
         match self.wait(&door, Box::pin(door.session.copy(BUCKET, &key, copy))).await {
-            // There was nothing to copy.
+            // The source did not exist.
             Some(Err(error)) if is_absence(&error) => {
                 let returned_at = self.moment();
                 self.record.operation(begun.end(returned_at, Outcome::Failed, Given::Quorum));

@@ -1,11 +1,12 @@
-//! Clocks that follow simulated time, each as wrong as a fault makes it.
+//! Clocks that follow simulated time, each with the error that a fault sets.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use martlet_protocol::Clock;
 use tokio::time::Instant;
 
-/// What clocks show when a run begins: far enough from 1970 that they may be wrong by hours.
+/// Time of clocks at the beginning of a run, in milliseconds since 1970: late enough for errors of
+/// hours.
 const BEGIN_MS: i64 = 1_800_000_000_000;
 
 /// A clock of a node or a proxy.
@@ -16,12 +17,12 @@ pub(crate) struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// A clock that is right, in a run that has begun then.
+    /// Makes a correct clock for a run that began at `begun`.
     pub(crate) fn new(begun: Instant) -> Self {
         Self { begun, wrong_by_ms: AtomicI64::new(0) }
     }
 
-    /// Makes it wrong, or right again with zero.
+    /// Sets the error of the clock; zero corrects it.
     pub(crate) fn set_wrong_by_ms(&self, by_ms: i64) {
         self.wrong_by_ms.store(by_ms, Ordering::Relaxed);
     }

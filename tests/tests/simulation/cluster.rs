@@ -1,4 +1,4 @@
-//! The cluster of a run: nodes, the proxies before them, and who is reached how.
+//! The cluster of a run: nodes, proxies, and the links between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::node::Node;
 use super::planted::Bug;
 use super::rings::{Builders, Rings, device_of};
 
-/// How large a cluster is.
+/// Size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Nodes at the beginning.
@@ -30,21 +30,21 @@ pub(crate) struct Size {
     pub(crate) part_power: u8,
 }
 
-/// Nodes and proxies.
+/// The nodes and proxies of a run.
 pub(crate) struct Simulated {
     pub(crate) network: Network,
-    /// Those of the rings, then those that may join.
+    /// Nodes of the first rings, then nodes that may join.
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) builders: Mutex<Builders>,
-    /// What each place for a replicator keeps when one ends and another begins.
+    /// Members of replicators; each survives the replicators in its place.
     pub(crate) replicators: Vec<Arc<Member>>,
-    /// The same of proxies.
+    /// Members of proxies; each survives the proxies in its place.
     pub(crate) gateways: Vec<Arc<Member>>,
     proxies: Mutex<Vec<Arc<Proxy>>>,
     options: StoreOptions,
 }
 
-/// One life of a proxy.
+/// One run of a proxy.
 pub(crate) struct Proxy {
     pub(crate) store: ObjectStore,
     pub(crate) clock: Arc<SimulatedClock>,
@@ -53,9 +53,9 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Waits until it crashes.
+    /// Waits until the proxy crashes.
     pub(crate) async fn crashed(&self) {
-        // The sender lives as long as the proxy does.
+        // The sender lives as long as the proxy.
         self.crashed.subscribe().wait_for(|crashed| *crashed).await.ok();
     }
 
@@ -94,23 +94,23 @@ impl Simulated {
         simulated
     }
 
-    /// The rings as they were last made.
+    /// Returns the newest rings.
     pub(crate) fn rings(&self) -> Rings {
         self.builders.lock().rings()
     }
 
-    /// Whether a node was in the rings once and is no more.
+    /// Returns true if a node has left the rings.
     pub(crate) fn has_left(&self, node: &Node) -> bool {
         let ring = self.rings().index;
         ring.device(node.device).is_none() && node.device.0 < ring.identity().next_id
     }
 
-    /// The node of a device.
+    /// Returns the node of a device.
     pub(crate) fn node_of(&self, device: DeviceId) -> &Arc<Node> {
         self.nodes.iter().find(|node| node.device == device).expect("rings name known devices")
     }
 
-    /// Every node as one caller reaches it, by its device.
+    /// Returns a link of one caller to every node, by device.
     pub(crate) fn links(
         &self,
         (caller, member): (Caller, &Arc<Member>),
@@ -132,7 +132,7 @@ impl Simulated {
         self.nodes.iter().enumerate().map(link).collect()
     }
 
-    /// A proxy that begins, with a writer id of its own.
+    /// Starts a proxy with a new writer id.
     fn begin_proxy(&self, number: usize) -> Arc<Proxy> {
         let (alive, member) = (Arc::new(AtomicBool::new(true)), &self.gateways[number]);
         let nodes = self.links((Caller::Proxy(number), member), &alive);
@@ -159,7 +159,7 @@ impl Simulated {
         self.proxies.lock()[number].clone()
     }
 
-    /// Ends a proxy, whatever it is doing, and begins another in its place.
+    /// Crashes a proxy and starts another in its place.
     pub(crate) fn replace_proxy(&self, number: usize) {
         let next = self.begin_proxy(number);
         let before = std::mem::replace(&mut self.proxies.lock()[number], next);
@@ -169,7 +169,7 @@ impl Simulated {
 
 impl Drop for Simulated {
     fn drop(&mut self) {
-        // Who follows the rings holds links, which hold members.
+        // The callbacks of members hold links, which hold members: breaks the cycle.
         self.gateways.iter().chain(&self.replicators).for_each(|member| member.end());
     }
 }

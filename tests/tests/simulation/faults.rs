@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when: drawn from the seed before the run begins.
+//! Faults of a run and their times, drawn from the seed before the run begins.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::cluster::Simulated;
 use super::network::{Caller, Way, Weather};
 use super::node::Standing;
 
-/// Runs that last longer see tombstones collected.
+/// Length of a run in milliseconds above which tombstones are collected.
 pub(crate) const LONG_MS: u64 = 10 * 60 * 1000;
 
-/// One thing that goes wrong, or right again.
+/// A fault, or the end of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// A link is cut in some direction.
     Cut(usize, usize, Ways),
-    /// All proxies and workers lose a node.
+    /// All proxies and workers are cut off from a node.
     CutNode(usize, Ways),
-    /// A proxy loses all nodes.
+    /// A proxy is cut off from all nodes.
     CutProxy(usize, Ways),
     /// All links are whole again.
     Heal,
@@ -29,11 +29,11 @@ pub(crate) enum Fault {
     Crash(usize, Standing),
     /// A node comes back.
     Restart(usize),
-    /// A node forgets everything.
+    /// A node loses all data.
     Wipe(usize),
     /// A bit of some extent of a node is flipped.
     Flip(usize, u64),
-    /// A proxy goes down with all that it is doing, and another takes its place.
+    /// A proxy crashes with its requests, and another takes its place.
     CrashProxy(usize),
     /// The clock of a node is wrong.
     SkewNode(usize, i64),
@@ -61,7 +61,7 @@ impl Ways {
     }
 }
 
-/// What sorts of faults a run has.
+/// Kinds of faults that a run has.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each sort of fault is there or not")]
 pub(crate) struct Climate {
@@ -72,15 +72,16 @@ pub(crate) struct Climate {
     clocks: bool,
     wipe: bool,
     flips: bool,
-    /// The one node that may lose what it had acknowledged: that nobody loses more than one copy.
+    /// The one node that may lose acknowledged data, so that at most one copy is lost.
     victim: usize,
-    /// Whether what is deleted may be collected while it lasts (rule T1): then clocks are wrong by
-    /// no more than cluster time allows, and nodes may be away for longer than that takes.
+    /// True if tombstones may be collected during the run (rule T1). Then the errors of clocks stay
+    /// within the bounds of cluster time, and nodes may be away for longer than the reclaim age.
     is_long: bool,
 }
 
 impl Climate {
-    /// One run in six is calm but for delays; the others have every sort of fault now and then.
+    /// Draws a climate. One run in six has delays only; in the others every kind of fault may
+    /// occur.
     pub(crate) fn drawn(chance: &Chance, nodes: usize, length_ms: u64) -> Self {
         let calm = chance.below(6) == 0;
         let some = |per_mille| !calm && chance.per_mille(per_mille);
@@ -104,17 +105,17 @@ impl Climate {
         }
     }
 
-    /// The node that dies for good, if one does.
+    /// Returns the node that dies for good, if any.
     pub(crate) fn dead(&self, chance: &Chance) -> Option<usize> {
         (self.crashes && chance.per_mille(300)).then_some(self.victim)
     }
 }
 
-/// What goes wrong when.
+/// Faults with their times in milliseconds.
 pub(crate) struct Schedule(Vec<(u64, Fault)>);
 
 impl Schedule {
-    /// A schedule for `length_ms`.
+    /// Draws a schedule for `length_ms`.
     pub(crate) fn drawn(
         climate: &Climate,
         chance: &Chance,
@@ -146,7 +147,7 @@ impl Schedule {
         Self(faults)
     }
 
-    /// Lets it all happen.
+    /// Causes all faults at their times.
     pub(crate) async fn happen(&self, simulated: &Arc<Simulated>) {
         let begun = Instant::now();
         for (at_ms, fault) in &self.0 {
@@ -157,7 +158,7 @@ impl Schedule {
     }
 }
 
-/// A fault that the climate knows, and what ends it.
+/// Draws a fault that the climate allows, and the fault that ends it.
 fn one(
     climate: &Climate,
     chance: &Chance,
@@ -217,7 +218,7 @@ impl Fault {
     }
 }
 
-/// Puts everything right: what was wiped stays without votes.
+/// Ends all faults. Wiped nodes stay without votes.
 pub(crate) fn heal(simulated: &Simulated) {
     simulated.network.trace.note(format_args!("HEALED"));
     simulated.network.heal();

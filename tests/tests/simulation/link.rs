@@ -1,8 +1,8 @@
-//! What a caller has in its hands for a node: a [`Backend`] whose every call crosses the network.
+//! A caller's connection to a node: a [`Backend`] that sends every call over the simulated network.
 //!
-//! * [`carry`]: how a call leaves and its answer comes.
-//! * [`deciding`]: reads, writes, promises and lists, with the bugs that are planted there.
-//! * Here: every call of the seam, most of them carried as they are.
+//! * [`carry`]: the way of a call and its reply.
+//! * [`deciding`]: reads, writes, promises and lists, with planted bugs.
+//! * This file: all other calls of the trait, most of them unchanged.
 
 mod carry;
 mod deciding;
@@ -27,8 +27,8 @@ use self::carry::whole;
 use super::network::Caller;
 use super::shown;
 
-/// Carries a call: what the trace says of it, what must be kept until it arrives (twice perhaps),
-/// and the call.
+/// Carries a call. Arguments: the text for the trace, the values to keep until the call arrives
+/// (possibly twice), and the call.
 macro_rules! carry {
     ($link:ident, $what:expr, [$($kept:ident),*], $node:ident => $call:expr) => {{
         $link.carry($what.into(), move |$node| {
@@ -81,7 +81,7 @@ impl Backend for Link {
         carry!(self, what, [], node => node.purge_bucket(device, bucket))
     }
 
-    /// The body is taken in here: dropped in the middle, nothing of it arrives.
+    /// Reads the whole body first, so nothing arrives of a body that is dropped half-way.
     async fn write_extent(
         &self,
         device: DeviceId,

@@ -1,19 +1,21 @@
-//! A whole cluster in one thread, on simulated time: proxies, nodes in memory, and between them a
-//! network that delays, loses, repeats and cuts, while nodes and proxies crash and clocks go wrong.
-//! Everything that happens comes from a seed, so a run that fails can be looked at again.
+//! Simulation of a whole cluster in one thread, on simulated time: proxies, and nodes in memory.
+//! The network between them delays, loses, repeats and cuts; nodes and proxies crash, and clocks
+//! err. A seed determines every event, so that a failing run can be repeated.
 //!
-//! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`], [`aftermath`].
-//! * [`versions`]: where the bucket keeps them.
-//! * [`network`] and [`link`]: what becomes of calls; [`node`]: what becomes of those who answer.
+//! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`],
+//!   [`aftermath`].
+//! * [`versions`]: buckets that keep versions.
+//! * [`network`] and [`link`]: the way of calls; [`node`]: crashes and losses of nodes.
 //! * [`workers`]: all background work, on replicators that come and go.
-//! * [`operator`] changes the [`rings`], [`membership`] hands them on, [`census`] counts.
-//! * [`record`]: the history, which the checkers of `martlet_tests` judge.
-//! * [`planted`]: bugs that must be caught, to show that real ones would be.
+//! * [`operator`] changes the [`rings`], [`membership`] spreads them, [`census`] counts.
+//! * [`record`]: the history, which the checkers of `martlet_tests` check.
+//! * [`planted`]: bugs that the checkers must catch, as they would catch real bugs.
 //!
-//! What it does not see: bytes on disk and on the wire, threads, and time spent computing.
+//! Not simulated: bytes on disk and on the wire, threads, and computing time.
 //!
-//! `MARTLET_SIM_SEED=n` runs one seed and prints its trace, `MARTLET_SIM_SEEDS=n` runs so many, from
-//! `MARTLET_SIM_FIRST` on; with `MARTLET_SIM_LIST=1` all of them, and each that fails is a line.
+//! `MARTLET_SIM_SEED=n` runs one seed and prints its trace. `MARTLET_SIM_SEEDS=n` runs so many
+//! seeds, from `MARTLET_SIM_FIRST` on, and stops at the first failure. With `MARTLET_SIM_LIST=1`
+//! all seeds run, and each failure is printed on a line.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod aftermath;
@@ -47,9 +49,9 @@ use parking_lot::Mutex;
 use self::planted::Bug;
 use self::run::{Ran, run};
 
-/// Seeds that every test run takes.
+/// Number of seeds of every test run.
 const SEEDS: u64 = 200;
-/// Seeds within which a planted bug has to show.
+/// Number of seeds within which a planted bug must be caught.
 const SEEDS_TO_CATCH: u64 = 6000;
 
 fn number(variable: &str) -> Option<u64> {
@@ -57,7 +59,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// Runs seeds on all cores until one fails, and says which.
+/// Runs seeds on all cores until one fails. Returns the number of operations and the failed run.
 fn first_failure(seeds: impl Iterator<Item = u64> + Send, bug: Bug) -> (u64, Option<Ran>) {
     let seeds = Mutex::new(seeds);
     let (operations, failed) = (AtomicU64::new(0), Mutex::new(None::<Ran>));

@@ -1,9 +1,9 @@
-//! Which rings a process goes by, and how it comes by newer ones: pushed by the operator, or pulled
-//! from a node whose replies announce them. The rules are those of the processes of a real cluster.
+//! Rings of a process: pushed by the operator, or pulled from a node whose replies announce newer
+//! rings. The rules are those of the processes of a real cluster.
 //!
-//! * A ring of the index whose change may not begin yet, by the highest term that was heard of, is
-//!   kept aside; the one before stays in use (rule P3). A ring of the data is used at once.
-//! * What a process has heard of terms is gone when it ends; its rings are kept.
+//! * An index ring waits while the highest known term does not allow its change to begin; the ring
+//!   before stays in use (rule P3). A data ring is used at once.
+//! * A process loses its known term when it ends, but keeps its rings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::chance::Chance;
 use super::rings::Rings;
 use super::trace::Trace;
 
-/// What a process does when it has other rings or has heard of a higher term.
+/// Callback for new rings or a higher term.
 type Follow = Box<dyn Fn(&Rings, Term) + Send + Sync>;
 
 /// A process as a member of the cluster.
@@ -25,7 +25,7 @@ pub(crate) struct Member {
     name: String,
     trace: Trace,
     chance: Chance,
-    /// How long it takes at most until a ring that a node announced is here.
+    /// Maximum delay in milliseconds until announced rings are pulled.
     pull_ms: u64,
     state: Mutex<State>,
     follow: Mutex<Option<Follow>>,
@@ -35,7 +35,7 @@ struct State {
     rings: Rings,
     waiting: Option<Arc<Ring>>,
     known: Term,
-    /// Whether somebody is being asked for newer rings.
+    /// True while newer rings are pulled.
     is_pulling: bool,
 }
 
@@ -47,13 +47,13 @@ impl Member {
         Arc::new(Self { name, trace, chance, pull_ms, state, follow })
     }
 
-    /// A process begins: it has its rings, and has heard of no term.
+    /// Starts a process with its rings and without a known term.
     pub(crate) fn begin(&self, follow: impl Fn(&Rings, Term) + Send + Sync + 'static) {
         self.state.lock().known = Term::NONE;
         *self.follow.lock() = Some(Box::new(follow));
     }
 
-    /// A process ends for good.
+    /// Ends a process for good.
     pub(crate) fn end(&self) {
         *self.follow.lock() = None;
     }
@@ -63,7 +63,7 @@ impl Member {
         self.state.lock().rings.clone()
     }
 
-    /// Takes rings in, as far as they are newer and may be used.
+    /// Accepts rings if they are newer and may be used.
     pub(crate) fn offer(&self, rings: &Rings) {
         let changed = {
             let mut state = self.state.lock();
@@ -79,7 +79,7 @@ impl Member {
         }
     }
 
-    /// Hears what a reply of a node says beside its answer.
+    /// Handles the term and the rings that a reply announces.
     pub(crate) fn hear(self: &Arc<Self>, term: Term, theirs: &Arc<Self>) {
         self.hear_term(term);
         let rings = theirs.rings();
@@ -99,7 +99,7 @@ impl Member {
         }
     }
 
-    /// Hears of a term, which may be what a ring waits for.
+    /// Handles a term, for which a ring may wait.
     pub(crate) fn hear_term(&self, term: Term) {
         {
             let mut state = self.state.lock();
@@ -108,7 +108,7 @@ impl Member {
             }
             state.known = term;
             if let Some(ring) = state.waiting.take() {
-                // Judged anew: it is taken, or waits on.
+                // Checks the ring again: the ring is accepted, or waits on.
                 let judged = state.take_index(&ring);
                 self.trace.note(format_args!(
                     "{}: index ring {} waited: {judged:?}",
@@ -134,7 +134,7 @@ impl Member {
 }
 
 impl State {
-    /// Whether the ring that is in use has changed.
+    /// Offers an index ring; returns true if the ring in use has changed.
     fn take_index(&mut self, ring: &Arc<Ring>) -> Result<bool, String> {
         let newest = self.waiting.as_ref().unwrap_or(&self.rings.index);
         if ring.epoch() <= newest.epoch() {

@@ -1,9 +1,9 @@
-//! The network between those who call (proxies and workers) and nodes.
+//! The network between callers (proxies and workers) and nodes.
 //!
-//! Fault model: a request or a reply takes its time, is lost, or comes twice, the second time later;
-//! so calls overtake each other. A link can be cut in one direction or in both: what is on its way
-//! then is lost where it would cross the cut. Nothing is forged, and no bytes are changed. Who waits
-//! in vain is told so after a while, or never, as the run has it.
+//! Fault model: a request or a reply is delayed, lost, or repeated later, so calls overtake each
+//! other. A link can be cut in one or both directions; a call under way is lost where it would
+//! cross the cut. Nothing is forged, and no bytes are changed. A caller without a reply gets a
+//! timeout, or waits forever, depending on the run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::planted::Bug;
 use super::shown::Shown;
 use super::trace::Trace;
 
-/// Who calls.
+/// A caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Caller {
     Proxy(usize),
@@ -37,12 +37,12 @@ pub(crate) enum Way {
     Back,
 }
 
-/// How bad the network is: times in milliseconds, chances in a thousand.
+/// Quality of the network: times in milliseconds, probabilities in a thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Weather {
-    /// Most requests and replies take up to this.
+    /// Maximum delay of most requests and replies.
     pub(crate) delay_ms: u64,
-    /// Some take up to this.
+    /// Maximum delay of the other ones.
     pub(crate) long_delay_ms: u64,
     pub(crate) long_per_mille: u64,
     pub(crate) lost_per_mille: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Network {
     pub(crate) trace: Trace,
     pub(crate) chance: Chance,
     pub(crate) bug: Bug,
-    /// How long callers wait; none to wait for ever.
+    /// Timeout of callers in milliseconds; none to wait forever.
     pub(crate) patience_ms: Option<u64>,
     state: Arc<Mutex<State>>,
 }
@@ -66,7 +66,7 @@ struct State {
     cuts: BTreeSet<(Caller, usize, Way)>,
 }
 
-/// What the network will do to one call.
+/// Effects of the network on one call.
 struct Trip {
     there_ms: u64,
     back_ms: u64,
@@ -87,7 +87,7 @@ impl Network {
         self.state.lock().cuts.insert((caller, node, way));
     }
 
-    /// Takes all cuts away.
+    /// Removes all cuts.
     pub(crate) fn heal(&self) {
         self.state.lock().cuts.clear();
     }
@@ -96,7 +96,7 @@ impl Network {
         !self.state.lock().cuts.contains(&(caller, node, way))
     }
 
-    /// Whether a stream of bytes breaks off on its way.
+    /// Returns true if a stream of bytes is to break off.
     pub(crate) fn breaks(&self) -> bool {
         let lost_per_mille = self.state.lock().weather.lost_per_mille;
         self.chance.per_mille(lost_per_mille)
@@ -119,8 +119,8 @@ impl Network {
         }
     }
 
-    /// Carries a call to a node and its answer back. The call goes on its way whatever becomes of
-    /// whoever waits for it.
+    /// Carries a call to a node and its reply back. The call continues even if its caller is
+    /// dropped.
     pub(crate) async fn carry<T, F, E>(
         &self,
         (caller, member): (Caller, &Arc<Member>),
@@ -153,7 +153,7 @@ impl Network {
     }
 }
 
-/// A call on its way.
+/// A call under way.
 struct Carried<E> {
     network: Network,
     caller: Caller,
@@ -182,7 +182,7 @@ impl<E> Carried<E> {
         }
     }
 
-    /// The call arrives, has its effect, and is answered; nothing if the answer is lost.
+    /// Delivers the call and returns its reply; `None` if the request or the reply is lost.
     async fn once<T, F>(&self, trip: &Trip) -> Option<Result<T>>
     where
         T: Shown + Send + 'static,

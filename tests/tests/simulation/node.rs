@@ -1,8 +1,7 @@
-//! A storage node: a device in memory that may be down, and what a crash does to it.
+//! A storage node with a device in memory, and the effects of crashes.
 //!
-//! Fault model: a node that crashes keeps everything that it had acknowledged, and whatever it was
-//! about to answer stays unsaid. A node that is wiped comes back with an empty device, which has no
-//! votes (rule G1).
+//! Fault model: a node that crashes keeps all acknowledged data, and sends no reply that was under
+//! way. A wiped node returns with an empty device without votes (rule G1).
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::planted::{self, Bug};
 pub(crate) struct Node {
     pub(crate) device: DeviceId,
     pub(crate) clock: Arc<SimulatedClock>,
-    /// The rings that it announces.
+    /// Membership, with the rings that the node announces.
     pub(crate) member: Arc<Member>,
     bug: Bug,
     state: Mutex<State>,
@@ -29,19 +28,19 @@ pub(crate) struct Node {
 struct State {
     memory: Arc<MemoryBackend>,
     standing: Standing,
-    /// How often it went down.
+    /// Number of crashes and wipes.
     life: u64,
-    /// Which formatting of its device this is.
+    /// Number of the device's formatting.
     formatting: u8,
 }
 
-/// Whether a node serves.
+/// State of a node's process and host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Up,
-    /// Its process is gone, and its host says so at once.
+    /// The process has ended, and the host refuses connections at once.
     Refusing,
-    /// Its host is gone: nobody answers.
+    /// The host is down: no reply.
     Silent,
 }
 
@@ -57,34 +56,34 @@ impl Node {
         self.state.lock().standing
     }
 
-    /// Which life it lives: what was begun in another is lost.
+    /// Number of the run; calls from another run are lost.
     pub(crate) fn life(&self) -> u64 {
         self.state.lock().life
     }
 
-    /// What answers calls.
+    /// Backend that serves calls.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         self.state.lock().memory.clone()
     }
 
-    /// Its device, past all faults.
+    /// Direct access to the device, without faults.
     pub(crate) fn memory(&self) -> Arc<MemoryBackend> {
         self.state.lock().memory.clone()
     }
 
-    /// Which formatting of its device it is: another one after each wipe.
+    /// Identity of the device; each wipe changes it.
     pub(crate) fn identity(&self) -> DeviceIdentity {
         DeviceIdentity([self.state.lock().formatting; 16])
     }
 
-    /// The term that its device was told.
+    /// Term of the device.
     pub(crate) fn term(&self) -> Term {
         let memory = self.memory();
         let status = memory.devices().now_or_never().expect("memory answers at once");
         status.expect("its device is there")[0].term
     }
 
-    /// Takes it down.
+    /// Crashes the node.
     pub(crate) async fn crash(&self, standing: Standing) {
         let before = {
             let mut state = self.state.lock();
@@ -98,12 +97,12 @@ impl Node {
         }
     }
 
-    /// Brings it back with what it had.
+    /// Restarts the node with its data.
     pub(crate) fn restart(&self) {
         self.state.lock().standing = Standing::Up;
     }
 
-    /// Flips a bit of one of its extents.
+    /// Flips a bit of one of the node's extents.
     pub(crate) fn flip(&self, which: u64) {
         let memory = self.memory();
         let all = memory.extents(self.device);
@@ -113,7 +112,7 @@ impl Node {
         }
     }
 
-    /// Takes everything from it. It comes back without votes.
+    /// Replaces the device by an empty one without votes.
     pub(crate) async fn wipe(&self) {
         let empty = MemoryBackend::new(self.clock.clone(), [self.device]);
         empty.set_voting(self.device, false).await.expect("its device is there");

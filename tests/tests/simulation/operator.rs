@@ -1,8 +1,8 @@
-//! Who changes the rings of a run: devices join, are drained and leave, one change after the other,
-//! and some of those who work by the rings hear of it late.
+//! Ring changes of a run: devices join, are drained and leave, one change after the other. Some
+//! members receive the new rings late.
 //!
-//! An operator does what the documentation says: a change is settled once it is over, by the word of
-//! the devices, and only then does the next one begin. A device that is dead is taken out at once.
+//! The operator follows the documentation: a change is settled once the devices report its end, and
+//! only then the next change begins. A dead device is removed at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::membership::Member;
 use super::node::Standing;
 use super::rings::{Edit, REPLICAS, Rings, device_of};
 
-/// Looks at whether a change is over.
+/// Pause between two checks for the end of a change.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What an operator will do in a run.
+/// Ring changes of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
@@ -30,17 +30,17 @@ pub(crate) struct Plan {
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    /// The pause before it.
+    /// Pause before the change in milliseconds.
     after_ms: u64,
     edit: Edit,
-    /// The longest that anybody waits for the rings that it makes.
+    /// Maximum delay of the push of new rings in milliseconds.
     push_ms: u64,
-    /// One in so many hears of them by itself only.
+    /// One member in so many receives no push.
     left_out: u64,
 }
 
 impl Plan {
-    /// At most three edits that leave enough devices, each settled before the next.
+    /// Draws at most three edits that leave enough devices, each settled before the next.
     pub(crate) fn drawn(chance: &Chance, size: Size, dead: Option<usize>, length_ms: u64) -> Self {
         let mut steps = Vec::new();
         let mut present: BTreeSet<usize> = (0..size.nodes).collect();
@@ -81,7 +81,7 @@ impl Plan {
         Self { steps }
     }
 
-    /// Carries it out, as far as there is time.
+    /// Makes the changes one after the other.
     pub(crate) async fn carry_out(&self, simulated: &Simulated, chance: &Chance) {
         let clock = SimulatedClock::new(simulated.network.trace.begun);
         for step in &self.steps {
@@ -100,9 +100,10 @@ impl Plan {
     }
 }
 
-/// Whether nothing stands in the way of an edit: the change before it is over and, if it forgets or
-/// switches off who held something, others hold that now. Who is dead is taken out at any time, but
-/// while something moves to it: a change that it takes part in could never be over.
+/// Returns true if an edit may begin. Most edits wait for the end of the change before. Settling
+/// also waits for all extents to arrive, and removal of a drained device waits until it is empty. A
+/// dead device may be removed at any time unless data moves to it: a change with that device could
+/// never end.
 fn may_begin(simulated: &Simulated, edit: Edit) -> bool {
     match edit {
         Edit::Add(_) | Edit::Drain(_) => is_over(simulated),
@@ -119,7 +120,7 @@ fn may_begin(simulated: &Simulated, edit: Edit) -> bool {
     }
 }
 
-/// Hands rings to everybody, each at a time of their own; some have to find out.
+/// Pushes rings to each member after a random delay; some members get no push.
 fn push(simulated: &Simulated, rings: &Rings, chance: &Chance, step: &Step) {
     for node in &simulated.nodes {
         let (node, rings, chance, ms) = (node.clone(), rings.clone(), chance.fork(), step.push_ms);
@@ -146,14 +147,14 @@ fn push(simulated: &Simulated, rings: &Rings, chance: &Chance, step: &Step) {
     }
 }
 
-/// Whether the new holders of the ring that was made last decide alone.
+/// Returns true if the new holders of the newest index ring decide alone.
 pub(crate) fn is_over(simulated: &Simulated) -> bool {
     let ring = simulated.rings().index;
     let over = Term::of(ring.change(), Phase::New);
     simulated.nodes.iter().any(|node| node.term() >= over)
 }
 
-/// Gives everybody the rings of now, once all is right again.
+/// Gives all members the newest rings, after recovery.
 pub(crate) fn push_all(simulated: &Simulated) {
     let rings = simulated.rings();
     let nodes = simulated.nodes.iter().map(|node| &node.member);
@@ -162,7 +163,7 @@ pub(crate) fn push_all(simulated: &Simulated) {
     }
 }
 
-/// Settles what has moved, once that is over; whether there was anything.
+/// Settles the present moves. Returns false without moves.
 pub(crate) fn settle(simulated: &Simulated) -> bool {
     let moving = simulated.builders.lock().moving() > 0;
     if moving {

@@ -1,4 +1,4 @@
-//! Bodies that say which write brought them, in every byte.
+//! Bodies that identify their write in every byte.
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -7,13 +7,13 @@ use martlet_tests::checkers::Value;
 
 use super::chance::Chance;
 
-/// Bodies up to this size: bytes that wait to be hashed go to a thread at 256 KiB, and threads are
-/// in no order that repeats.
+/// Maximum length of a body. Bytes to hash go to a thread at 256 KiB, and the order of threads does
+/// not repeat.
 const BYTES_MAX: u64 = 60_000;
-/// Above this, bodies lie in extents.
+/// Maximum length of an inline body; longer ones are stored in extents.
 const INLINE_BYTES_MAX: u64 = martlet_protocol::limits::INLINE_BYTES_MAX;
 
-/// A size: mostly inline, sometimes in extents.
+/// Draws a length: mostly inline, sometimes in extents.
 pub(crate) fn size(chance: &Chance) -> usize {
     let bytes = match chance.below(10) {
         0..7 => chance.between(20, 400),
@@ -37,14 +37,14 @@ pub(crate) fn bytes(value: Value, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Which write a body is of, if it is whole and nothing else.
+/// Returns the value of a body, if the body is whole.
 pub(crate) fn value_of(body: &[u8]) -> Option<Value> {
     let head = std::str::from_utf8(body.get(..12)?).ok()?;
     let value = Value(head.trim_start().parse().ok()?);
     (bytes(value, body.len()) == body).then_some(value)
 }
 
-/// A body on its way in, in pieces.
+/// An incoming body in chunks.
 pub(crate) fn incoming(bytes: Bytes) -> Incoming {
     let size = Some(bytes.len() as u64);
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! Bugs that are planted to see them caught. Each breaks one rule on the way between proxies and
+//! Planted bugs that the checkers must catch. Each breaks one rule on the way between proxies and
 //! nodes, or in a node.
 
 use martlet_protocol::Term;
@@ -11,41 +11,41 @@ use martlet_protocol::{Backend, DeviceId, RegisterKey};
 
 use super::clock::SimulatedClock;
 
-/// What is wrong with the cluster.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Nothing.
+    /// No bug.
     #[default]
     None,
-    /// Replicas promise and forget it (rule R1).
+    /// Replicas promise and lose the promise (rule R1).
     ForgetsPromises,
     /// A write that never arrived counts as stored: W=1 (rule R3).
     AcknowledgesAlone,
-    /// Whoever is asked, the same replica answers: R=1 (rule R5).
+    /// One replica answers for all: R=1 (rule R5).
     ReadsOneReplica,
-    /// A crash takes the writes that were acknowledged last (rule X6).
+    /// A crash loses the last acknowledged writes (rule X6).
     LosesWritesAtCrash,
-    /// Whoever is asked to list, the same replica answers (rules R5, L1).
+    /// One replica answers all list requests (rules R5, L1).
     ListsOneReplica,
     /// Replicas have no tombstones: a delete removes the entry (rule T1).
     ForgetsDeletes,
-    /// While both sets decide, the old one decides alone: the new holder's word is that of the old
-    /// one (rule P2).
+    /// While both sets decide, the old set decides alone: an old holder answers for the new one
+    /// (rule P2).
     CountsOneSet,
-    /// The new holders decide alone before they hold anything (rule P3).
+    /// The new holders decide alone before they hold any entries (rule P3).
     BeginsUnjoined,
-    /// Who does not answer counts as one that agrees to forget a delete (rule T1).
+    /// A node without a reply counts as agreeing to collect a tombstone (rule T1).
     CollectsInSilence,
-    /// What a head takes the place of is not kept beside it (rule R8).
+    /// A replaced head is not kept as a version (rule R8).
     OverwritesVersions,
-    /// Copies are let go before others are known to have them.
+    /// Copies are released before the other copies are verified.
     ReleasesUnverified,
 }
 
-/// Entries that a crash takes.
+/// Number of entries that a crash loses.
 const LOST: usize = 6;
 
-/// A device as it was before the latest of its entries came.
+/// Returns a device without the latest of its entries.
 pub(crate) async fn without_latest(
     before: &MemoryBackend,
     device: DeviceId,
@@ -55,7 +55,7 @@ pub(crate) async fn without_latest(
     let mut held = Backend::registers(before, device, None, usize::MAX).await.expect("it is there");
     held.sort_by_key(|(key, view)| {
         let order = view.entry.as_ref().map(|entry| entry.order);
-        // What everything else hangs on stays.
+        // Entries of the root bucket stay, because all other entries depend on them.
         (key.bucket != martlet_protocol::BucketId::ROOT, order)
     });
     held.truncate(held.len().saturating_sub(LOST).max(1));
@@ -96,7 +96,7 @@ async fn copy_extents(from: &MemoryBackend, to: &MemoryBackend, device: DeviceId
     let all = from.list_extents(device, None, usize::MAX).await.expect("it is there");
     for record in all {
         let range = 0..u64::from(record.extent.length);
-        // One whose bits were flipped is lost with the rest.
+        // An extent with flipped bits is lost, too.
         let Ok(body) = from.read_extent(device, record.extent.id, range).await else { continue };
         let extent = martlet_protocol::backend::NewExtent {
             id: record.extent.id,

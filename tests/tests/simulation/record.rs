@@ -1,4 +1,4 @@
-//! What clients did and were told, as it happens; and what must never be told to anyone.
+//! Record of the clients' operations and their outcomes, and of states that must never occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::versions::{Versions, is_absence};
 /// The record of a run.
 pub(crate) struct Record {
     trace: Trace,
-    /// Of a bucket that keeps them.
+    /// Versions of a bucket that keeps them.
     pub(crate) versions: Versions,
     state: Mutex<State>,
 }
@@ -33,30 +33,30 @@ impl Record {
         Self { trace, versions: Versions::default(), state: Mutex::default() }
     }
 
-    /// A value that no other write has.
+    /// Returns a value that no other write has.
     pub(crate) fn value(&self) -> Value {
         let mut state = self.state.lock();
         state.values += 1;
         Value(state.values)
     }
 
-    /// Notes that a value is a copy: it has the body, and so the tag, of another.
+    /// Marks a value as a copy, which has the body and the `ETag` of another value.
     pub(crate) fn is_copy(&self, value: Value) {
         self.state.lock().copies.insert(value);
     }
 
-    /// Notes the tag of a value, once anybody has been told of it.
+    /// Records the `ETag` of a value once a client has received it.
     pub(crate) fn tag(&self, value: Value, etag: String) {
         self.state.lock().etags.insert(value, etag);
     }
 
-    /// The tag of a value that nothing else under its key has.
+    /// Returns the `ETag` of a value, if no other value of its key has that `ETag`.
     pub(crate) fn tag_of(&self, value: Value) -> Option<String> {
         let state = self.state.lock();
         state.etags.get(&value).filter(|_| !state.copies.contains(&value)).cloned()
     }
 
-    /// Whether a body may stand under a value.
+    /// Returns true if a body is valid for a value.
     pub(crate) fn may_have_body(&self, value: Value, body: Option<Value>) -> bool {
         let state = self.state.lock();
         match body {
@@ -65,26 +65,26 @@ impl Record {
         }
     }
 
-    /// Keeps a token, and when it was given.
+    /// Records a token and its time.
     pub(crate) fn token(&self, key: &str, token: ReadAfter) {
         let at = self.trace.moment();
         self.state.lock().tokens.entry(key.to_owned()).or_default().push((token, at));
     }
 
-    /// The last tokens of a key.
+    /// Returns the last three tokens of a key.
     pub(crate) fn tokens(&self, key: &str) -> Vec<(ReadAfter, u64)> {
         let state = self.state.lock();
         let all = state.tokens.get(key).map_or(&[][..], Vec::as_slice);
         all[all.len().saturating_sub(3)..].to_vec()
     }
 
-    /// Notes an operation that has ended.
+    /// Records an operation that has ended.
     pub(crate) fn operation(&self, operation: Operation) {
         self.trace.note(format_args!("{operation} ({})", operation.given));
         self.state.lock().history.operations.push(operation);
     }
 
-    /// Notes something that should never be.
+    /// Records a state that must never occur.
     pub(crate) fn surprise(&self, what: String) {
         self.trace.note(format_args!("SURPRISE {what}"));
         self.state.lock().surprises.push(what);
@@ -98,13 +98,13 @@ impl Record {
         self.state.lock().history.clone()
     }
 
-    /// Every key that anyone has spoken of.
+    /// Returns all keys of the history.
     pub(crate) fn keys(&self) -> Vec<String> {
         let history = self.history();
         history.by_key().keys().map(|key| (*key).to_owned()).collect()
     }
 
-    /// What an error says of a write.
+    /// Returns the outcome of a failed write.
     pub(crate) fn failure(&self, error: &Error, call: &Call) -> Outcome {
         self.trace.note(format_args!("{call} failed: {error}"));
         match error {
@@ -124,7 +124,7 @@ impl Record {
     }
 }
 
-/// An operation without its end.
+/// An operation before its end.
 pub(crate) struct Begun {
     pub(crate) client: u32,
     pub(crate) key: String,

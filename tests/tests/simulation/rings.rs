@@ -1,46 +1,46 @@
-//! The rings of a run as their operator makes them: a builder for the ring of the index and one for
-//! the ring of the data, over the same devices.
+//! Rings of a run as the operator makes them: builders of the index ring and of the data ring, over
+//! equal devices.
 //!
-//! The device of a node has the number of the node, in both rings and for ever: nodes join in the
-//! order of their numbers, and one that has left does not come back.
+//! The device of a node has the node's number in both rings for the whole run. Nodes join in the
+//! order of their numbers, and a node that has left does not return.
 
 use std::sync::Arc;
 
 use martlet_protocol::{DeviceId, PolicyId};
 use martlet_ring::{Builder, NewDevice, Node, Occasion, Ring, Settings};
 
-/// Copies of every entry and extent.
+/// Number of copies of every entry and extent.
 pub(crate) const REPLICAS: u32 = 3;
 
-/// The ring of the index and the one of the data.
+/// The index ring and the data ring.
 #[derive(Clone)]
 pub(crate) struct Rings {
     pub(crate) index: Arc<Ring>,
     pub(crate) data: Arc<Ring>,
 }
 
-/// What an operator does to a ring.
+/// A change of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edit {
     /// A device joins.
     Add(usize),
-    /// All that a device holds goes elsewhere; it stays in the ring.
+    /// A device loses all its replicas, but stays in the ring.
     Drain(usize),
     /// A device leaves at once.
     Remove(usize),
-    /// What has moved is said to have arrived.
+    /// All moves are marked as done.
     Settle,
 }
 
-/// What makes the rings of a run.
+/// Builders of a run's rings.
 pub(crate) struct Builders {
     index: Builder,
     data: Builder,
-    /// What breaks ties: the same draws for the same seed.
+    /// Seed for ties, so that equal seeds give equal rings.
     seed: u64,
 }
 
-/// The id of a node's device.
+/// Id of a node's device.
 pub(crate) fn device_of(node: usize) -> DeviceId {
     DeviceId(u32::try_from(node).expect("a handful of nodes"))
 }
@@ -58,7 +58,7 @@ fn new_device(node: usize) -> NewDevice {
 }
 
 impl Builders {
-    /// Builders with so many nodes, which have made their first ring.
+    /// Makes builders over so many nodes, and their first rings.
     pub(crate) fn new(nodes: usize, part_power: u8, seed: u64) -> Self {
         let settings = Settings {
             policy: PolicyId(0),
@@ -81,13 +81,13 @@ impl Builders {
         Self { index: builder(1), data: builder(2), seed }
     }
 
-    /// The rings as they were last made.
+    /// Returns the newest rings.
     pub(crate) fn rings(&self) -> Rings {
         let ring = |builder: &Builder| Arc::new(builder.ring().expect("it was rebalanced"));
         Rings { index: ring(&self.index), data: ring(&self.data) }
     }
 
-    /// Makes the next rings. A ring in which nothing changes stays as it is.
+    /// Makes the next rings. A ring without a change stays as it is.
     pub(crate) fn edit(&mut self, edit: Edit, now_ms: u64) -> Rings {
         self.seed += 1;
         let occasion = Occasion { now_ms, seed: self.seed };
@@ -97,7 +97,7 @@ impl Builders {
         self.rings()
     }
 
-    /// Replicas of the index that are on their way, by their builder.
+    /// Number of index replicas that are moving, by the builder's record.
     pub(crate) fn moving(&self) -> usize {
         self.index.moving()
     }

@@ -1,4 +1,4 @@
-//! One run: a cluster, clients and faults from one seed, and what must hold afterwards.
+//! One run: a cluster, clients and faults from one seed, and the checks afterwards.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ use super::trace::Trace;
 use super::versions;
 use super::workers::{self, Background};
 
-/// A run that takes longer than this, in simulated time, hangs.
+/// Maximum simulated time of a run; a longer run hangs.
 const LONGEST: Duration = Duration::from_hours(48);
 
 const HOUR_MS: u64 = 60 * 60_000;
 
-/// What came of a run.
+/// Result of a run.
 pub(crate) struct Ran {
     pub(crate) seed: u64,
     pub(crate) schedule: String,
     pub(crate) trace: String,
-    /// Operations that clients made, or what is wrong.
+    /// Number of the clients' operations, or the failure.
     pub(crate) verdict: Result<usize, String>,
 }
 
 impl Ran {
-    /// What is wrong, and all that it takes to see it again.
+    /// Returns the failure, with everything needed to repeat it.
     pub(crate) fn failure(&self) -> Option<String> {
         let wrong = self.verdict.as_ref().err()?;
         let Self { seed, schedule, .. } = self;
@@ -99,7 +99,7 @@ async fn everything(
         part_power: chance.pick(&[1, 3]),
     };
     let drawn_ms = chance.pick(&[500, 3_000, 15_000, 15_000, 60_000, 60_000, HOUR_MS]);
-    // What is collected too early is missed only in runs that outlast the reclaim age.
+    // Premature collection shows only in runs that outlast the reclaim age.
     let length_ms = if bug == Bug::CollectsInSilence { HOUR_MS } else { drawn_ms };
     let climate = Climate::drawn(&chance, nodes, length_ms);
     let patience_ms = chance.pick(&[Some(300), Some(1000), Some(5000), Some(5000), None]);
@@ -118,7 +118,7 @@ async fn everything(
         _ => Plan::drawn(&chance, size, climate.dead(&chance), length_ms),
     };
     let background = background(&chance, length_ms);
-    // From numbers of its own, so that the rest of a seed stays what it was.
+    // Drawn from a generator of its own, so that seeds keep their other draws.
     let keeps_versions = Chance::new(!seed).per_mille(300);
     *said = format!(
         "  {size:?}, versions {keeps_versions}, patience {patience_ms:?} ms\n  {climate:?}\n  {background:?}\n  {plan:?}\n\
@@ -165,7 +165,7 @@ async fn make_bucket(
     if keeps_versions { versions::enable(simulated).await } else { Ok(()) }
 }
 
-/// All is right again: what is left to do is done, and everything is looked at.
+/// Ends all faults, waits for the workers, and runs all checks.
 async fn end(client: &Client, background: &Background) -> Result<(), String> {
     let simulated = &client.simulated;
     heal(simulated);
@@ -182,13 +182,13 @@ async fn end(client: &Client, background: &Background) -> Result<(), String> {
     aftermath::read_all(client).await
 }
 
-/// Rings change while clients work.
+/// Runs the plan of ring changes while clients work.
 async fn at_rings(plan: &Plan, simulated: &Simulated, chance: &Chance) {
     plan.carry_out(simulated, chance).await;
     std::future::pending::<()>().await;
 }
 
-/// Clients work while things go wrong.
+/// Runs clients during the faults.
 async fn work(client: &Client, chance: &Chance, schedule: &Schedule, length_ms: u64) {
     let clients = 3 + chance.below(3);
     let operations = 15 + chance.below(20);

@@ -1,4 +1,4 @@
-//! Replies and keys in a few characters, for traces.
+//! Short texts of replies and keys, for traces.
 
 use bytes::Bytes;
 use martlet_protocol::backend::{
@@ -9,35 +9,35 @@ use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::tree::{BinKey, Sum};
 use martlet_protocol::{Entry, RegisterKey, Stamp};
 
-/// Something that a trace can tell of.
+/// A value with a short text for traces.
 pub(crate) trait Shown {
     fn shown(&self) -> String;
 }
 
-/// A register by its kind and name.
+/// Text of a register: kind and name.
 pub(crate) fn key(key: &RegisterKey) -> String {
     format!("{:?} {}", key.kind, key.name.escape_ascii())
 }
 
-/// What is asked about several registers.
+/// Text of a call about several registers.
 pub(crate) fn keys<'a>(what: &str, keys: impl IntoIterator<Item = &'a RegisterKey>) -> String {
     keys.into_iter().fold(what.to_owned(), |what, one| format!("{what} {}", key(one)))
 }
 
-/// An order, without what all orders of a run share.
+/// Text of an order, without the part that all orders of a run share.
 pub(crate) fn order(order: Stamp) -> String {
     let (time, writer) = (order.time & 0xff_ffff_ffff, order.writer.0 >> 48);
     format!("{time:010x}-{writer:04x}")
 }
 
-/// An entry by its order and write id.
+/// Text of an entry: order and write id.
 pub(crate) fn entry(entry: &Entry) -> String {
     let id = &entry.write_id.to_string()[..8];
     let gone = if entry.value.is_tombstone() { " gone" } else { "" };
     format!("{}/{id}{gone}", order(entry.order))
 }
 
-/// A write by what it brings where.
+/// Text of a write: register, mode and entry.
 pub(crate) fn write(write: &EntryWrite) -> String {
     format!("{} {:?} {}", key(&write.key), write.mode, entry(&write.entry))
 }
@@ -127,7 +127,7 @@ impl<T> Shown for Audited<T> {
     }
 }
 
-/// Things that are merely counted.
+/// Texts of lists: only the number of items.
 macro_rules! counted {
     ($($of:ty),*) => {
         $(impl Shown for Vec<$of> {

@@ -1,7 +1,6 @@
-//! Everything that happened in a run, in order, one line each; and the time that histories are
-//! recorded in.
+//! The events of a run in order, one line each, and the clock of recorded histories.
 //!
-//! Two runs of one seed have the same trace, byte for byte.
+//! Two runs of one seed have byte-identical traces.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -9,10 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What happened so far. Clones share it.
+/// Lines so far, shared by clones.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
-    /// When the run began.
+    /// Start of the run.
     pub(crate) begun: Instant,
     state: Arc<Mutex<State>>,
 }
@@ -35,8 +34,8 @@ impl Trace {
         writeln!(state.text, "{at_ms:>8} {what}").expect("strings take everything");
     }
 
-    /// A moment of its own: microseconds, and never the same twice, so that what came first is
-    /// always known.
+    /// Returns a unique moment in microseconds: each call returns a later one, so that the order of
+    /// events is always known.
     pub(crate) fn moment(&self) -> u64 {
         let now = u64::try_from(self.begun.elapsed().as_micros()).expect("runs are short");
         let mut state = self.state.lock();
@@ -44,7 +43,7 @@ impl Trace {
         state.last
     }
 
-    /// All lines.
+    /// Returns all lines.
     pub(crate) fn text(&self) -> String {
         self.state.lock().text.clone()
     }

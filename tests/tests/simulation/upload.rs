@@ -1,5 +1,5 @@
-//! Multipart uploads as a client makes them: parts sent again, and a Complete that is repeated, also
-//! twice at a time, until somebody answers (rule M1).
+//! Multipart uploads of a client: parts are sent again, and a Complete is repeated, also twice at a
+//! time, until there is a reply (rule M1).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::client::{BUCKET, Client, Door, attributes};
 use super::payload;
 
-/// How often a client sends a thing again.
+/// Maximum number of times that a client sends a request.
 const ATTEMPTS: usize = 4;
 /// Bytes of a part.
 const PART_BYTES: usize = 9000;
@@ -24,14 +24,14 @@ struct Sent {
     are_firm: bool,
 }
 
-/// What came of the attempts to complete an upload.
+/// Outcomes of the attempts to complete an upload.
 #[derive(Default)]
 struct Answers {
-    /// Whether every part was acknowledged by a quorum; others may not be seen yet (rule A1).
+    /// True if a quorum acknowledged every part; other parts may not be visible yet (rule A1).
     parts_are_firm: bool,
     written: Option<(Door, Written)>,
     refused: usize,
-    /// Not answered, or answered with something that leaves it open.
+    /// Attempts without a reply, or with an ambiguous one.
     open: usize,
 }
 
@@ -69,7 +69,7 @@ impl Client {
         self.record.operation(begun.end(returned_at, outcome, given));
     }
 
-    /// Begins an upload and sends its parts; nothing if that was too hard.
+    /// Begins an upload and sends its parts; `None` if a request failed too often.
     async fn send_parts(&self, key: &str, value: Value) -> Option<Sent> {
         let door = self.door(None);
         let new = NewUpload { attributes: attributes(value), checksum: None };
@@ -96,7 +96,7 @@ impl Client {
         Some(Sent { upload, parts, are_firm })
     }
 
-    /// One Complete, or two that race through different proxies.
+    /// Sends one Complete, or two that race through different proxies.
     async fn complete(
         &self,
         key: &str,
@@ -122,7 +122,7 @@ impl Client {
         for (door, answer) in all {
             match answer {
                 Some(Ok(written)) => answers.written = Some((door, written)),
-                // It ended otherwise, or nobody knows how.
+                // The upload ended in another way, or the outcome is unknown.
                 Some(Err(Error::NoSuchUpload)) | None => answers.open += 1,
                 Some(Err(Error::InvalidPart(_)))
                     if !answers.parts_are_firm || self.given(&door) != Given::Quorum =>
@@ -137,7 +137,8 @@ impl Client {
         }
     }
 
-    /// Aborts an upload whose Complete was never answered. If that is done, it never completes.
+    /// Aborts an upload whose Complete was never answered. An acknowledged abort means that it
+    /// never completes.
     async fn give_up(&self, key: &str, upload: UploadId) -> Outcome {
         let door = self.door(None);
         match self.wait(&door, door.session.abort_upload(BUCKET, key, upload)).await {

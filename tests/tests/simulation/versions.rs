@@ -1,5 +1,5 @@
-//! Buckets that keep versions: old ones that clients remove, and what must be left of all at the end
-//! (rule R8). To whoever names no version, a key is a register as in any other bucket.
+//! Buckets that keep versions: clients remove old versions, and the remaining ones are checked at
+//! the end (rule R8). For calls without a version id, a key is a register as in any other bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +14,23 @@ use super::client::{BUCKET, Client, collect, value_of};
 use super::cluster::Simulated;
 use super::payload;
 
-/// A version, by its key and id.
+/// A version by its key and id.
 type Name = (String, VersionId);
 
-/// What clients were told of versions.
+/// Acknowledged changes of versions.
 #[derive(Default)]
 pub(crate) struct Versions(Mutex<Told>);
 
 #[derive(Default)]
 struct Told {
-    /// Acknowledged.
+    /// Acknowledged versions.
     written: BTreeMap<Name, Value>,
-    /// Asked to go; whether that was acknowledged.
+    /// Versions with a removal; true if it was acknowledged.
     removed: BTreeMap<Name, bool>,
 }
 
 impl Versions {
-    /// Notes a write that was acknowledged.
+    /// Records an acknowledged write.
     pub(crate) fn written(&self, key: &str, value: Value, written: &Written) {
         if let Some(version) = written.object.version {
             self.0.lock().written.insert((key.to_owned(), version.name()), value);
@@ -41,7 +41,7 @@ impl Versions {
         *self.0.lock().removed.entry((key.to_owned(), id)).or_default() |= is_sure;
     }
 
-    /// What the versions that are there at last have against what was told.
+    /// Differences between the stored versions and the acknowledged changes.
     fn complaints(&self, there: &BTreeMap<Name, Value>) -> Vec<String> {
         let told = self.0.lock();
         let mut wrong = Vec::new();
@@ -57,14 +57,14 @@ impl Versions {
     }
 }
 
-/// Lets the bucket of a run keep versions.
+/// Enables versioning of the run's bucket.
 pub(crate) async fn enable(simulated: &Simulated) -> std::result::Result<(), String> {
     let set = simulated.proxy(0).store.set_versioning(BUCKET, true).await;
     set.map_err(|error| format!("no versions in calm weather: {error}"))
 }
 
 impl Client {
-    /// Removes one of the versions of a key that are not the current one, if there are any.
+    /// Removes one of a key's noncurrent versions, if any.
     pub(crate) async fn remove_an_old_version(&self, key: String) {
         let door = self.door(None);
         let list = ListVersions { prefix: key.clone(), limit: 100, ..ListVersions::default() };
@@ -87,7 +87,7 @@ impl Client {
         self.record.versions.removed(&key, id, is_sure);
     }
 
-    /// Looks at every version that is there when all is right again.
+    /// Checks every version after recovery.
     pub(crate) async fn check_versions(&self) -> std::result::Result<(), String> {
         let store = &self.simulated.proxy(0).store;
         let list = ListVersions { limit: 100_000, ..ListVersions::default() };
@@ -121,7 +121,7 @@ impl Client {
     }
 }
 
-/// What a read that failed found, if it is an answer: nothing, or a delete marker.
+/// Returns true if a read failed because the key is absent or has a delete marker.
 pub(crate) fn is_absence(error: &Error) -> bool {
     matches!(error, Error::NoSuchKey | Error::DeleteMarker { .. })
 }

@@ -1,5 +1,5 @@
-//! Background work: the standard set of workers of each replicator, beside the clients and through
-//! the same network; and all that is left to do, done, when all is right again.
+//! Background work: the standard workers of each replicator, beside the clients and over their
+//! network, and the completion of all work after recovery.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,30 +20,30 @@ use super::cluster::Simulated;
 use super::network::Caller;
 use super::rings::Rings;
 
-/// Rounds of all workers after which nothing may be left to do.
+/// Maximum number of rounds of all workers until no work may be left.
 const ROUNDS: usize = 30;
-/// Between two rounds.
+/// Pause between two rounds.
 const ROUND: Duration = Duration::from_secs(5);
-/// Readers of what was overwritten have this long at the end, when there are none.
+/// Grace time at the end, when overwritten extents have no readers.
 const GRACE_MS: u64 = 1000;
 
-/// How background work goes in a run.
+/// Settings of background work in a run.
 #[expect(clippy::struct_field_names, reason = "units stand last in names")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Background {
-    /// The longest rest between two steps of a worker.
+    /// Maximum pause between two steps of a worker.
     pub(crate) rest_ms: u64,
-    /// How long a replicator lives before another takes its place.
+    /// Maximum life of a replicator; then another takes its place.
     pub(crate) life_ms: u64,
-    /// What readers of overwritten bytes are left.
+    /// Grace time before overwritten extents are deleted.
     pub(crate) grace_ms: u64,
-    /// How old an extent is before it is replicated.
+    /// Minimum age of an extent that is replicated.
     pub(crate) young_ms: u64,
-    /// How old tombstones are when they are collected.
+    /// Minimum age of a tombstone that is collected.
     pub(crate) reclaim_age_ms: u64,
 }
 
-/// A replicator in one place, for as long as it lives.
+/// One run of a replicator in its place.
 struct Replicator {
     shared: SharedCluster,
     workers: Vec<Box<dyn Worker>>,
@@ -102,7 +102,7 @@ impl Replicator {
         Self { shared, workers, alive }
     }
 
-    /// Every worker does one step after the other.
+    /// Runs the steps of all workers, each worker's one after the other.
     async fn live(&mut self, simulated: &Simulated, chance: &Chance, rest_ms: u64) {
         let all = self.workers.iter_mut().map(|worker| {
             let chance = chance.fork();
@@ -120,7 +120,7 @@ impl Replicator {
     }
 }
 
-/// Works for ever: in each place, one replicator after the other.
+/// Works forever: in each place, one replicator after the other.
 pub(crate) async fn work(simulated: &Simulated, chance: &Chance, background: &Background) {
     let places = (0..simulated.replicators.len()).map(|place| {
         let (chance, cursors) = (chance.fork(), Arc::new(MemoryCursors::default()));
@@ -141,7 +141,7 @@ pub(crate) async fn work(simulated: &Simulated, chance: &Chance, background: &Ba
     join_all(places).await;
 }
 
-/// Works until there is nothing to do: every device has its votes, and no hint is left.
+/// Works until every device has its votes and no hint or other work is left.
 pub(crate) async fn to_the_end(
     simulated: &Simulated,
     background: &Background,
@@ -156,7 +156,7 @@ pub(crate) async fn to_the_end(
         simulated.network.trace.note(format_args!("WORKERS {reports:?}"));
         left = unfinished(simulated).await;
         quiet = if left.is_empty() { quiet + 1 } else { 0 };
-        // Once more: what one worker brings to its end is the beginning of another.
+        // Requires two quiet rounds, because the end of one worker's work starts another's.
         if quiet == 2 {
             return Ok(());
         }
@@ -164,7 +164,7 @@ pub(crate) async fn to_the_end(
     Err(format!("workers come to no end: {left}"))
 }
 
-/// The census that operators take.
+/// Takes the census that operators use.
 pub(crate) async fn census(simulated: &Simulated) -> CensusReport {
     let background =
         Background { rest_ms: 0, life_ms: 0, grace_ms: 0, young_ms: 0, reclaim_age_ms: 0 };
@@ -174,7 +174,7 @@ pub(crate) async fn census(simulated: &Simulated) -> CensusReport {
     martlet_replicator::census(&cluster, CensusOptions::default(), &mut |_| {}).await
 }
 
-/// What there is still to do.
+/// Describes the remaining work; empty if none.
 async fn unfinished(simulated: &Simulated) -> String {
     let mut left = Vec::new();
     let rings = simulated.rings();

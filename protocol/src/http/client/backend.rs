@@ -1,7 +1,7 @@
-//! Every call of [`Backend`], over the wire.
+//! Calls of [`Backend`] over HTTP.
 //!
-//! What a request says is the postcard of its call's arguments as a tuple, and a reply is the
-//! postcard of what the call returns. The `server` half has the same table from the other side.
+//! A request's body is the postcard of the call's arguments as a tuple; a reply's body is the
+//! postcard of the call's result. `server` has the matching table.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
 
 impl Node {
-    /// Makes a call.
+    /// Sends a call and decodes its reply.
     async fn call<T: DeserializeOwned>(
         &self,
         device: DeviceId,

@@ -1,15 +1,15 @@
-//! A breaker: a node that can't be reached is left alone for a short, growing while, so that callers
-//! learn at once what they would otherwise wait for.
+//! Circuit breaker: calls to an unreachable node fail at once for a short, growing time, instead of
+//! each waiting for its timeout.
 //!
 //! ```text
-//! closed ──can't connect, or no answer in time──▶ open, 200 ms
-//!    ▲                                              │ the while is over: one call may try
-//!    └──any answer──── probing ◀────────────────────┘
-//!                         └──again no answer──▶ open, twice as long, up to 2 s
+//! closed ──can't connect, or no reply in time───▶ open, 200 ms
+//!    ▲                                              │ time is over: one call may probe
+//!    └──any reply───── probing ◀────────────────────┘
+//!                         └──again no reply──▶ open, twice as long, up to 2 s
 //! ```
 //!
-//! Whatever a node answers, errors included, shows that it can be reached; a call that fails says
-//! nothing of a node that has answered another one since it began.
+//! Any reply, errors included, shows that the node is reachable. A failed call doesn't count if the
+//! node answered another call since the failed one began.
 
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ use crate::error::Error;
 
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// A call that its caller gave up after this long without an answer counts as one that got none.
+/// A call that its caller dropped after this time without a reply counts as unanswered.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether calls to one node make sense.
+/// Breaker state of one node.
 #[derive(Debug, Default)]
 pub(super) struct Breaker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Calls are refused until then; nothing while the node answers.
+    /// Time until which calls are refused; none while the node answers.
     until: Option<Instant>,
     wait: Duration,
     probing: bool,
     answered_at: Option<Instant>,
 }
 
-/// Leave to call. What came of the call decides about the next; one that is given up soon says
-/// nothing.
+/// Permission for one call. The call's outcome sets the breaker's state; a call that is dropped
+/// before `PATIENCE` has no outcome.
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
     breaker: &'a Breaker,
@@ -47,7 +47,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl Breaker {
-    /// Leave to call, or why not.
+    /// Returns permission for a call, or an error while the breaker is open.
     pub(super) fn pass(&self, address: &str) -> Result<Pass<'_>, Error> {
         let now = Instant::now();
         let mut state = self.0.lock();
@@ -60,19 +60,20 @@ impl Breaker {
         Ok(Pass { breaker: self, began: now, probe, settled: false })
     }
 
-    /// The node answered.
+    /// Closes the breaker after a reply.
     fn close(&self) {
         *self.0.lock() = State { answered_at: Some(Instant::now()), ..State::default() };
     }
 
-    /// The node didn't answer a call that began then. Whether it has answered nobody else since.
+    /// Opens the breaker after an unanswered call. Returns true if the node answered no other call
+    /// since `began`.
     pub(super) fn open(&self, began: Instant) -> bool {
         let now = Instant::now();
         let mut state = self.0.lock();
         if state.answered_at.is_some_and(|at| at > began) {
             return false;
         }
-        // Calls that were under way together are one failure.
+        // Calls in flight at the same time count as one failure.
         if state.until.is_some_and(|until| now < until) {
             return true;
         }
@@ -85,13 +86,14 @@ impl Breaker {
 }
 
 impl Pass<'_> {
-    /// The node answered, whatever it said.
+    /// Records a reply, success or error.
     pub(super) fn answered(mut self) {
         self.settled = true;
         self.breaker.close();
     }
 
-    /// There was no connection, or no answer in time. Whether nobody else was answered either.
+    /// Records a failed connection or a timeout. Returns true if no other call was answered since
+    /// this one began.
     pub(super) fn unanswered(mut self) -> bool {
         self.settled = true;
         self.breaker.open(self.began)

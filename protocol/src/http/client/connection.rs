@@ -1,9 +1,10 @@
-//! Connections to one node, and those that wait to be used again.
+//! Connections to one node, and the pool of idle ones.
 //!
-//! A connection carries one exchange at a time. It goes back to the pool once its reply has been
-//! read to the end; dropped before that, it is cut, so that the node stops working for nobody.
+//! A connection carries one exchange at a time. It returns to the pool after its reply was read to
+//! the end. Dropped before that, it is cut, so that the node drops its work for the call.
 //!
-//! It has no task of its own: whoever waits for a reply drives it, and nobody else has to be woken.
+//! A connection has no task of its own: the caller that waits for a reply polls it, so no other
+//! task must be woken.
 
 use std::future::poll_fn;
 use std::io;
@@ -32,31 +33,32 @@ use crate::error::{Error, Result};
 
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
-/// A connection that isn't made by then is tried again beside the first try.
+/// Time after which a second connection attempt runs beside the first.
 const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// Idle connections are given up well before the node would close them.
+/// Most idle time of a pooled connection, well below the node's own limit.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
-/// Connections that wait to be used again, the last used one first.
+/// Idle connections, the last used one first.
 pub(super) struct Pool {
     idle: Mutex<Vec<(Connection, Instant)>>,
     max: usize,
 }
 
-/// A connection that nobody else uses.
+/// A connection in use by one caller.
 pub(super) struct Connection {
     sender: SendRequest<Outgoing>,
-    /// Reads and writes while it is polled; done when the connection has ended.
+    /// Future that reads and writes the connection while polled; done when the connection has
+    /// ended.
     driver: Fuse<BoxFuture<'static, ()>>,
 }
 
-/// What came of sending a request.
+/// Outcome of sending a request.
 pub(super) enum Sent {
     /// The head of a reply.
     Replied(Box<Response<Incoming>>),
-    /// The connection had ended: nothing was sent.
+    /// The connection had ended before anything was sent.
     Unsent(Box<Request<Outgoing>>, hyper::Error),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Lost(hyper::Error),
 }
 
@@ -65,7 +67,7 @@ impl Pool {
         Self { idle: Mutex::default(), max }
     }
 
-    /// A connection that was used before and may still be good.
+    /// Takes an idle connection that was used before and isn't known to be closed.
     pub(super) fn take(&self) -> Option<Connection> {
         let mut idle = self.idle.lock();
         while let Some((connection, since)) = idle.pop() {
@@ -76,14 +78,14 @@ impl Pool {
         None
     }
 
-    /// Gives up all of them.
+    /// Drops all idle connections.
     pub(super) fn clear(&self) {
-        // What they end is dropped outside the lock.
+        // The connections are dropped outside the lock.
         let gone = std::mem::take(&mut *self.idle.lock());
         drop(gone);
     }
 
-    /// Keeps a connection whose exchange is over.
+    /// Returns a connection to the pool after its exchange.
     pub(super) fn put(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         if idle.len() < self.max && !connection.sender.is_closed() {
@@ -95,7 +97,7 @@ impl Pool {
 }
 
 impl Connection {
-    /// Connects, or says why not.
+    /// Connects to `address` within the timeout.
     pub(super) async fn open(address: &str, options: &ClientOptions) -> Result<Self> {
         let told = |cause: &dyn std::fmt::Display| {
             Error::unreached(format!("no connection to the node at {address}"), cause)
@@ -118,17 +120,17 @@ impl Connection {
             .handshake::<_, Outgoing>(TokioIo::new(io))
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
-        // How it ended is told to whoever waits for a reply.
+        // The caller that waits for a reply receives the connection's error.
         let driver = connection.map(drop).boxed().fuse();
         Ok(Self { sender, driver })
     }
 
-    /// Lets the connection read and write what it can.
+    /// Polls the connection for reads and writes.
     pub(super) fn drive(&mut self, context: &mut Context<'_>) {
         let _ = self.driver.poll_unpin(context);
     }
 
-    /// Waits for what the connection brings.
+    /// Polls `future` and the connection together.
     pub(super) async fn driving<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         poll_fn(|context| {
@@ -158,8 +160,9 @@ impl Connection {
     }
 }
 
-/// Connects. A lost packet would cost a second, the time after which TCP asks again: who is not
-/// answered soon is asked by another connection beside it, and the first one made is taken.
+/// Connects to `address`. A lost packet would cost a second, TCP's first retransmission timeout.
+/// After 250 ms without a connection a further attempt starts beside, and the first connection made
+/// is taken.
 async fn connect(address: &str) -> io::Result<TcpStream> {
     let mut asked = FuturesUnordered::new();
     loop {
@@ -170,7 +173,7 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     }
 }
 
-/// Reads a reply's body of at most `max` bytes. One that claims more isn't read at all.
+/// Reads a reply's body of at most `max` bytes. A body with a longer announced length isn't read.
 pub(super) async fn gather(body: Incoming, max: usize) -> Result<Bytes> {
     let too_long = || Error::internal(format!("the node's reply is longer than {max} bytes"));
     if body.size_hint().lower() > max as u64 {

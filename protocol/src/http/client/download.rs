@@ -1,5 +1,5 @@
-//! Extents on their way in: a stream that ends only when every byte that was asked for has come, and
-//! that gives none which changed on its way.
+//! Download of an extent: a stream that ends only after the whole requested range, and yields no
+//! bytes that changed in transit.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -18,21 +18,21 @@ use super::connection::Connection;
 use crate::error::{Error, Result};
 use crate::http::frames::{Unframed, framed_length};
 
-/// The bytes of an extent as they come in.
+/// Bytes of an extent read from a node.
 pub(super) struct Download {
     body: Incoming,
     frames: Unframed,
     idle: Duration,
-    /// Runs while the node sends nothing and somebody waits for it.
+    /// Runs while the caller waits and the node sends nothing.
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
-    /// Until the stream has ended, well or badly.
+    /// The connection until the stream has ended or failed.
     connection: Option<Connection>,
     node: Arc<Node>,
 }
 
 impl Download {
-    /// `body` must have the frames of `range`.
+    /// Creates a download; `body` must have the exact length of the frames of `range`.
     pub(super) fn new(
         node: Arc<Node>,
         connection: Connection,
@@ -63,7 +63,7 @@ impl Download {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Takes a piece; the connection may be used again after the last one.
+    /// Adds a chunk; returns the connection to the pool after the last one.
     fn take(&mut self, piece: Bytes) -> Result<()> {
         self.frames.push(piece).map_err(|error| {
             let address = &self.node.address;
@@ -78,7 +78,7 @@ impl Download {
         Ok(())
     }
 
-    /// Gives the node up once it has sent nothing for too long.
+    /// Fails the stream after the node has sent nothing for the idle timeout.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         if !self.waiting {
             self.waiting = true;

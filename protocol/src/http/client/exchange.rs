@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! breaker ─ pooled connection, else a new one ─ head of the reply ─ heard ─ body within bounds
-//!              └ it had ended: nothing was sent, take the next
+//!              └ connection had ended: nothing was sent, take the next
 //! ```
 
 use std::time::Duration;
@@ -20,24 +20,25 @@ use crate::error::{Error, Result};
 use crate::http::announce::Heard;
 use crate::http::{calls, fault, request, sign};
 
-/// A request whose body and reply are small.
+/// A request with a small body and a small reply.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) body: Bytes,
     pub(super) reply_bytes_max: usize,
-    /// Whether it may be sent again when a used connection broke under it.
+    /// True if the request may be repeated after a reused connection broke.
     pub(super) again: bool,
-    /// How long the node may take.
+    /// Timeout of the exchange.
     pub(super) wait: Duration,
 }
 
-/// Why there is no reply.
+/// Error without a reply.
 pub(super) enum Missed {
-    /// Nothing was sent: the node can't be reached.
+    /// Nothing was sent: the node is unreachable.
     Unreached(Error),
-    /// It was sent, perhaps, and the connection broke. Whether that was one from the pool.
+    /// The connection broke after a part was possibly sent. The flag is true for a pooled
+    /// connection.
     Broken(Error, bool),
 }
 
@@ -49,11 +50,11 @@ impl Missed {
     }
 }
 
-/// The head of a reply, and the connection that its body comes by.
+/// Head of a reply, with the connection that carries its body.
 pub(super) type Reply = (Response<Incoming>, Connection);
 
 impl Node {
-    /// Sends a small request, and gathers its small reply, within the time of a call.
+    /// Sends a small request and collects its small reply, within the request's timeout.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Bytes> {
         let pass = self.breaker.pass(&self.address)?;
         match timeout(ask.wait, self.ask_patiently(&ask)).await {
@@ -73,7 +74,7 @@ impl Node {
         }
     }
 
-    /// The outer error is of the connection, the inner one of the node.
+    /// Outer errors come from the connection, inner errors from the node.
     async fn ask_patiently(&self, ask: &Ask) -> Result<Result<Bytes>, Missed> {
         let (response, mut connection) = if ask.again {
             self.exchange_again(|| self.request(ask)).await?
@@ -109,7 +110,7 @@ impl Node {
         request
     }
 
-    /// Names the host and the request that this one is made for, dates and signs.
+    /// Adds the host, the client's request id, the background mark, the date and the signature.
     pub(super) fn seal(&self, request: &mut Request<Outgoing>) {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
@@ -123,8 +124,8 @@ impl Node {
         sign::sign(&self.key, &method, &uri, headers, self.options.clock.now_ms());
     }
 
-    /// The same, for a request that may be sent twice: a used connection that breaks under it may
-    /// have been dead before.
+    /// Sends a repeatable request: sent again by a new connection if a pooled one breaks, because
+    /// the pooled one may have been dead before.
     pub(super) async fn exchange_again(
         &self,
         request: impl Fn() -> Request<Outgoing>,
@@ -135,7 +136,7 @@ impl Node {
         }
     }
 
-    /// Sends a request by a connection from the pool, or else by a new one.
+    /// Sends a request by a pooled connection, else by a new one.
     pub(super) async fn exchange(&self, mut request: Request<Outgoing>) -> Result<Reply, Missed> {
         while let Some(connection) = self.pool.take() {
             match self.send(connection, request).await {
@@ -156,7 +157,7 @@ impl Node {
         })
     }
 
-    /// Sends a request; gives it back if nothing of it was sent.
+    /// Sends a request; returns the request with the error if nothing was sent.
     async fn send(
         &self,
         mut connection: Connection,
@@ -181,7 +182,8 @@ impl Node {
         }
     }
 
-    /// Takes note that the node can't be reached: connections to it may be dead without a sign.
+    /// Records an unreachable node and clears the pool: idle connections may be dead without a
+    /// sign.
     pub(super) fn unanswered(&self, pass: Pass<'_>) {
         if pass.unanswered() {
             self.pool.clear();

@@ -1,4 +1,4 @@
-//! Extents, from request to reply: what may go wrong on a long way, and who is told.
+//! Writes and reads of extents, from request to reply, with their errors.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Node {
         Ok(reference)
     }
 
-    /// Sends a request with a stream, and waits for as long as the node takes it.
+    /// Sends a request with a stream; fails once the node stops accepting bytes.
     async fn sent_whole(&self, request: Request<Outgoing>, progress: &Progress) -> Result<Reply> {
         let pass = self.breaker.pass(&self.address)?;
         let replied = tokio::select! {
@@ -122,8 +122,7 @@ impl Node {
         decode(&body)
     }
 
-    /// The error of a reply that isn't a good one; its connection is used again only when both sides
-    /// are done with it.
+    /// Reads the error of a failed reply. The connection returns to the pool only if `is_reusable`.
     async fn refused(&self, (response, mut connection): Reply, is_reusable: bool) -> Error {
         let (head, body) = response.into_parts();
         let sentence = gather(body, fault::SENTENCE_BYTES_MAX);

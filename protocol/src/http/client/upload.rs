@@ -1,8 +1,8 @@
-//! Bodies on their way out: whole ones, and streams that are watched.
+//! Request bodies: whole ones, and streams with progress.
 //!
-//! A stream that errs, or that has another length than was announced, ends the request without its
-//! end, so that the node leaves nothing behind. Its own error is kept for the caller. Whether the
-//! node or the stream's source is slow can be told: only a slow node is given up.
+//! A stream that fails, or whose length differs from the announced one, cuts the request, so that
+//! the node stores nothing. The stream's own error is kept for the caller. Progress distinguishes a
+//! slow node from a slow source: only a slow node is timed out.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::error::{Error, Result};
 
 /// The body of a request.
 pub(super) enum Outgoing {
-    /// One piece, or nothing.
+    /// One chunk, or nothing.
     Whole(Bytes),
-    /// A stream.
+    /// A stream of chunks.
     Stream(Upload),
 }
 
-/// A stream on its way out.
+/// A stream of an extent to a node.
 pub(super) struct Upload {
     source: ByteStream,
-    /// Bytes still owed, if the length was announced.
+    /// Bytes still to come, if the length was announced.
     owed: Option<u64>,
     last: Option<Bytes>,
     length: Option<u64>,
     progress: Arc<Progress>,
 }
 
-/// How far a stream has come, for whoever waits for the reply.
+/// Progress of a stream, for the caller that waits for the reply.
 #[derive(Debug)]
 pub(super) struct Progress(Mutex<State>);
 
@@ -49,15 +49,15 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The source has nothing yet.
+    /// The source has no bytes yet.
     Waiting,
-    /// The node takes what it was given.
+    /// The node accepts the bytes sent.
     Sending,
-    /// All was given.
+    /// All bytes were sent.
     Ended,
 }
 
-/// The connection is to be cut: the cause lies with [`Progress`].
+/// Cuts the connection; [`Progress`] holds the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("the body ended early")]
 pub(super) struct Broken;
@@ -69,8 +69,8 @@ impl Upload {
         (Self { source, owed: length, last: None, length, progress: progress.clone() }, progress)
     }
 
-    /// What comes next. The last piece of an announced length is held back until the source has
-    /// ended: what comes after it, an error above all, must still keep the node from storing.
+    /// Polls the next chunk. The last chunk of an announced length is held back until the source
+    /// has ended, so that a late error still prevents the node from storing.
     fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         loop {
             match ready!(self.source.as_mut().poll_next(context)) {
@@ -113,18 +113,18 @@ impl Progress {
         self.0.lock().failure = Some(error);
     }
 
-    /// The stream's own error, if that is what ended it.
+    /// Takes the stream's own error, if it ended the stream.
     pub(super) fn failure(&self) -> Option<Error> {
         self.0.lock().failure.take()
     }
 
-    /// Whether everything was given to the connection.
+    /// True if the connection received all bytes.
     pub(super) fn is_ended(&self) -> bool {
         self.0.lock().phase == Phase::Ended
     }
 
-    /// Returns once the node has taken nothing for `idle`, or has not replied within `finish` of the
-    /// end.
+    /// Returns after the node has accepted nothing for `idle`, or has not replied within `finish`
+    /// of the last byte.
     pub(super) async fn stalled(&self, idle: Duration, finish: Duration) {
         loop {
             let deadline = {

@@ -1,7 +1,7 @@
 //! Index calls: postcard in, postcard out.
 //!
-//! Each call has a deadline, its caller's own if it says so; past it, nobody waits for the reply and
-//! the work is dropped, as it is when the caller hangs up.
+//! Each call has a timeout, taken from the request's deadline header if present. After the timeout,
+//! or when the client disconnects, the work is dropped.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) async fn call(
     respond(in_time(&served, &headers, answer).await)
 }
 
-/// Drops the work once the caller no longer waits for it.
+/// Drops the work after the caller's timeout.
 async fn in_time(
     served: &Served,
     headers: &HeaderMap,
@@ -71,7 +71,7 @@ fn is_mismatch(error: &Error) -> bool {
     std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Mismatch>)
 }
 
-/// The same table as the client's, from the other side.
+/// Decodes and executes a call; matches the client's table of calls.
 async fn dispatch(
     backend: &dyn Backend,
     device: DeviceId,
@@ -131,7 +131,7 @@ async fn dispatch(
     }
 }
 
-/// The calls of background workers.
+/// Decodes and executes the calls of background workers.
 async fn dispatch_upkeep(
     backend: &dyn Backend,
     device: DeviceId,
@@ -170,7 +170,7 @@ async fn dispatch_upkeep(
     }
 }
 
-/// A page is never larger than this, so that it fits into memory and a reply.
+/// Limits a page, so that it fits into memory and a reply.
 fn page(limit: usize) -> usize {
     limit.min(PAGE_ITEMS_MAX)
 }

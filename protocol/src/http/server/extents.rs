@@ -1,4 +1,4 @@
-//! Extents: streams in and out that are never gathered.
+//! Reads and writes of extents: streams that are never collected in memory.
 
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -17,7 +17,7 @@ use crate::http::{calls, fault};
 use crate::id::{DeviceId, ExtentId};
 use crate::limits::EXTENT_BYTES_MAX;
 
-/// Which bytes of an extent.
+/// Byte range of an extent.
 #[derive(Debug, Deserialize)]
 pub(super) struct Span {
     from: u64,
@@ -45,7 +45,7 @@ async fn take(
 ) -> Result<Response> {
     let claimed = body.size_hint().lower();
     let exact = body.size_hint().exact();
-    // From here on a refusal reads what is left of the body.
+    // From here on a refusal drains the rest of the body.
     let inflow = Inflow::new(body, served.options.idle);
     let extent = described(headers)?;
     if extent.id != parse(id)? {
@@ -85,9 +85,9 @@ pub(super) async fn read(
     }
 }
 
-/// The reply begins once the first bytes are there and verified, so that what is wrong with them is
-/// told by its kind. What is wrong later can only break the reply off. Its bytes are in frames, whose
-/// checksums are made of what was verified.
+/// Opens a read. The reply begins after the first bytes were verified, so that their errors keep
+/// their kind. A later error can only cut the reply. The frames' checksums are computed from
+/// verified bytes.
 async fn open(served: &Served, device: DeviceId, id: &str, span: &Span) -> Result<Response> {
     let id = parse(id)?;
     if span.from >= span.to || span.to > EXTENT_BYTES_MAX {

@@ -1,8 +1,8 @@
-//! Bounds on requests in flight. A place is taken until the last byte of the reply has left, and
-//! whoever finds none is told to come again.
+//! Limits on concurrent requests. A request holds its permit until the last byte of the reply was
+//! sent; without a free permit it is refused with 503.
 //!
-//! Streams of extents last as long as their clients take, calls end within their deadlines. So each of
-//! the two kinds has places of its own: slow clients of streams leave the calls theirs.
+//! Streams of extents last as long as their clients need, while calls end within their timeouts. So
+//! each kind has its own permits: slow streams take none from calls.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::fault;
 
-/// Places for requests of one kind. Cheap to clone.
+/// Permits for requests of one kind. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Flight(Arc<Semaphore>);
 
@@ -29,7 +29,7 @@ impl Flight {
     }
 }
 
-/// Lets a request pass if there is a place for it.
+/// Passes a request if a permit is free, else refuses it with 503.
 pub(super) async fn limit(State(flight): State<Flight>, request: Request, next: Next) -> Response {
     match flight.0.try_acquire_owned() {
         Ok(place) => next.run(request).await.map(|body| Body::new(Placed { body, _place: place })),
@@ -37,7 +37,7 @@ pub(super) async fn limit(State(flight): State<Flight>, request: Request, next: 
     }
 }
 
-/// A body that keeps its place until it is dropped.
+/// A body that holds its permit until it is dropped.
 struct Placed {
     body: Body,
     _place: OwnedSemaphorePermit,

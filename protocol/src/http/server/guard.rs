@@ -1,8 +1,8 @@
-//! Who may ask: only who knows the cluster key.
+//! Authentication: only requests signed with the cluster key pass.
 //!
-//! The head of a request is judged before anything else is done with it. Its body is hashed while a
-//! handler reads it, and ends in an error when it is not what was signed, so a handler that reads a
-//! body to its end before it acts never acts on another's words.
+//! The head of a request is verified first. Its body is hashed while a handler reads it, and ends
+//! in an error if it differs from the signed digest. So a handler that reads the whole body before
+//! it acts only acts on signed requests.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ struct Guard {
     announce: Arc<dyn Fn() -> Announcement + Send + Sync>,
 }
 
-/// `router` for members of the cluster only: requests that aren't signed by `key` are refused, and
-/// every reply carries the time by `clock` and what `announce` says.
+/// Restricts `router` to members of the cluster: requests that aren't signed with `key` are
+/// refused, and every reply carries the time of `clock` and the headers of `announce`.
 ///
-/// Routes that are added later are not under the guard: call this last. A handler of such a route
-/// reads its body to the end before it acts, as `axum`'s extractors do.
+/// Routes added later are not guarded: call this last. A handler behind the guard must read its
+/// body to the end before it acts, as `axum`'s extractors do.
 pub fn guarded(
     router: Router,
     key: ClusterKey,
@@ -53,7 +53,7 @@ async fn watch(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 }
 
 impl Guard {
-    /// The request with a body that is held to its digest.
+    /// Verifies the head, and wraps the body so that its digest is checked.
     fn admit(&self, request: Request) -> Result<Request, Refusal> {
         let (method, uri) = (request.method(), request.uri());
         let digest = sign::verify(&self.key, method, uri, request.headers(), self.clock.now_ms())?;
@@ -84,12 +84,12 @@ fn refuse(refusal: Refusal) -> Response {
     fault::refusal(status, sentence)
 }
 
-/// The body is not what was signed.
+/// The body differs from the signed digest.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the request's body is not what was signed")]
 pub(super) struct Mismatch;
 
-/// A body that is hashed on its way, and judged at its end.
+/// A body that is hashed while read, and compared with its digest at the end.
 struct Judged {
     body: Body,
     hasher: Box<blake3::Hasher>,
@@ -124,7 +124,7 @@ impl http_body::Body for Judged {
     }
 
     fn is_end_stream(&self) -> bool {
-        // Not before it was judged, else its reader would stop short of that.
+        // False until the digest was compared, else the reader would stop before the comparison.
         self.is_done
     }
 

@@ -1,7 +1,7 @@
-//! How long clients wait at a node, measured of the requests that are made for them and told in every
-//! reply to background work, so that it steps back (see `martlet-replicator`'s `Foreground`).
+//! Duration of client requests at a node. It is reported in every reply to background work, so that
+//! background work yields (see `martlet-replicator`'s `Foreground`).
 //!
-//! Uploads of extents are left out: they last as long as clients take to send.
+//! Uploads of extents aren't measured: they last as long as their clients send.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,11 +15,11 @@ use crate::http::announce::put_clients_wait;
 use crate::http::request::BACKGROUND;
 use crate::latency::Latency;
 
-/// What requests for clients take. Cheap to clone.
+/// Average duration of client requests. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pressure(Arc<Latency>);
 
-/// Measures a request for a client; tells background work of those.
+/// Measures a client request; reports the average in replies to background work.
 pub(super) async fn measure(
     State(pressure): State<Pressure>,
     request: Request,
@@ -33,7 +33,7 @@ pub(super) async fn measure(
     let is_call = request.uri().path().starts_with("/v1/d/") && request.method() != Method::PUT;
     let began = Instant::now();
     let response = next.run(request).await;
-    // One that is refused at once would make a node that has its hands full look idle.
+    // Refused requests end at once, and would make an overloaded node look idle.
     if is_call && response.status().is_success() {
         pressure.0.observe(began.elapsed());
     }

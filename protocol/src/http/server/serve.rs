@@ -19,25 +19,25 @@ use crate::http::{Patient, Tls};
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
 const HEADERS_MAX: usize = 64;
-/// After an error of `accept`: out of file descriptors, most likely.
+/// Pause after an error of `accept`, most likely a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a client may take nothing of a reply. Slow clients have limits of their own at the S3
-/// port; this is for those that are gone without a sign.
+/// Longest time in which a client may accept nothing of a reply; detects dead clients. Slow S3
+/// clients have separate limits at the S3 port.
 const STALL: Duration = Duration::from_mins(2);
-/// How long certificates may take.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// How connections are served.
+/// Options of the internal port.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// Connections at a time; more wait to be accepted.
+    /// Most concurrent connections; further ones wait to be accepted.
     pub connections_max: usize,
-    /// How long the head of a request may take, and a connection may lie idle. It is longer than
-    /// clients keep their connections, so that none sends into one that is being closed.
+    /// Timeout of a request's head, and of an idle connection. It exceeds the clients' pool
+    /// timeout, so that no client sends on a connection that is being closed.
     pub head: Duration,
-    /// How long requests in flight may go on once the server stops.
+    /// Time that requests in flight may take after the server stops.
     pub drain: Duration,
-    /// Certificates, if clients must have them.
+    /// Certificates, if clients must use TLS.
     pub tls: Option<Tls>,
 }
 
@@ -52,8 +52,8 @@ impl Default for ServeOptions {
     }
 }
 
-/// Serves `app` on `listener` until `stop` is ready, then waits for what is in flight, for as long
-/// as the options say.
+/// Serves `app` on `listener` until `stop` is ready, then waits up to `options.drain` for requests
+/// in flight.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -94,12 +94,12 @@ async fn accept(
 ) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.expect("nobody closes the semaphore");
     let (stream, _) = listener.accept().await?;
-    // It fails only for a connection that has ended already, which whoever serves it will find.
+    // Fails only for a connection that has ended, which its task will detect.
     let _ = stream.set_nodelay(true);
     Ok((stream, place))
 }
 
-/// One connection, from its certificates on.
+/// Serves one connection, after its TLS handshake if TLS is on.
 async fn welcome(
     stream: TcpStream,
     app: Router,
@@ -109,13 +109,13 @@ async fn welcome(
     let Some(tls) = options.tls else {
         return converse(stream, app, options.head, stopping).await;
     };
-    // Whoever has no certificate, or takes too long to show it, is left.
+    // Drops clients without a valid certificate, or with a slow handshake.
     if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
         converse(stream, app, options.head, stopping).await;
     }
 }
 
-/// One connection to its end. Whoever hangs up no longer waits: what was asked is dropped.
+/// Serves one connection to its end. When the client disconnects, its request is dropped.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     app: Router,

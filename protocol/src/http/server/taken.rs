@@ -1,4 +1,4 @@
-//! Bodies that are taken in: whole ones within a bound, and streams that are watched.
+//! Request bodies: whole ones with a length limit, and streams with an idle timeout.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,11 +15,11 @@ use super::guard::Mismatch;
 use crate::error::{Error, Result};
 use crate::limits;
 
-/// What of a refused stream is still read, so that the refusal reaches its sender: a connection that
-/// is closed over unread bytes takes the reply with it.
+/// Time in which the rest of a refused stream is read. Closing a connection with unread bytes would
+/// lose the reply.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// A body of at most `max` bytes. One that claims more is refused before any of it is read.
+/// Collects a body of at most `max` bytes. A longer announced length is refused unread.
 pub(super) async fn gather(body: Body, max: usize) -> Result<Bytes> {
     let too_long = || Error::invalid(format!("the request's body is longer than {max} bytes"));
     if body.size_hint().lower() > max as u64 {
@@ -33,7 +33,7 @@ pub(super) async fn gather(body: Body, max: usize) -> Result<Bytes> {
     }
 }
 
-/// What is wrong with a body: the guard's word, or the connection's.
+/// Converts a body's error: a digest mismatch, or a broken connection.
 fn of_body(error: &(dyn std::error::Error + 'static)) -> Error {
     let mut causes = std::iter::successors(Some(error), |cause| cause.source());
     match causes.find_map(|cause| cause.downcast_ref::<Mismatch>()) {
@@ -48,8 +48,8 @@ fn stopped() -> Error {
     Error::unavailable("the request's body stopped coming")
 }
 
-/// An extent on its way in. It ends in an error when its bytes stop coming or are too many; what is
-/// left of it when it is dropped is read and thrown away.
+/// Body of an extent's upload. It ends in an error after an idle timeout or too many bytes. When
+/// dropped, the rest of the body is drained.
 pub(super) struct Inflow {
     body: Option<BodyDataStream>,
     taken: u64,
@@ -115,7 +115,7 @@ impl Drop for Inflow {
     }
 }
 
-/// Reads what is left of a body, for a while.
+/// Reads and discards the rest of a body, for at most 10 s and 64 MiB.
 fn drain(mut body: BodyDataStream) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(timeout(DRAIN, async move {

@@ -1,4 +1,4 @@
-//! Which rule takes what, and when.
+//! Tests of the evaluation of lifecycle rules.
 
 use proptest::prelude::*;
 
@@ -191,7 +191,7 @@ fn any_standing() -> impl Strategy<Value = Standing> {
 }
 
 proptest! {
-    /// Another rule never makes anything last longer, and one that is not in force changes nothing.
+    /// A further rule never delays an expiration, and a disabled rule changes nothing.
     #[test]
     fn rules_only_ever_add(
         some in proptest::collection::vec(any_rule(), 0..5),
@@ -210,8 +210,7 @@ proptest! {
         prop_assert!(after.is_none() || key.starts_with(with.common_prefix()));
     }
 
-    /// What is counted in full days is due at a midnight, no sooner than counted and less than a day
-    /// later.
+    /// Times counted in full days fall on a midnight, at or less than a day after the exact time.
     #[test]
     fn full_days_end_at_midnight(since_ms in 0..1u64 << 50, days in 0u32..100_000) {
         let due_ms = Day::FULL.after(since_ms, days);
@@ -220,7 +219,7 @@ proptest! {
         prop_assert!(due_ms >= counted_ms && due_ms < counted_ms + DAY_MS);
     }
 
-    /// The more newer ones there are, the sooner a version may go.
+    /// With more newer noncurrent versions, a version expires no later.
     #[test]
     fn newer_versions_keep_nothing(some in proptest::collection::vec(any_rule(), 0..5), newer in 0u32..5) {
         let rules = rules(some);

@@ -1,4 +1,4 @@
-//! Fences and the end of a bucket.
+//! Checks of fences and of purged buckets.
 
 use super::{in_extents, object, owner, pattern, plain, register, stamp};
 use crate::backend::{Backend, BucketFence, EntryWrite, NewExtent, Want, WriteReply};
@@ -75,7 +75,7 @@ async fn a_purge_takes_one_bucket_only(backend: &dyn Backend, device: DeviceId) 
     backend.delete_extents(device, &[id]).await.unwrap();
 }
 
-/// A write that began before its bucket was deleted may come at any time after the purge.
+/// A write that began before its bucket was deleted may arrive at any time after the purge.
 async fn a_purged_bucket_takes_nothing(backend: &dyn Backend, device: DeviceId) {
     let bucket = BucketId::random();
     let key = register(bucket, "late");

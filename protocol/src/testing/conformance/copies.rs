@@ -1,4 +1,4 @@
-//! Copies of extents: whether they are there, their birth, marks of deletes, and audits (rule X4).
+//! Checks of extent copies: presence, birth, delete marks and audits (rule X4).
 
 use super::{body, owner, pattern};
 use crate::backend::{Backend, NewExtent, Presence};
@@ -42,7 +42,7 @@ async fn a_deleted_extent_is_remembered_and_a_released_one_is_not(
     }
     let asked = backend.presence(device, &ids).await.unwrap();
     assert_eq!(asked, [Presence::Here, Presence::Here, Presence::Missing], "in their order");
-    // One that is not here is remembered too: its copy may be on its way.
+    // A delete of a missing extent is remembered too: a copy of the extent may be in transit.
     backend.delete_extents(device, &[ids[0], ids[2]]).await.unwrap();
     backend.release_extents(device, &[ids[1], ids[2]]).await.unwrap();
     let asked = backend.presence(device, &ids).await.unwrap();

@@ -1,4 +1,4 @@
-//! Extents: whole or not at all, and read back as they were written.
+//! Checks of extents: written wholly or not at all, and read back unchanged.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Hints: writes that a handoff keeps for primaries that are out (rule A2).
+//! Checks of hints: writes that a handoff keeps for primaries that are out (rule A2).
 
 use crate::term::Term;
 use bytes::Bytes;
@@ -34,7 +34,7 @@ async fn count(backend: &dyn Backend, device: DeviceId) -> u64 {
     all.iter().find(|status| status.device == device).expect("the device is listed").hints
 }
 
-/// The hints of one bucket, page by page.
+/// Returns the hints of one bucket, read in pages.
 async fn of_bucket(
     backend: &dyn Backend,
     device: DeviceId,

@@ -1,4 +1,4 @@
-//! Holdings, tombstones that may be collected, and registers that are dropped (rule T1).
+//! Checks of holdings, collectable tombstones and dropped registers (rule T1).
 
 use super::sums::{span, sum, walked};
 use super::{in_extents, object, owner, pattern, plain, register, stamp, tombstone};

@@ -1,4 +1,4 @@
-//! Listings: order, shards, prefixes, beginnings, pages, folding.
+//! Checks of listings: order, shards, prefixes, starts, pages, delimiters.
 
 use crate::term::Term;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Registers: what a write, a promise and a read answer.
+//! Checks of registers: replies to writes, promises and reads.
 
 use crate::term::Term;
 use bytes::Bytes;

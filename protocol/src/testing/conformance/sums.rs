@@ -1,4 +1,4 @@
-//! Sums, bins and walks: what a device says of the registers in a span of the ring (rule H1).
+//! Checks of sums, bins and walks over the registers in a span of the ring (rule H1).
 
 use std::collections::BTreeSet;
 
@@ -26,13 +26,13 @@ pub(super) fn span(bucket: BucketId, shard: Shard) -> Span {
     Span { first: at, last: at }
 }
 
-/// What the run of a register sums up to.
+/// Returns the sum of a register's run.
 pub(super) async fn sum(backend: &dyn Backend, device: DeviceId, key: &RegisterKey) -> Sum {
     let spans = [span(key.bucket, key.shard)];
     backend.sums(device, &spans).await.unwrap()[0]
 }
 
-/// The registers in a span, page by page.
+/// Returns the registers of a walk, read in pages.
 pub(super) async fn walked(
     backend: &dyn Backend,
     device: DeviceId,

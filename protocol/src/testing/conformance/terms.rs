@@ -1,4 +1,4 @@
-//! Terms, and what a device has joined (rules P1 to P3).
+//! Checks of terms and joined changes (rules P1 to P3).
 
 use super::listing::request;
 use super::{plain, register, stamp};

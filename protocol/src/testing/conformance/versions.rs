@@ -1,4 +1,4 @@
-//! Registers beside those of their keys: runs of their own, kept, listed and removed as any other.
+//! Checks of version registers: stored, listed and removed separately from their keys' registers.
 
 use bytes::Bytes;
 
@@ -64,7 +64,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     let latest_first = [VersionId::Null, version(3).name(), version(1).name()];
     assert_eq!(names, latest_first.map(|version| (k, version)));
 
-    // Gone for good: a slower write at a lower order does not bring it back.
+    // A removed version stays removed: a late write of a lower order doesn't restore it.
     let gone = tombstone(&writes[3].key, stamp(20));
     backend.write(device, gone).await.unwrap();
     backend.write(device, beside(bucket, "k", version(3), 19)).await.unwrap();

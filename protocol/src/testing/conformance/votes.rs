@@ -1,4 +1,4 @@
-//! Votes, floors, and the copying between devices that stands behind them (rules G1, G2, R6).
+//! Checks of votes and floors, and of copying between devices (rules G1, G2, R6).
 
 use crate::term::Term;
 use bytes::Bytes;
@@ -48,7 +48,7 @@ async fn registers_come_in_pages(backend: &dyn Backend, device: DeviceId) {
     }
 }
 
-/// The registers of one bucket, page by page.
+/// Returns the registers of one bucket, read in pages.
 async fn of_bucket(
     backend: &dyn Backend,
     device: DeviceId,
@@ -153,7 +153,7 @@ async fn without_a_vote_a_device_stores_and_has_no_say(backend: &dyn Backend, de
     assert!(view.promise < stamp(9), "nothing was promised");
 }
 
-/// A stamp long before every other of this suite: a floor here is in nobody's way.
+/// A stamp far below the other stamps of this suite: a floor here doesn't affect other checks.
 fn low(ms: u64) -> Stamp {
     Stamp::at_ms(ms)
 }
@@ -171,7 +171,7 @@ async fn a_floor_stands_under_every_register(backend: &dyn Backend, device: Devi
     let absent = register(key.bucket, "absent under the floor");
     for key in [&key, &absent] {
         match backend.promise(device, key, low(6), Term::ANY).await.unwrap() {
-            // A node that judges the age of ballots too (rule T2) names a later time.
+            // A node that also checks the age of ballots (rule T2) returns a later stamp.
             PromiseReply::Behind(floor) => assert!(floor >= low(7), "a floor never falls"),
             PromiseReply::Promised(_) => panic!("the ballot lies below the floor"),
         }

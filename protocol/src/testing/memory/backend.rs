@@ -1,4 +1,4 @@
-//! The calls of the seam, on maps.
+//! The backend trait on maps.
 
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
 
-/// Pieces in which a stored extent is read back, so that streams of several items are met.
+/// Chunk size of reads, so that tests meet streams of several chunks.
 const READ_BYTES: usize = 1024 * 1024;
 
 #[async_trait]

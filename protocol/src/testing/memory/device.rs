@@ -1,4 +1,4 @@
-//! One device: its registers, hints and fences, and how they judge what comes.
+//! One device: its registers, hints and fences, and its decisions about writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,13 +22,13 @@ use crate::term::Term;
 pub(super) struct Device {
     pub(super) full: bool,
     pub(super) offline: bool,
-    /// Stores, and has no say.
+    /// True without votes: the device stores writes, but doesn't count in quorums.
     pub(super) mute: bool,
     pub(super) floor: Stamp,
     pub(super) term: Term,
     pub(super) joined: u64,
     pub(super) collectable: BTreeSet<RegisterKey>,
-    /// Extents that were deleted, and when.
+    /// Deleted extents with their deletion times in milliseconds.
     pub(super) deleted: BTreeMap<ExtentId, u64>,
     pub(super) registers: BTreeMap<RegisterKey, Cell>,
     pub(super) hints: BTreeMap<RegisterKey, Hint>,
@@ -46,7 +46,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// As the device sees it, whose floor stands under every promise.
+    /// State of the register; its promise is at least the device's floor.
     pub(super) fn register(&self, floor: Stamp) -> Register {
         let held = self.entry.as_ref().map(|entry| (entry.order, entry.write_id));
         Register { promise: self.promise.max(floor), held }
@@ -62,12 +62,12 @@ impl Cell {
 }
 
 impl Device {
-    /// Refuses callers who go by a lower term (rule P1).
+    /// Refuses callers with a lower term (rule P1).
     pub(super) fn check_term(&self, term: Term) -> Result<()> {
         if term < self.term { Err(Error::outdated(self.term)) } else { Ok(()) }
     }
 
-    /// Returns why a write is refused before anything is looked at.
+    /// Returns the refusal of a write by its time or its bucket's fence, if any.
     fn objection(&self, write: &EntryWrite, held: Stamp, now_ms: u64) -> Option<WriteReply> {
         let late = now_ms > write.commit_by_ms;
         if !write.mode.is_first_hand() {

@@ -1,4 +1,4 @@
-//! Pages of names: merged over shards, bounded, and folded.
+//! Pages of names: merged over shards, bounded, with delimiters.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use crate::backend::{ListReply, ListRequest, ListStart};
 use crate::entry::Entry;
 use crate::key::RegisterKey;
 
-/// A page of what `held` has in the shards that are asked for.
+/// Returns a page of `held` from the requested shards.
 pub(super) fn page<T>(
     held: &BTreeMap<RegisterKey, T>,
     entry: impl Fn(&T) -> Option<Entry>,
@@ -47,7 +47,7 @@ pub(super) fn page<T>(
     ListReply { entries, truncated }
 }
 
-/// Drops the names that share a folded prefix with a live name before them.
+/// Drops names that share a common prefix with an earlier live name.
 fn fold(entries: &mut Vec<(Bytes, Entry)>, prefix: &[u8], delimiter: &[u8]) {
     let mut folded: Option<Bytes> = None;
     entries.retain(|(name, entry)| {

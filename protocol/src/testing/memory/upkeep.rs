@@ -1,4 +1,4 @@
-//! What background workers ask of a device: sums, walks, holdings, and letting go.
+//! Calls of background workers on a device: sums, walks, holdings, drops.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use crate::stamp::Stamp;
 use crate::tree::{BinKey, Span, Sum, TreeKey};
 
 impl Device {
-    /// Every bin that holds anything, in the order of placements.
+    /// Returns the non-empty bins in a span, in the order of placements.
     pub(super) fn bins(&self, span: Span) -> BTreeMap<(u64, BinKey), Sum> {
         let mut bins = BTreeMap::new();
         for (key, cell) in &self.registers {

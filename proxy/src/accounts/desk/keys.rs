@@ -1,4 +1,4 @@
-//! Access keys: made, shown, limited, rotated and deleted.
+//! Access keys: creation, reads, limits, rotation and deletion.
 
 use martlet_protocol::Network;
 use martlet_protocol::id::random_bytes;
@@ -10,24 +10,24 @@ use crate::accounts::records::{Key, Rate, User, UserOf, check_credentials};
 use crate::accounts::vault::Sealed;
 use crate::error::{Error, Result};
 
-/// 20 and 40 characters, as S3 clients expect them.
+/// Alphabet of access keys. S3 clients expect 20 characters, and 40 of a secret.
 const ACCESS_KEY_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const SECRET_LETTERS: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Keys of a page.
+/// Keys on one page.
 const PAGE: usize = 500;
 
-/// A key to be made.
+/// Parameters of a new key.
 #[derive(Clone)]
 pub struct NewKey {
-    /// Whose it will be.
+    /// Tenant that owns the key.
     pub tenant: String,
-    /// The user that it will speak for.
+    /// User that the key acts as; none for the whole tenant.
     pub user: Option<String>,
-    /// Access key and secret, where they were made elsewhere.
+    /// Access key and secret, if they were created elsewhere.
     pub given: Option<(String, String)>,
-    /// Where its requests may come from.
+    /// Networks that its requests may come from; all if empty.
     pub networks: Vec<Network>,
 }
 
@@ -38,18 +38,20 @@ impl std::fmt::Debug for NewKey {
     }
 }
 
-/// So many letters of an alphabet whose size divides 256, so that each is as likely as any other.
+/// Random text of `LETTERS` characters. The alphabet's size divides 256, so all letters are equally
+/// likely.
 fn random_text<const LETTERS: usize>(alphabet: &[u8]) -> String {
     let bytes: [u8; LETTERS] = random_bytes();
     bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect()
 }
 
 impl Accounts {
-    /// Makes a key; with its secret, which nobody is told again.
+    /// Creates a key. Returns its secret, which no later call returns.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`] without its tenant or user; [`Error::AccountConflict`] where there is that
-    /// access key, or no master key that could seal its secret.
+    /// [`Error::NoSuchAccount`] without its tenant or user; [`Error::AccountConflict`] if the
+    /// access key exists or no master key can seal its secret; [`Error::InvalidArgument`] for
+    /// credentials or networks outside their limits.
     pub async fn create_key(&self, new: NewKey) -> Result<(Key, String)> {
         self.check_sealing()?;
         check_networks(&new.networks)?;
@@ -86,7 +88,7 @@ impl Accounts {
         Ok((key, secret))
     }
 
-    /// A key.
+    /// Reads a key.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -94,7 +96,7 @@ impl Accounts {
         self.store.document(access_key).await?.ok_or_else(|| missing::<Key>(access_key))
     }
 
-    /// Keys of a tenant, or of all, by access key, above `after`.
+    /// Keys of a tenant, or all keys, in order of access key, above `after`.
     pub async fn keys(
         &self,
         tenant: Option<&str>,
@@ -105,7 +107,7 @@ impl Accounts {
         self.store.list_documents("", after, limit, is_its).await
     }
 
-    /// Enables or disables a key, or limits where its requests may come from.
+    /// Enables or disables a key, or sets the networks that its requests may come from.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -126,10 +128,10 @@ impl Accounts {
         self.store.change_document(access_key, change).await
     }
 
-    /// Gives a key another secret, a given one or a new one. The one before opens nothing any more.
+    /// Replaces a key's secret by `given` or by a random one. The old secret becomes invalid.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`] where no master key could seal the secret.
+    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`] if no master key can seal the secret.
     pub async fn rotate_key(
         &self,
         access_key: &str,
@@ -148,7 +150,7 @@ impl Accounts {
         Ok((key, secret))
     }
 
-    /// No secret is written in clear.
+    /// Refuses without a master key: no secret is written in clear.
     fn check_sealing(&self) -> Result<()> {
         if self.vault.seals() {
             return Ok(());
@@ -160,11 +162,11 @@ impl Accounts {
         ))
     }
 
-    /// Seals the secrets that lie in clear, from a time without a master key; how many there were. They open
-    /// as before for whoever has the master key, and for nobody else.
+    /// Seals the secrets that an earlier version stored in clear; returns their number. Afterwards
+    /// only processes with the master key can open them.
     ///
     /// # Errors
-    /// When no quorum answers: some may be sealed by then.
+    /// Fails if no quorum replies; some secrets may be sealed by then.
     pub async fn seal_secrets(&self) -> Result<u64> {
         let (mut after, mut sealed) = (None::<String>, 0);
         if !self.vault.seals() {
@@ -182,7 +184,7 @@ impl Accounts {
         }
     }
 
-    /// Leaves a secret as a version without a master key did.
+    /// Stores a secret in clear, as a version without a master key did.
     #[cfg(test)]
     pub(crate) async fn leave_in_clear(&self, access_key: &str, secret: &str) {
         let clear = |key: &mut Key| {
@@ -192,7 +194,7 @@ impl Accounts {
         self.store.change_document(access_key, clear).await.expect("there is such a key");
     }
 
-    /// Seals a secret; false where it isn't in clear any more.
+    /// Seals a secret; returns false if it is no longer in clear.
     async fn seal_secret(&self, access_key: &str) -> Result<bool> {
         let mut was_clear = false;
         let change = |key: &mut Key| {
@@ -219,7 +221,7 @@ impl Accounts {
     }
 }
 
-/// What the secret of a key belongs to.
+/// Associated data that binds a secret to its key and tenant.
 pub(in crate::accounts) fn belonging(access_key: &str, tenant_id: &str) -> String {
     format!("{access_key} of {tenant_id}")
 }

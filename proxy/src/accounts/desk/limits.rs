@@ -1,4 +1,4 @@
-//! How much a tenant may hold, and how fast it and its keys may ask.
+//! Quotas of tenants, and rate limits of tenants and keys.
 
 use martlet_protocol::Quota;
 
@@ -15,7 +15,7 @@ fn check(rate: &Rate) -> Result<()> {
 }
 
 impl Accounts {
-    /// Changes how much the buckets of a tenant may hold together.
+    /// Changes the quota of all buckets of a tenant together.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -31,10 +31,10 @@ impl Accounts {
         self.store.change_document(tenant, change).await
     }
 
-    /// Changes how fast the requests of a tenant may come.
+    /// Changes the rate limit of a tenant.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`]; [`Error::InvalidArgument`] for a rate of nothing.
+    /// [`Error::NoSuchAccount`]; [`Error::InvalidArgument`] for a rate of zero.
     pub async fn change_tenant_rate(
         &self,
         tenant: &str,
@@ -47,10 +47,10 @@ impl Accounts {
         self.store.change_document(tenant, change).await
     }
 
-    /// Changes how fast the requests of a key may come.
+    /// Changes the rate limit of a key.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`]; [`Error::InvalidArgument`] for a rate of nothing.
+    /// [`Error::NoSuchAccount`]; [`Error::InvalidArgument`] for a rate of zero.
     pub async fn change_key_rate(
         &self,
         access_key: &str,

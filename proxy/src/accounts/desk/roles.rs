@@ -1,4 +1,4 @@
-//! Roles of tenants: made, shown, changed and deleted.
+//! Roles of tenants: creation, reads, changes and deletion.
 
 use martlet_protocol::id::random_bytes;
 
@@ -8,44 +8,44 @@ use crate::accounts::records::check_name;
 use crate::accounts::roles::{SessionRole, check_session};
 use crate::error::Result;
 
-/// A role to be made.
+/// Parameters of a new role.
 #[derive(Clone, Debug)]
 pub struct NewRole {
-    /// Whose it will be.
+    /// Tenant that owns the role.
     pub tenant: String,
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Policy that defines its permissions.
     pub policy: String,
-    /// Who may take it on; without it, the tenant's own keys.
+    /// Trust policy: principals that may assume the role; none for the tenant's own keys only.
     pub trust: Option<String>,
-    /// The ids of those whom that names.
+    /// Ids of the principals that the trust policy names.
     pub trust_ids: Option<String>,
-    /// How long a session of it may be, at most.
+    /// Maximum length of a session, in seconds.
     pub session_s_max: u32,
 }
 
-/// What becomes of a role; what isn't said stays.
+/// Changes of a role. Fields without a value stay.
 #[derive(Clone, Debug, Default)]
 pub struct RoleChange {
-    /// Whether it opens nothing.
+    /// True to disable the role.
     pub disabled: Option<bool>,
-    /// What it may do.
+    /// Policy that defines its permissions.
     pub policy: Option<String>,
-    /// Who may take it on.
+    /// Trust policy: principals that may assume the role.
     pub trust: Option<String>,
-    /// The ids of those whom that names; they are changed with it.
+    /// Ids of the principals that the trust policy names; replaced together with it.
     pub trust_ids: Option<String>,
-    /// How long a session of it may be, at most.
+    /// Maximum length of a session, in seconds.
     pub session_s_max: Option<u32>,
 }
 
 impl Accounts {
-    /// Makes a role.
+    /// Creates a role.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount) without its tenant;
-    /// [`Error::AccountConflict`](crate::Error::AccountConflict) where there is one of that name.
+    /// [`Error::AccountConflict`](crate::Error::AccountConflict) if the name is taken.
     pub async fn create_role(&self, new: NewRole) -> Result<SessionRole> {
         check_name("role", &new.name)?;
         check_session(new.session_s_max)?;
@@ -66,7 +66,7 @@ impl Accounts {
         Ok(role)
     }
 
-    /// A role of a tenant.
+    /// Reads a role of a tenant.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount).
@@ -87,10 +87,12 @@ impl Accounts {
         self.store.list_documents(&below, after.as_deref(), limit, |_| true).await
     }
 
-    /// Changes a role. Its sessions are held to what it says then.
+    /// Changes a role. The new permissions apply to its open sessions too.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount).
+    /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a session length outside its
+    /// bounds.
     pub async fn change_role(
         &self,
         tenant: &str,
@@ -115,7 +117,7 @@ impl Accounts {
         self.store.change_document(&format!("{tenant}/{name}"), change).await
     }
 
-    /// Deletes a role, and ends its sessions.
+    /// Deletes a role and ends its sessions.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`](crate::Error::NoSuchAccount).

@@ -1,4 +1,4 @@
-//! Tenants: made, shown, limited, disabled and deleted.
+//! Tenants: creation, reads, network limits, disabling and deletion.
 
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{Network, Quota};
@@ -8,15 +8,16 @@ use crate::accounts::documents::missing;
 use crate::accounts::records::{Rate, Tenant, TenantOf, check_name};
 use crate::error::{Error, Result};
 
-/// Buckets that are looked at in one step.
+/// Buckets on one page.
 const BUCKETS_PAGE: usize = 1000;
 const DISPLAY_NAME_BYTES_MAX: usize = 128;
 
 impl Accounts {
-    /// Makes a tenant.
+    /// Creates a tenant. Its display name defaults to its name.
     ///
     /// # Errors
-    /// [`Error::AccountConflict`] where there is one of that name.
+    /// [`Error::AccountConflict`] if the name is taken; [`Error::InvalidArgument`] for a name,
+    /// display name or networks outside their limits.
     pub async fn create_tenant(
         &self,
         name: &str,
@@ -52,7 +53,7 @@ impl Accounts {
         made.map(|()| tenant)
     }
 
-    /// A tenant by its name.
+    /// Reads a tenant by name.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -65,7 +66,7 @@ impl Accounts {
         self.store.list_documents("", after, limit, |_| true).await
     }
 
-    /// Enables or disables a tenant, or limits where its requests may come from.
+    /// Enables or disables a tenant, or sets the networks that its requests may come from.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -89,7 +90,7 @@ impl Accounts {
     /// Deletes a tenant that has no users, roles, keys and buckets.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], saying what it has.
+    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], which names the first of these.
     pub async fn delete_tenant(&self, name: &str) -> Result<()> {
         let tenant = self.tenant(name).await?;
         let has = |what: &str, first: &str| {

@@ -1,4 +1,4 @@
-//! Users of tenants: made, shown, changed and deleted.
+//! Users of tenants: creation, reads, changes and deletion.
 
 use martlet_protocol::id::random_bytes;
 
@@ -7,23 +7,23 @@ use crate::accounts::documents::missing;
 use crate::accounts::records::{Key, Role, User, check_name};
 use crate::error::{Error, Result};
 
-/// A user to be made.
+/// Parameters of a new user.
 #[derive(Clone, Debug)]
 pub struct NewUser {
-    /// Whose it will be.
+    /// Tenant that owns the user.
     pub tenant: String,
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Its role, which bounds its permissions.
     pub role: Role,
 }
 
 impl Accounts {
-    /// Makes a user.
+    /// Creates a user.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`] without its tenant; [`Error::AccountConflict`] where there is one of that
-    /// name.
+    /// [`Error::NoSuchAccount`] without its tenant; [`Error::AccountConflict`] if the name is
+    /// taken; [`Error::InvalidArgument`] for a malformed name or the tenant's own.
     pub async fn create_user(&self, new: NewUser) -> Result<User> {
         check_name("user", &new.name)?;
         let tenant = self.tenant(&new.tenant).await?;
@@ -46,7 +46,7 @@ impl Accounts {
         Ok(user)
     }
 
-    /// A user of a tenant.
+    /// Reads a user of a tenant.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -86,7 +86,7 @@ impl Accounts {
         self.store.change_document(&format!("{tenant}/{name}"), change).await
     }
 
-    /// Gives a user a policy of its own, in place of the one it had, or takes it away.
+    /// Replaces the policy of a user, or removes it.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`].
@@ -106,7 +106,7 @@ impl Accounts {
     /// Deletes a user that has no keys.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], saying which key it has.
+    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], which names a key of the user.
     pub async fn delete_user(&self, tenant: &str, name: &str) -> Result<()> {
         let user = self.user(tenant, name).await?;
         let is_its = |key: &Key| key.user.as_ref().is_some_and(|of| of.id == user.id);

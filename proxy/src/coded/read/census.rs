@@ -1,6 +1,7 @@
-//! Who has anything of an extent: asked of everybody, homes first, when those at home are too few.
+//! Census of an extent's fragments: presence requests to all devices, homes first, when too few are
+//! at home.
 //!
-//! A few are asked at a time; one that is late gives up its turn, but may still answer.
+//! A few requests run at a time. A late device loses its turn, but its reply still counts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use tokio::time::{Instant, timeout};
 use super::stripe::Stripe;
 use crate::extents::homes;
 
-/// Devices that are asked at a time.
+/// Concurrent requests.
 const AT_ONCE: usize = 6;
-/// How long a device keeps its turn.
+/// Time for which a device keeps its turn.
 const TURN: Duration = Duration::from_millis(250);
-/// How long a device may take to answer.
+/// Timeout of a device's reply.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Everybody who may have a fragment, being asked.
+/// A running census of one extent.
 pub(super) struct Census {
     stripe: Arc<Stripe>,
     fragments: Vec<FragmentIndex>,
@@ -52,7 +53,8 @@ impl Census {
         Ok(Self { stripe, fragments, queue, pending: Vec::new(), answers, silent: 0 })
     }
 
-    /// Asks until that is `enough`: false when everybody was asked.
+    /// Sends requests until `enough` returns true. Returns false once all devices have replied or
+    /// failed.
     pub(super) async fn go_on(&mut self, enough: impl Fn() -> bool) -> bool {
         while !enough() {
             while self.in_turn() < AT_ONCE && self.ask_next() {}
@@ -66,7 +68,7 @@ impl Census {
         true
     }
 
-    /// Devices that gave no answer.
+    /// Number of devices that failed to reply.
     pub(super) fn silent(&self) -> usize {
         self.silent
     }

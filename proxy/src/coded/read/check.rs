@@ -1,8 +1,9 @@
-//! Whether what a read will ask of an extent can be had: found out before its first byte leaves, since
-//! nothing but a broken body can tell of it later.
+//! Check before the first byte of a read that its fragments are available. Later failures could
+//! only break the body.
 //!
-//! Those who should hold the fragments under the range are asked whether they do. Only if some don't,
-//! the others are; and only if these seem too few, a column is read of what is missing.
+//! The homes of the fragments under the range are queried first. If some lack theirs, the homes of
+//! the other fragments are queried. If too few seem available, one column of each missing fragment
+//! is read.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::obtain::obtain;
 use super::stripe::Stripe;
 use crate::store::Inner;
 
-/// Ends in an error when a piece can't be had now.
+/// Fails if a piece can't be read now.
 pub(crate) async fn check(
     inner: &Arc<Inner>,
     policy: PolicyId,
@@ -44,7 +45,7 @@ pub(crate) async fn check(
     try_join_all(absent.iter().map(column)).await.map(drop)
 }
 
-/// Whether a device where a fragment belongs says soon that it has it.
+/// Returns true if a home of the fragment replies in time that it holds it.
 async fn is_at_home(stripe: &Stripe, fragment: FragmentIndex) -> bool {
     let health = stripe.health();
     for place in stripe.places(fragment) {

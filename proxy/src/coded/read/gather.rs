@@ -1,7 +1,7 @@
-//! Some columns of any fragments that are enough.
+//! Collects columns from any fragments that suffice to decode.
 //!
-//! As many are asked for as are needed. One that fails is made up for by the next at once; one that is
-//! late is followed by another as far as hedges are allowed, and whoever comes first counts.
+//! As many fragments are requested as are needed. A failed one is replaced at once by the next. A
+//! late one is hedged by another within the hedging budget; the first replies count.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,33 +17,34 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::stripe::{ANSWER_TIME, Place, Stripe};
 
-/// How long those who are waited for may all be silent while others might be sought.
+/// Longest time without a reply, once no more fragments are queued, for callers with another
+/// resort.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of a fragment.
+/// A fragment and its bytes.
 pub(super) type Gathered = (FragmentIndex, Bytes);
 
 struct Gathering {
     stripe: Arc<Stripe>,
     columns: Range<u64>,
-    /// Yet to be asked, the last of them first.
+    /// Places to request, the next one last.
     queue: Vec<Place>,
     pending: Vec<Pending>,
     reads: FuturesUnordered<BoxFuture<'static, (Place, Result<Bytes>)>>,
     gathered: Vec<Gathered>,
-    /// When something happened last.
+    /// Time of the last request or reply.
     moved_at: Instant,
 }
 
 struct Pending {
     place: Place,
     since: Instant,
-    /// When to ask somebody else too; none if that was done.
+    /// Time at which to hedge this request; none if it was hedged.
     check_at: Option<Instant>,
 }
 
-/// `columns` of as many fragments as `wanted` can be made of. Those who are not `patient` give up when
-/// all who are waited for have been silent for a while.
+/// Reads `columns` of as many fragments as decoding `wanted` needs. Unless `patient`, fails once
+/// the queue is empty and no reply has arrived for [`SILENCE_MAX`].
 pub(super) async fn gather(
     stripe: &Arc<Stripe>,
     wanted: FragmentIndex,
@@ -89,7 +90,7 @@ impl Gathering {
         }
     }
 
-    /// Asks the next of the queue, if there is one.
+    /// Requests the next queued place; returns false if the queue is empty.
     fn ask_next(&mut self) -> bool {
         let Some(place) = self.queue.pop() else { return false };
         self.ask(place);
@@ -110,7 +111,7 @@ impl Gathering {
         self.moved_at = Instant::now();
         match read {
             Ok(bytes) => self.gathered.push((place.fragment, bytes)),
-            // It may be elsewhere: while it moves there are two places.
+            // The fragment may have a second place while it moves.
             Err(_) => {
                 if let Some(place) = self.stripe.places(place.fragment).first() {
                     self.ask(*place);
@@ -119,14 +120,14 @@ impl Gathering {
         }
     }
 
-    /// When somebody is late, or nothing has moved for too long.
+    /// Time of the next check for late replies or for silence.
     fn check_at(&self) -> Instant {
         let next = self.pending.iter().filter_map(|pending| pending.check_at).min();
         let silence_at = (self.moved_at + SILENCE_MAX).max(Instant::now() + SILENCE_MAX / 4);
         next.map_or(silence_at, |next| next.min(silence_at))
     }
 
-    /// Asks somebody else too for each that is late, as far as that is allowed.
+    /// Hedges each late request with the next queued place, within the hedging budget.
     fn hedge(&mut self) {
         let (now, health) = (Instant::now(), &self.stripe.health());
         let mut hedges = 0;
@@ -145,7 +146,7 @@ impl Gathering {
         }
     }
 
-    /// Notes who is late and was not needed.
+    /// Records late devices whose replies were not needed.
     fn note_late(&self) {
         let health = self.stripe.health();
         for Pending { place, since, .. } in &self.pending {
@@ -157,7 +158,7 @@ impl Gathering {
     }
 }
 
-/// Columns of a fragment, as many of them as it has.
+/// Reads columns of a fragment, up to its end.
 async fn read(stripe: &Stripe, place: Place, columns: Range<u64>) -> Result<Bytes> {
     let end = columns.end.min(stripe.geometry.stored_bytes(place.fragment));
     let length = end - columns.start;

@@ -1,5 +1,5 @@
-//! Who gives the bytes of a fragment: its home; if that is out or late, the others at home; if they
-//! are too few, whoever has anything.
+//! Choice of a fragment's source: its home; other fragments at home if that is out or late; then
+//! any device with fragments.
 
 use std::future::pending;
 use std::ops::Range;
@@ -16,15 +16,15 @@ use super::recovering::Recovering;
 use super::stripe::{Place, Stripe};
 use crate::extents::Flow;
 
-/// Where bytes come from.
+/// Source of a fragment's bytes.
 pub(super) enum Source {
-    /// The fragment itself.
+    /// A stored fragment.
     Flowing(Place, Flow),
-    /// Others.
+    /// Reconstruction from other fragments.
     Recovering(Recovering),
 }
 
-/// How long a home may be silent when too few others have answered.
+/// Longest wait for a home if reconstruction has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 struct Obtaining {
@@ -40,7 +40,7 @@ enum Hedge {
     Failed,
 }
 
-/// Opens `columns` of a fragment, which are some: the first bytes are there when this returns.
+/// Opens a non-empty range of a fragment's columns. The first bytes have arrived when this returns.
 pub(super) async fn obtain(
     stripe: Arc<Stripe>,
     fragment: FragmentIndex,
@@ -55,7 +55,7 @@ pub(super) async fn obtain(
 }
 
 impl Obtaining {
-    /// From the fragment's home, or from the homes of others.
+    /// Reads from the fragment's home, or reconstructs it from fragments at home.
     async fn at_home(&mut self) -> Option<Source> {
         for place in self.stripe.places(self.fragment) {
             if self.stripe.health().shuns(place.device) {
@@ -72,7 +72,8 @@ impl Obtaining {
         recovering.first().await.ok().map(|()| Source::Recovering(recovering))
     }
 
-    /// From a place of the fragment, or from others if they are quicker where it is late.
+    /// Reads from a place of the fragment. If it is late, reconstruction runs too, and the first
+    /// result counts.
     async fn hedged(&mut self, place: Place) -> Option<Source> {
         let stripe = self.stripe.clone();
         let (health, device) = (stripe.health(), place.device);
@@ -103,7 +104,7 @@ impl Obtaining {
         }
     }
 
-    /// Begins with others as well, as far as that is allowed.
+    /// Starts reconstruction within the hedging budget. A shunned device needs no budget.
     fn make_hedge(&mut self, late: DeviceId) {
         let health = self.stripe.health();
         let reads = u32::try_from(self.stripe.needed(self.columns.start)).unwrap_or(u32::MAX);
@@ -123,7 +124,7 @@ impl Obtaining {
         Recovering::begin(&self.stripe, self.fragment, self.columns.clone(), patient)
     }
 
-    /// From whoever says that it has the fragment, or others that are enough.
+    /// Runs a census, then reads the fragment from a reported place or reconstructs it.
     async fn anywhere(&self) -> Result<Source> {
         let (stripe, start) = (&self.stripe, self.columns.start);
         let mut census = Census::begin(stripe)?;
@@ -143,7 +144,7 @@ impl Obtaining {
         }
     }
 
-    /// From where the census has found the fragment or others.
+    /// Reads from places that the census reported, or reconstructs.
     async fn found(&self) -> Option<Source> {
         for place in self.stripe.places(self.fragment) {
             if let Ok(flow) = self.stripe.open(place, self.columns.clone()).await {
@@ -154,7 +155,8 @@ impl Obtaining {
         recovering.first().await.ok().map(|()| Source::Recovering(recovering))
     }
 
-    /// What is said of a fragment that can't be had: an entry names it, so "not found" is no answer.
+    /// The error for a fragment that can't be read. An entry names the fragment, so "not found"
+    /// would be wrong.
     fn lost(&self, silent: usize) -> Error {
         let (stripe, start) = (&self.stripe, self.columns.start);
         let left = stripe.sources(self.fragment, start).len();
@@ -171,7 +173,7 @@ impl Obtaining {
 }
 
 impl Hedge {
-    /// Waits for the first bytes, for ever where nothing was begun.
+    /// Waits for the first bytes; never returns if no reconstruction runs.
     async fn first(&mut self) -> Result<()> {
         match self {
             Self::Made(recovering) => recovering.first().await,

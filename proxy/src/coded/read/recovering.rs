@@ -1,9 +1,9 @@
-//! A fragment made of others, step by step: while one step is being taken, the next is on its way.
+//! Stepwise reconstruction of a fragment from others, with the next step running ahead.
 //!
-//! What a read holds is bounded: the fragments that go into two steps, and what was made of them. What
-//! all reads hold while they gather is bounded too. A step comes to its end whether its reader takes it or
-//! not, and only what was made is kept from then on, a MiB for a reader: those that are slow don't keep
-//! others waiting, and their number is that of requests at a time.
+//! A read holds at most the fragments and the result of two steps. The total memory of gathering
+//! steps is bounded too. A step runs to its end even if its reader is slow, and keeps only its
+//! result, at most 1 MiB. So slow readers don't block others; the limit of concurrent requests
+//! bounds their number.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,25 +21,25 @@ use tokio::task::JoinHandle;
 use super::gather::{Gathered, gather};
 use super::stripe::Stripe;
 
-/// Bytes of other fragments that go into one step …
+/// Bytes of source fragments in one step.
 const STEP_BYTES: u64 = 2 * 1024 * 1024;
-/// … and most columns of it.
+/// Maximum number of columns in one step.
 const STEP_COLUMNS_MAX: u64 = 1024 * 1024;
-/// Steps under way at a time.
+/// Concurrent steps.
 const STEPS: usize = 2;
 
-/// Columns of a fragment that is being made of others.
+/// Columns of a fragment under reconstruction.
 pub(super) struct Recovering {
     stripe: Arc<Stripe>,
     fragment: FragmentIndex,
-    /// Columns that no step was begun for.
+    /// Columns without a step yet.
     rest: Range<u64>,
     steps: VecDeque<Step>,
     first: Option<Bytes>,
     patient: bool,
 }
 
-/// A step under way; dropped, it ends.
+/// A running step; dropping it aborts it.
 struct Step(JoinHandle<Result<Bytes>>);
 
 impl Drop for Step {
@@ -49,7 +49,8 @@ impl Drop for Step {
 }
 
 impl Recovering {
-    /// Begins to make `columns`. Who isn't `patient` has other resorts than those who are silent.
+    /// Starts reconstruction of `columns`. Unless `patient`, gathering fails early when devices are
+    /// silent.
     pub(super) fn begin(
         stripe: &Arc<Stripe>,
         fragment: FragmentIndex,
@@ -60,7 +61,7 @@ impl Recovering {
         Self { stripe, fragment, rest: columns, steps, first: None, patient }
     }
 
-    /// Waits for the first bytes, which come out again.
+    /// Waits for the first bytes, which [`Self::poll_bytes`] returns again.
     pub(super) async fn first(&mut self) -> Result<()> {
         let first = poll_fn(|context| self.poll_bytes(context)).await.transpose()?;
         self.first = first;
@@ -89,7 +90,7 @@ impl Recovering {
         self.steps.push_back(Step(tokio::spawn(async move {
             let inner = stripe.inner.clone();
             let columns_bytes = usize::try_from(columns.end - columns.start).unwrap_or(usize::MAX);
-            // The sources, and what is made of them.
+            // The sources and the result.
             let held = columns_bytes.saturating_mul(stripe.needed(columns.start) + 1);
             let share = held.min(inner.extents.recovery_bytes_max);
             let share = u32::try_from(share).unwrap_or(u32::MAX);
@@ -100,8 +101,8 @@ impl Recovering {
     }
 }
 
-/// The columns of the next step: up to a boundary of steps, or to where the last data fragment ends,
-/// since fewer fragments are enough from there on.
+/// Columns of the next step. It ends at a step boundary or at the end of the last data fragment:
+/// fewer fragments suffice after that.
 fn step(stripe: &Stripe, rest: &Range<u64>) -> Range<u64> {
     let needed = stripe.needed(rest.start) as u64;
     let step = (STEP_BYTES / needed.max(1)).min(STEP_COLUMNS_MAX);
@@ -115,7 +116,7 @@ fn step(stripe: &Stripe, rest: &Range<u64>) -> Range<u64> {
     rest.start..end
 }
 
-/// Adds up what was gathered.
+/// Decodes the wanted fragment from the gathered ones.
 fn make(
     stripe: &Stripe,
     wanted: FragmentIndex,

@@ -1,9 +1,9 @@
-//! The bytes of one fragment's columns, from whoever has them or what they can be made of.
+//! Stream over the columns of one fragment, from its devices or by reconstruction.
 //!
 //! Invariants:
-//! * A device whose stream broke, stalled or was found corrupt is not asked for this fragment again,
-//!   before it has said that it has it; one that was corrupt, never.
-//! * Whatever is begun anew gives bytes before it may fail again, so a read comes to its end.
+//! * A device whose stream broke or stalled is not queried for this fragment again before the
+//!   census reports it there. After a corrupt reply it is never queried again.
+//! * Every new source returns bytes before it can fail again, so a read terminates.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -33,14 +33,14 @@ enum State {
 pub(crate) struct FragmentStream {
     stripe: Arc<Stripe>,
     fragment: FragmentIndex,
-    /// What is still owed.
+    /// Columns not returned yet.
     columns: Range<u64>,
     state: State,
     given_at: Instant,
 }
 
 impl FragmentStream {
-    /// Opens a piece of an extent, which isn't empty: its first bytes are there when this returns.
+    /// Opens a non-empty piece of an extent. Its first bytes have arrived when this returns.
     pub(crate) async fn open(
         inner: &Arc<Inner>,
         policy: PolicyId,
@@ -54,12 +54,12 @@ impl FragmentStream {
         Ok(Self { stripe, fragment, columns, state, given_at })
     }
 
-    /// Bytes that are still owed.
+    /// Bytes not returned yet.
     pub(crate) fn left(&self) -> u64 {
         self.columns.end - self.columns.start
     }
 
-    /// The next bytes of the present source; none at the end.
+    /// Next bytes of the current source; none at the end.
     fn poll_source(
         source: &mut Source,
         left: u64,
@@ -71,7 +71,8 @@ impl FragmentStream {
         }
     }
 
-    /// Goes on elsewhere, where the bytes end that have come.
+    /// Opens a new source at the current position. A source that broke while its reader paused
+    /// isn't blamed, unless it was corrupt.
     fn resume(&mut self, error: &Error) {
         if let State::Open(Source::Flowing(place, flow)) = &self.state {
             let was_away = self.given_at.elapsed() > READER_IDLE_MAX && !flow.is_awaited();

@@ -1,4 +1,4 @@
-//! One extent under a code, as one read knows it: where its fragments may be, and where they are not.
+//! Places of one coded extent's fragments, as known to one read, and places that failed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::extents::{Flow, Health, homes};
 use crate::store::Inner;
 
-/// How long a device may take to answer.
+/// Timeout of a device's reply.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A fragment on a device.
@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) device: DeviceId,
 }
 
-/// One extent under a code.
+/// One coded extent, as seen by one read.
 pub(super) struct Stripe {
     pub(super) inner: Arc<Inner>,
     cluster: Arc<Cluster>,
@@ -37,9 +37,9 @@ pub(super) struct Stripe {
 
 #[derive(Default)]
 struct Known {
-    /// Where devices said that they have a fragment; none before they were all asked.
+    /// Places that the census reported; none before a census.
     found: Option<Vec<Place>>,
-    /// Places that failed, and whether for good.
+    /// Failed places; true if the failure is permanent.
     out: Vec<(Place, bool)>,
 }
 
@@ -78,13 +78,13 @@ impl Stripe {
         self.id.fragment(fragment.0)
     }
 
-    /// How many fragments give the others back, from column `column` on.
+    /// Number of fragments needed to decode from column `column` on.
     pub(super) fn needed(&self, column: u64) -> usize {
         let data = self.geometry.code().data();
         data.filter(|fragment| self.geometry.stored_bytes(*fragment) > column).count()
     }
 
-    /// Where a fragment may be, the likeliest first.
+    /// Places of a fragment that have not failed, the likeliest first.
     pub(super) fn places(&self, fragment: FragmentIndex) -> Vec<Place> {
         let known = self.known.lock();
         let mut places = match (&known.found, self.ring()) {
@@ -100,8 +100,8 @@ impl Stripe {
         places
     }
 
-    /// Fragments that `wanted` can be made of from column `column` on, those first whose devices are
-    /// well. They take turns, so that all serve their share.
+    /// Fragments to reconstruct `wanted` from column `column` on, healthy devices first. The order
+    /// is rotated by extent id to spread the load.
     pub(super) fn sources(&self, wanted: FragmentIndex, column: u64) -> Vec<Place> {
         let stored = self.geometry.stored();
         let wanted: Fragments = [wanted].into_iter().collect();
@@ -117,7 +117,7 @@ impl Stripe {
         sources
     }
 
-    /// Opens some columns of a fragment, and notes what comes of that.
+    /// Opens columns of a fragment, and records the result.
     pub(super) async fn open(&self, place: Place, columns: Range<u64>) -> Result<Flow> {
         let begun = Instant::now();
         let Place { fragment, device } = place;
@@ -135,9 +135,9 @@ impl Stripe {
         opened
     }
 
-    /// A place failed: it isn't asked again before the device says that it has the fragment.
+    /// Excludes a place until a census reports the fragment there.
     pub(super) fn fail(&self, place: Place, error: &Error) {
-        // Whoever answers so has nothing to give, now and later.
+        // The device holds no usable fragment, and won't later.
         let for_good =
             matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid);
         if for_good {
@@ -153,12 +153,12 @@ impl Stripe {
         }
     }
 
-    /// From now on only such places count as devices are found to have.
+    /// From now on, only places that the census reports count.
     pub(super) fn begin_census(&self) {
         self.known.lock().found = Some(Vec::new());
     }
 
-    /// A device says which fragments it has: what it failed at before counts no more.
+    /// Records the fragments that a device reports. Its temporary failures are cleared.
     pub(super) fn find(&self, device: DeviceId, here: impl Iterator<Item = FragmentIndex>) {
         let mut known = self.known.lock();
         known.out.retain(|(out, for_good)| *for_good || out.device != device);
@@ -166,12 +166,12 @@ impl Stripe {
         known.found.get_or_insert_default().extend(places);
     }
 
-    /// How many places have failed.
+    /// Number of failed places.
     pub(super) fn failures(&self) -> usize {
         self.known.lock().out.len()
     }
 
-    /// Whether one of them may come back.
+    /// Returns true if a failure may be temporary.
     pub(super) fn may_recover(&self) -> bool {
         self.known.lock().out.iter().any(|(_, for_good)| !for_good)
     }

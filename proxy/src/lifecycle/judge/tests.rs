@@ -1,4 +1,4 @@
-//! What of a page is due.
+//! Tests of the selection of due versions.
 
 use martlet_protocol::entry::{Attributes, Body, ETag, Object};
 use martlet_protocol::lifecycle::{
@@ -26,7 +26,7 @@ fn id(position: u64) -> VersionId {
     VersionId::Numbered { position, write_id: WriteId([1; 16]) }
 }
 
-/// A version that was written at `at`, which is its place too; none for a marker's size.
+/// A version written at `at`, which is also its position; a marker if `size` is none.
 fn version(key: &str, at: u64, is_latest: bool, size: Option<u64>) -> ListedVersion {
     let object = |size| {
         Box::new(Object {
@@ -49,7 +49,7 @@ fn page(versions: Vec<ListedVersion>, next: Option<(&str, Option<u64>)>) -> Vers
     VersionPage { versions, prefixes: Vec::new(), next }
 }
 
-/// What of a page is due at a moment: keys, places and fates; and where it goes on.
+/// The due versions of a page at a time, as key, position and fate; and the start of the next page.
 fn judged(
     rules: &Lifecycle,
     page: VersionPage,
@@ -75,7 +75,7 @@ fn current_versions_expire_and_those_behind_them_by_their_own_age() {
         ]
     };
     let at = |now_ms| judged(&rules, page(versions(), None), None, now_ms).0;
-    // The older one is noncurrent since the one in the middle was written, that since the current.
+    // The oldest is noncurrent since the middle one was written, the middle one since the current.
     assert_eq!(at(5999), []);
     assert_eq!(at(6000), [("a".into(), 1000, Fate::Remove)]);
     let later = at(11_000);
@@ -136,11 +136,11 @@ fn a_marker_is_alone_only_where_nothing_follows() {
     let two = || vec![version("a", 1, true, None), version("b", 1, true, None)];
     let gone = |key: &str| (key.to_owned(), 1, Fate::Remove);
     assert_eq!(judged(&rules, page(two(), None), None, 9).0, [gone("a"), gone("b")]);
-    // More of the last one may follow: it is left to the next page.
+    // More versions of the last key may follow: it is left to the next page.
     let (doomed, next) = judged(&rules, page(two(), Some(("b", Some(1)))), None, 9);
     assert_eq!(doomed, [gone("a")]);
     assert_eq!(next, Some(Place { key: "a".into(), within: None }));
-    // A listing that pauses does so behind a key.
+    // A listing that pauses does so after a whole key.
     let (doomed, next) = judged(&rules, page(two(), Some(("c", None))), None, 9);
     assert_eq!(doomed, [gone("a"), gone("b")]);
     assert_eq!(next, Some(Place { key: "c".into(), within: None }));

@@ -1,4 +1,4 @@
-//! What comes out of coded extents, and what that costs, with all of their fragments and with some.
+//! Reads of coded extents and their costs, with all fragments and with some.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,14 @@ use super::rig::Rig;
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::pattern;
 
-/// Around the edges of blocks and fragments, short and long.
+/// Lengths around the edges of blocks and fragments, short and long.
 fn lengths(k: usize) -> Vec<usize> {
     let f = 65_536;
     vec![1, 10_000, f, (k - 1) * f + 1, k * f, k * f + 1, 900_000, k * 700_000 + 17]
 }
 
-/// Loses what `patterns` name, each from an extent of its own, and reads all of it and some ranges.
+/// For each pattern, deletes those fragments of a new extent, then reads the whole extent and some
+/// ranges.
 async fn check_losses(code: &str, patterns: impl Iterator<Item = u32> + Clone, seed: u64) {
     let mut lots = Lots::new(seed);
     let redundancy: martlet_protocol::Redundancy = code.parse().unwrap();
@@ -92,7 +93,7 @@ async fn a_healthy_read_asks_for_what_it_serves_of_those_who_hold_it() {
     let geometry = rig.geometry(&extent);
     for at in 0..60 {
         let range = match at {
-            // A MiB on a boundary of blocks.
+            // A MiB aligned to blocks.
             0..20 => (at * 65_536)..(at * 65_536 + (1 << 20)),
             _ => lots.range(4_000_000),
         };
@@ -120,7 +121,7 @@ async fn a_degraded_read_asks_for_the_same_columns_of_as_many_as_it_takes() {
     let lost = rig.home(extent.id, fragments(&[1])[0]);
     for (range, columns, needed) in [
         (300_000..365_536, &[(37_856, 103_392)][..], 4),
-        // The last fragment of data ends at column 113,568: it is known to be zero from there on.
+        // The last data fragment ends at column 113,568, and is known to be zero from there on.
         (375_712..385_712, &[(113_568, 123_568)], 3),
         (365_712..385_712, &[(103_568, 113_568), (113_568, 123_568)], 7),
     ] {

@@ -1,4 +1,4 @@
-//! Fragments that are corrupt, late or out of reach, before and in the middle.
+//! Fragments that are corrupt, late or unreachable, before a read and in the middle.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -231,7 +231,7 @@ async fn a_reader_that_goes_away_leaves_nothing_running() {
 
 #[tokio::test(start_paused = true)]
 async fn recoveries_wait_for_each_other_and_not_for_readers_that_stand_still() {
-    // A quarter of this is less than one step takes.
+    // A quarter of this budget is less than one recovery step needs.
     let options = StoreOptions { buffer_bytes_max: 4 * MIB, ..StoreOptions::default() };
     let rig = Rig::with("4+2", (6, 1), options).await;
     let bytes = pattern(8_000_000, 11);

@@ -1,4 +1,5 @@
-//! Fragments away from home: on handoffs, on their way to another device, and where they are shown.
+//! Fragments away from their primaries: on handoffs or on their way to another device, and their
+//! reported locations.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::tests::extents::wayward::{Conduct, Wayward};
 use crate::tests::harness::pattern;
 use crate::{Cluster, ObjectStore, StoreOptions};
 
-/// The devices that stand in for the homes of an extent, in order.
+/// Handoffs of an extent, in order.
 fn handoffs(rig: &Rig, extent: &ExtentRef) -> Vec<DeviceId> {
     rig.ring.handoffs(rig.ring.partition(extent.id.placement())).collect()
 }
@@ -49,7 +50,8 @@ async fn handoffs_are_asked_only_if_those_at_home_are_too_few() {
         let asked = rig.node.reads().into_iter().filter(|(device, _)| handoffs.contains(device));
         assert_eq!(asked.count() > 0, away.len() > 2, "{away:?} are away");
     }
-    // One at home comes back corrupt: what it says doesn't count, its stray twin does.
+    // A corrupt fragment returns to its primary: the read ignores it and uses the copy on the
+    // handoff.
     let home = rig.home(extent.id, away[0]);
     rig.keep_fragment(&extent, &bytes, away[0], home).await;
     rig.node.memory.corrupt(home, extent.id.fragment(away[0].0));
@@ -85,7 +87,7 @@ async fn a_fragment_at_a_home_that_is_not_its_own_is_found() {
     let rig = Rig::new("2+1", 3).await;
     let bytes = pattern(500_000, 3);
     let extent = rig.keep(&bytes).await;
-    // As after two rings in a row: they have changed places.
+    // As after two ring changes in a row, three fragments have changed places.
     for (fragment, of) in [(0, 1), (1, 2), (2, 0)] {
         let (fragment, of) = (FragmentIndex(fragment), FragmentIndex(of));
         stray(&rig, &extent, &bytes, fragment, rig.home(extent.id, of)).await;
@@ -144,7 +146,7 @@ fn rebalanced(builder: &mut Builder) -> Arc<Ring> {
     Arc::new(builder.ring().unwrap())
 }
 
-/// A ring of 2+1 over so many devices, and the one that follows when another joins.
+/// A 2+1 ring over `count` devices, and the next ring with one more device.
 fn growing(count: u32) -> (Arc<Ring>, Arc<Ring>) {
     let settings = Settings {
         policy: POLICY,
@@ -205,7 +207,7 @@ async fn a_fragment_on_its_way_is_read_where_it_was_and_where_it_will_be() {
             let holder = if arrived { new.home(extent.id, fragment) } else { step.previous };
             assert_eq!(asked.contains(&holder), is_data);
         }
-        // Another fragment is lost: the one on its way is one that it is made of.
+        // Another fragment is lost, and the moving fragment is needed to rebuild it.
         let lost = FragmentIndex((fragment.0 + 1) % 3);
         new.lose(&extent, &[lost]).await;
         assert!(new.read_whole(&extent).await.unwrap() == bytes);

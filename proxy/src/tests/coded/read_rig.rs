@@ -1,4 +1,4 @@
-//! Extents put down fragment by fragment, and read back.
+//! Extents stored fragment by fragment, and read back.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ impl Lots {
         self.0 % end
     }
 
-    /// A range that isn't empty.
+    /// Returns a non-empty range within `length`.
     pub(super) fn range(&mut self, length: u64) -> Range<u64> {
         let start = self.below(length);
         start..start + 1 + self.below(length - start)
@@ -41,7 +41,7 @@ pub(super) fn fragments(numbers: &[u8]) -> Vec<FragmentIndex> {
     numbers.iter().map(|number| FragmentIndex(*number)).collect()
 }
 
-/// The fragments in a pattern of bits.
+/// Fragments whose bits are set in a pattern.
 pub(super) fn pattern_of(bits: u32) -> Vec<FragmentIndex> {
     (0..32).filter(|number| bits & (1 << number) != 0).map(FragmentIndex).collect()
 }
@@ -60,7 +60,7 @@ impl Rig {
         Geometry::new(self.code(), u64::from(extent.length)).unwrap()
     }
 
-    /// Puts an extent down with each of its fragments at home.
+    /// Stores an extent with each fragment on its primary.
     pub(super) async fn keep(&self, bytes: &Bytes) -> ExtentRef {
         let id = ExtentId::random().whole();
         let blake3 = *blake3::hash(bytes).as_bytes();
@@ -71,7 +71,7 @@ impl Rig {
         extent
     }
 
-    /// Puts a fragment down on a device.
+    /// Stores a fragment on a device.
     pub(super) async fn keep_fragment(
         &self,
         extent: &ExtentRef,
@@ -97,7 +97,7 @@ impl Rig {
         self.node.memory.write_extent(device, new, body).await.unwrap();
     }
 
-    /// Takes fragments away, wherever they are.
+    /// Deletes fragments from all devices.
     pub(super) async fn lose(&self, extent: &ExtentRef, lost: &[FragmentIndex]) {
         let ids: Vec<_> = lost.iter().map(|fragment| extent.id.fragment(fragment.0)).collect();
         for device in self.devices() {
@@ -105,7 +105,7 @@ impl Rig {
         }
     }
 
-    /// Opens bytes of extents.
+    /// Opens a stream of a byte range of extents.
     pub(super) async fn open(
         &self,
         extents: &[ExtentRef],
@@ -114,7 +114,7 @@ impl Rig {
         self.store.inner().read_extents(POLICY, extents, range).await
     }
 
-    /// Reads bytes of extents.
+    /// Reads a byte range of extents.
     pub(super) async fn read(&self, extents: &[ExtentRef], range: Range<u64>) -> Result<Bytes> {
         let mut stream = self.open(extents, range).await?;
         let mut bytes = BytesMut::new();
@@ -124,7 +124,7 @@ impl Rig {
         Ok(bytes.freeze())
     }
 
-    /// Reads an extent whole.
+    /// Reads a whole extent.
     pub(super) async fn read_whole(&self, extent: &ExtentRef) -> Result<Bytes> {
         self.read(&[*extent], 0..u64::from(extent.length)).await
     }

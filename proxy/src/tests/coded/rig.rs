@@ -1,4 +1,4 @@
-//! A store whose objects are coded, over devices that do as a test says.
+//! A store with coded objects, over devices whose behavior a test sets.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::tests::extents::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, put};
 use crate::{Cluster, ObjectStore, Result, StoreOptions, WriteConditions, Written};
 
-/// The policy of all objects.
+/// Policy of all objects.
 pub(in crate::tests) const POLICY: PolicyId = PolicyId(1);
 
-/// A store of one coded policy, with a bucket `b`.
+/// A store with one coded policy and a bucket `b`.
 pub(in crate::tests) struct Rig {
     pub(in crate::tests) store: ObjectStore,
     pub(in crate::tests) node: Arc<Wayward>,
@@ -28,7 +28,7 @@ pub(in crate::tests) struct Rig {
     pub(in crate::tests) codec: Codec,
 }
 
-/// Devices 1, 2, … with so many on each node.
+/// Devices 1, 2, … with `on_each_node` on each node.
 fn devices(count: u32, on_each_node: u32) -> Vec<Device> {
     let device = |id: u32| Device {
         id: DeviceId(id),
@@ -47,7 +47,7 @@ fn at(bytes: u64) -> usize {
 }
 
 impl Rig {
-    /// A node for each device.
+    /// Makes a store with a node for each device.
     pub(in crate::tests) async fn new(code: &str, count: u32) -> Self {
         Self::with(code, (count, 1), StoreOptions::default()).await
     }
@@ -92,13 +92,13 @@ impl Rig {
         self.ring.devices().iter().map(|device| device.id).collect()
     }
 
-    /// The device where a fragment of an extent belongs.
+    /// Primary of a fragment.
     pub(in crate::tests) fn home(&self, id: ExtentId, fragment: FragmentIndex) -> DeviceId {
         let partition = self.ring.partition(id.placement());
         self.ring.primaries(partition).nth(usize::from(fragment.0)).unwrap()
     }
 
-    /// Which fragments of an extent are stored, and where.
+    /// Stored fragments of an extent with their devices.
     pub(in crate::tests) fn held(&self, id: ExtentId) -> Vec<(FragmentIndex, DeviceId)> {
         let mut held = Vec::new();
         for device in self.devices() {
@@ -110,7 +110,7 @@ impl Rig {
         held
     }
 
-    /// Nodes that hold a fragment of an extent.
+    /// Number of nodes that hold a fragment of an extent.
     pub(in crate::tests) fn nodes_of(&self, id: ExtentId) -> usize {
         let name = |device| self.ring.device(device).unwrap().node.name.clone();
         let mut nodes: Vec<_> = self.held(id).iter().map(|(_, device)| name(*device)).collect();
@@ -119,7 +119,7 @@ impl Rig {
         nodes.len()
     }
 
-    /// The fragments that bytes of an extent come to.
+    /// Encodes the bytes of an extent into its fragments.
     pub(in crate::tests) fn encoded(&self, bytes: &Bytes) -> Vec<Vec<u8>> {
         let geometry = Geometry::new(self.code(), bytes.len() as u64).unwrap();
         let mut encoder = Encoder::new(&self.codec, &geometry).unwrap();
@@ -144,8 +144,8 @@ impl Rig {
         (record.layout, bytes.freeze())
     }
 
-    /// Checks that an object's extents cover `bytes`, that each has at least d+1 fragments on devices of
-    /// their own, that each fragment is right, and that any d of them give the extent back.
+    /// Checks that an object's extents cover `bytes`, that each has at least d+1 correct fragments
+    /// on devices of their own, and that any d of them decode the extent.
     pub(in crate::tests) async fn check(&self, written: &Written, bytes: &Bytes) {
         let mut from = 0;
         for extent in extents(written) {
@@ -156,7 +156,7 @@ impl Rig {
         assert_eq!(from, bytes.len(), "the extents cover the object");
     }
 
-    /// The same, and that all fragments are at home, once each.
+    /// Runs [`Self::check`], and checks that each fragment is stored once, on its primary.
     pub(in crate::tests) async fn check_at_home(&self, written: &Written, bytes: &Bytes) {
         self.check(written, bytes).await;
         for extent in extents(written) {
@@ -167,7 +167,7 @@ impl Rig {
         }
     }
 
-    /// An extent as its data fragments say it, wherever they are.
+    /// Returns an extent's bytes from its data fragments on any devices.
     pub(in crate::tests) async fn whole(&self, extent: &ExtentRef) -> Bytes {
         let mut bytes = BytesMut::new();
         for (fragment, device) in self.held(extent.id) {
@@ -204,7 +204,7 @@ impl Rig {
         self.check_decodes(&geometry, &fragments, &expected, bytes);
     }
 
-    /// Checks that the last fragments of those that are there are enough.
+    /// Checks that the last of the usable fragments are enough to decode the extent.
     fn check_decodes(
         &self,
         geometry: &Geometry,

@@ -1,4 +1,4 @@
-//! Where fragments go, and what is in them, for every length around the edges.
+//! Placement and content of fragments, for every length around the edges.
 
 use std::sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ async fn put_unsized(rig: &Rig, bytes: &Bytes) -> Written {
     put(&rig.store, "key", unsized_body(bytes.clone()), WriteConditions::default()).await.unwrap()
 }
 
-/// Lengths at which something changes for a code: blocks, rows of blocks, extents.
+/// Lengths at the edges of blocks, rows of blocks, and extents.
 fn edges(k: u64, extent_bytes_max: u64) -> Vec<u64> {
     let row = k * BLOCK_BYTES;
     let around = [BLOCK_BYTES, 2 * BLOCK_BYTES, row - BLOCK_BYTES, row, 2 * row, MIB];
@@ -38,7 +38,7 @@ fn edges(k: u64, extent_bytes_max: u64) -> Vec<u64> {
     edges
 }
 
-/// Rule X5: when a write returns, and nobody is out, everything is where it belongs.
+/// Checks rule X5: when a write returns and no device is out, every fragment is on its primary.
 async fn fragments_are_at_home(code: &str, devices: u32) {
     let rig = Rig::new(code, devices).await;
     let (k, most) = (u64::from(rig.code().k()), rig.code().extent_bytes_max());
@@ -101,7 +101,7 @@ async fn a_body_of_unknown_length_is_gathered() {
     }
 }
 
-/// Of a code whose longest extent is shorter than what is gathered otherwise.
+/// Codes whose longest extent is shorter than the usual buffer for bodies of unknown length.
 #[tokio::test(start_paused = true)]
 async fn a_body_of_unknown_length_fits_into_short_extents() {
     for (code, devices) in [("1+3", 4), ("2+6", 8), ("3+5", 8)] {

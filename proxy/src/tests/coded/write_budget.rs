@@ -1,5 +1,4 @@
-//! What coded writes hold of memory: bounded over all of them, given back in the end, and nobody waits
-//! for ever.
+//! Memory of coded writes: bounded over all writes, released at the end, and without endless waits.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,12 +23,12 @@ async fn rig(buffer_bytes_max: usize) -> Rig {
     Rig::with("4+2", (6, 1), options).await
 }
 
-/// Bytes of the budget that are taken.
+/// Bytes of the budget in use.
 fn taken(rig: &Rig, budget: usize) -> usize {
     budget - rig.store.inner().buffer.available_permits()
 }
 
-/// Writes a body, and lets its extents go so that the test itself holds little.
+/// Writes a body, and releases its extents so that the test itself holds little memory.
 async fn write(rig: &Rig, held: &Held, key: String, size_known: bool) {
     let mut incoming = held.body(2 * MIB / PIECE, PIECE);
     incoming.size = incoming.size.filter(|_| size_known);
@@ -56,8 +55,8 @@ async fn sixty_four_writers_share_the_budget_and_all_come_to_their_end() {
         join_all(writes).await;
         let took = begun.elapsed();
         assert!(took < Duration::from_mins(1), "{conduct:?}: {took:?}");
-        // Beyond the budget: what is kept for another beginning, and of each writer what is to be
-        // hashed and the piece in its hand.
+        // Beyond the budget: bytes kept for retries, and each writer's bytes to hash and its
+        // present chunk.
         let most = held.most.load(Ordering::SeqCst);
         let beyond = budget / 4 + writers * (MIB / 2 + 2 * PIECE);
         assert!(most <= budget + beyond, "{conduct:?}: {most} bytes at once");
@@ -86,7 +85,7 @@ async fn a_budget_smaller_than_an_extent_is_enough() {
     assert_eq!(taken(&rig, budget), 0);
 }
 
-/// A body that gives its first bytes and then nothing for an hour.
+/// A body whose client sends the first MiB, and the rest after an hour.
 fn stopping(bytes: &Bytes, size: Option<u64>) -> Incoming {
     let begin = futures::stream::iter([Ok(bytes.slice(..MIB))]);
     let rest = bytes.slice(MIB..);
@@ -103,7 +102,7 @@ async fn clients_that_stopped_give_way_to_one_who_waits() {
     let rig = rig(budget).await;
     let bytes = pattern(16 * MIB, 1);
     for size in [Some(6_000_000), None] {
-        // Parity of 8 MiB stands: all that may.
+        // The stopped write holds parity of 8 MiB, which is the limit.
         let stopped = stopping(&bytes, Some(bytes.len() as u64));
         let stopped = put(&rig.store, "stopped", stopped, WriteConditions::default());
         let other = async {

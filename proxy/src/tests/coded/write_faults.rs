@@ -1,4 +1,5 @@
-//! Devices that are out, full, or fail in the middle: a write goes on without them, or it leaves nothing.
+//! Devices that are out, full, or fail in the middle: a write succeeds without them, or leaves
+//! nothing.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::tests::harness::{body, pattern, put, settle};
 use crate::{Error, Incoming, Result, StoreOptions, WriteConditions};
 
 const OUT: Conduct = Conduct::Refuses(ErrorKind::Unavailable);
-/// One fragment of data, a row of blocks, fragments that are too long to begin again.
+/// One data fragment, a row of blocks, and fragments that are too long for a retry.
 const LENGTHS: [usize; 3] = [10_000, 900_000, 6_000_000];
 
 fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
@@ -23,7 +24,8 @@ fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     }
 }
 
-/// Checks an object of which some fragments may be missing, and how many of its first extent are held.
+/// Writes and checks an object, of which some fragments may be missing. Returns the number of
+/// stored fragments of its first extent.
 async fn held_after_put(rig: &Rig, bytes: &Bytes) -> usize {
     let written = rig.put("key", bytes.clone()).await.unwrap();
     rig.check(&written, bytes).await;
@@ -114,7 +116,7 @@ async fn up_to_the_last_that_can_be_missed_may_be_out_without_a_spare() {
             rig.let_be([DeviceId(out + 1)], OUT);
             tokio::time::sleep(Duration::from_secs(11)).await;
             if length < LENGTHS[2] {
-                // Its fragments may be on devices that are not out.
+                // The fragments may be on devices that are not out.
                 continue;
             }
             let refused = rig.put("other", bytes).await;
@@ -172,7 +174,7 @@ async fn fragments_count_by_disks_where_machines_are_out() {
     rig.let_be((1..=4).map(DeviceId), OUT);
     let bytes = pattern(900_000, 1);
     assert_eq!(held_after_put(&rig, &bytes).await, 6);
-    // Three machines of four: only disks can be told apart.
+    // Three machines of four disks: fragments can only be spread over disks.
     let few = Rig::with("4+2", (12, 4), StoreOptions::default()).await;
     few.let_be((1..=4).map(DeviceId), OUT);
     for seed in 0..5 {

@@ -1,4 +1,4 @@
-//! Devices that are slow, stop, or hang while fragments flow to them, and clients that are slow.
+//! Devices that are slow, stop, or hang while they receive fragments, and slow clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ async fn a_slow_device_does_not_set_the_pace() {
         let bytes = pattern(40_000_000, 1);
         let begun = Instant::now();
         let written = rig.put("key", bytes.clone()).await.unwrap();
-        // Three extents, each of which waits for a short grace.
+        // Three extents, each of which waits for a short grace period.
         assert!(begun.elapsed() < Duration::from_secs(8), "{conduct:?}: {:?}", begun.elapsed());
         rig.check(&written, &bytes).await;
     }
@@ -87,7 +87,7 @@ async fn devices_that_can_not_be_missed_are_waited_for_and_given_up_in_the_end()
     }
 }
 
-/// Fragments that nobody has begun yet don't make up for one that stalls: one of their devices is out.
+/// Fragments that have not begun don't make up for a stalled one: one of their devices is out.
 #[tokio::test(start_paused = true)]
 async fn what_has_not_begun_is_not_counted_on() {
     let bytes = pattern(16 << 20, 1);

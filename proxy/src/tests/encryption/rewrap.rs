@@ -1,4 +1,4 @@
-//! Keys that an old master key wraps are wrapped by the new one, whatever version they are of.
+//! Rewrapping of data keys from an old master key to the new one, for versions of all kinds.
 
 use martlet_protocol::VersionId;
 use martlet_protocol::entry::Attributes;
@@ -9,7 +9,7 @@ use crate::{
     Error, Keys, NewUpload, ObjectName, ObjectStore, ReadConditions, Rewrapped, Selection,
 };
 
-/// All pages of so many versions, together.
+/// Rewraps all pages of so many versions; returns the sum.
 async fn rewrap(store: &ObjectStore, page: usize) -> Rewrapped {
     let (mut all, mut after) = (Rewrapped::default(), None);
     loop {

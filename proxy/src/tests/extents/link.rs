@@ -1,8 +1,8 @@
-//! Links that change bytes between node and proxy: a client gets the bytes that were written, or an
-//! answer that breaks off.
+//! Links that change bytes between node and proxy: a client receives the written bytes, or a reply
+//! that breaks off.
 //!
-//! Fault model: a link flips a bit of each extent that a node sends over it. Whatever else goes over
-//! it arrives as it was sent.
+//! Fault model: a link flips a bit of each extent that a node sends over it. All other bytes arrive
+//! unchanged.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,14 +23,14 @@ use super::rig::ring;
 use crate::tests::harness::{body, create, get, put};
 use crate::{Cluster, ObjectStore, ReadConditions, Selection, StoreOptions, WriteConditions};
 
-/// Bytes of extents that a link knows them by.
+/// Bytes by which a link recognizes an extent.
 const RUN: [u8; 64] = [b'x'; 64];
 
 fn key() -> ClusterKey {
     "5a".repeat(32).parse().unwrap()
 }
 
-/// A node on loopback.
+/// Serves a node on loopback.
 async fn node(memory: Arc<MemoryBackend>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -40,7 +40,7 @@ async fn node(memory: Arc<MemoryBackend>) -> SocketAddr {
     address
 }
 
-/// A way to a node that flips a bit of what it carries from there.
+/// Starts a relay to a node that flips a bit of extents on their way back.
 async fn flipping(node: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +53,7 @@ async fn flipping(node: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Carries bytes both ways until either side ends.
+/// Relays bytes both ways until either side ends.
 async fn relay(near: TcpStream, far: TcpStream) {
     let (mut from_near, mut to_near) = near.into_split();
     let (mut from_far, mut to_far) = far.into_split();
@@ -76,7 +76,7 @@ async fn relay(near: TcpStream, far: TcpStream) {
     }
 }
 
-/// A store of three replicas on three nodes, of which so many are behind links that flip bits, and a
+/// A store of three replicas on three nodes, `flipped` of them behind links that flip bits, with a
 /// bucket `b`.
 async fn store(flipped: usize) -> ObjectStore {
     let devices = || (1..=3).map(DeviceId);

@@ -1,4 +1,4 @@
-//! Whom a read asks, and how long it waits.
+//! Replica choice of reads, and their timeouts.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -158,7 +158,7 @@ async fn a_node_that_stopped_costs_a_few_hedges_and_not_one_for_each_read() {
     let to_it = rig.node.reads().iter().filter(|(device, _)| *device == DeviceId(2)).count();
     assert!(to_it < 60, "{to_it} of 300 reads asked it");
     rig.let_be([DeviceId(2)], Conduct::Well);
-    // What was still waiting for it has given up by then, and nobody shuns it any more.
+    // All waiting calls have timed out by then, and reads no longer avoid the device.
     tokio::time::sleep(ms(30_000)).await;
     rig.node.reads();
     for _ in 0..2 {
@@ -175,7 +175,7 @@ async fn reads_are_spread_over_all_who_have_the_bytes() {
     let rig = Rig::new(3).await;
     for key in 0..300 {
         let written = rig.put(&format!("{key}"), pattern(9_000, key)).await.unwrap();
-        // Two have acknowledged it: the third may still be at it, and would say that it has nothing.
+        // Two replicas have acknowledged; the third may still be writing and would report NotFound.
         let id = extent(&written);
         let all_have_it = async {
             while rig.holders(id).len() < 3 {

@@ -1,4 +1,4 @@
-//! Reads whose streams break, stall or lie in the middle.
+//! Reads whose streams break, stall or return wrong bytes in the middle.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::wayward::Conduct;
 use crate::tests::harness::pattern;
 use crate::{ReadConditions, Selection};
 
-/// A rig with an object of so many bytes, and the device that a read asks first.
+/// A rig with an object of `bytes`, and the device that a read uses first.
 async fn with_object(bytes: &Bytes) -> (Rig, DeviceId) {
     let rig = Rig::new(3).await;
     rig.put("key", bytes.clone()).await.unwrap();

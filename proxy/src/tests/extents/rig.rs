@@ -1,4 +1,4 @@
-//! A store over several nodes whose devices do as a test says.
+//! A store over several nodes, whose devices behave as a test sets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, get, put};
 use crate::{Cluster, ObjectStore, Result, Selection, StoreOptions, WriteConditions, Written};
 
-/// A store of three replicas.
+/// A store with three replicas of each extent.
 pub(super) struct Rig {
     pub(super) store: ObjectStore,
     pub(super) node: Arc<Wayward>,
     pub(super) ring: Arc<Ring>,
 }
 
-/// A ring of devices 1, 2, … with so many on each node.
+/// A ring of devices 1, 2, … with `on_each_node` on each node.
 pub(super) fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
     let device = |id: u32| Device {
         id: DeviceId(id),
@@ -36,7 +36,7 @@ pub(super) fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
 }
 
 impl Rig {
-    /// As many nodes as devices, and a bucket `b`.
+    /// Makes a store with a node for each device, and a bucket `b`.
     pub(super) async fn new(devices: u32) -> Self {
         Self::with(devices, 1, StoreOptions::default()).await
     }
@@ -65,8 +65,7 @@ impl Rig {
         devices.into_iter().for_each(|device| self.node.let_be(device, conduct));
     }
 
-    /// Lets a device do this for the primaries of an extent that is yet to be written: all of its
-    /// extents are.
+    /// All devices of the ring.
     pub(super) fn devices(&self) -> Vec<DeviceId> {
         self.ring.devices().iter().map(|device| device.id).collect()
     }
@@ -78,7 +77,7 @@ impl Rig {
         holders
     }
 
-    /// Nodes that hold an extent.
+    /// Number of nodes that hold an extent.
     pub(super) fn nodes_of(&self, id: ExtentId) -> usize {
         let mut nodes: Vec<_> = self
             .holders(id)
@@ -90,13 +89,13 @@ impl Rig {
         nodes.len()
     }
 
-    /// Every device that may hold an extent, in the order of the ring.
+    /// Primaries, then handoffs of an extent, in the order of the ring.
     pub(super) fn order(&self, id: ExtentId) -> Vec<DeviceId> {
         let partition = self.ring.partition(id.placement());
         self.ring.primaries(partition).chain(self.ring.handoffs(partition)).collect()
     }
 
-    /// Leaves an extent on one device alone.
+    /// Moves an extent to one device, which is then its only holder.
     pub(super) async fn move_to(&self, id: ExtentId, to: DeviceId) {
         let memory = &self.node.memory;
         let from = self.holders(id)[0];
@@ -126,7 +125,7 @@ pub(super) fn extents(written: &Written) -> Vec<ExtentId> {
     }
 }
 
-/// The one extent of an object.
+/// The only extent of an object.
 pub(super) fn extent(written: &Written) -> ExtentId {
     let extents = extents(written);
     assert_eq!(extents.len(), 1);

@@ -1,5 +1,5 @@
-//! Nodes that are slow, stop, or hang while bytes flow to them: nobody waits for them for long, and
-//! what they keep waiting is bounded.
+//! Nodes that are slow, stop, or hang while they receive bytes: no request waits long for them, and
+//! the memory that they hold is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +70,7 @@ async fn a_node_that_took_little_before_it_stopped_is_stood_in_for() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_node_does_not_set_the_pace() {
     let rig = Rig::new(3).await;
-    // A piece of a megabyte each 300 ms: 20 s for the whole.
+    // One MB every 300 ms: about 20 s for the whole.
     rig.let_be([DeviceId(1)], Conduct::WriteSlow(ms(300)));
     let begun = Instant::now();
     let id = extent(&rig.put("key", pattern(64_000_000, 1)).await.unwrap());
@@ -145,7 +145,7 @@ async fn a_disk_that_is_slow_by_habit_does_not_set_the_latency() {
     tokio::time::sleep(ms(300)).await;
     let last = written.pop().unwrap();
     assert_eq!(rig.holders(last).len(), 3, "its copy went on behind the write");
-    // Once it is as fast as the others, it is waited for as they are.
+    // Once the device is as fast as the other ones, writes wait for it again.
     rig.let_be([DeviceId(2)], Conduct::Well);
     for seed in 0..40 {
         rig.put("key", pattern(100_000, seed)).await.unwrap();
@@ -165,7 +165,7 @@ async fn who_takes_long_together_is_given_as_long_again() {
     assert_eq!(begun.elapsed(), ms(1800));
 }
 
-/// Counts bytes that somebody still holds.
+/// Counts bytes that are still held in memory, and their maximum.
 #[derive(Clone, Default)]
 pub(in crate::tests) struct Held {
     pub(in crate::tests) now: Arc<AtomicUsize>,
@@ -181,7 +181,7 @@ impl Held {
         Bytes::from_owner(Piece(vec![7; length], self.clone()))
     }
 
-    /// A body whose pieces are made when they are asked for.
+    /// A body whose chunks are made on demand.
     pub(in crate::tests) fn body(&self, pieces: usize, length: usize) -> Incoming {
         let held = self.clone();
         let stream = futures::stream::iter(0..pieces).map(move |_| Ok(held.piece(length)));
@@ -228,8 +228,8 @@ async fn what_waits_for_a_node_that_hangs_is_bounded_over_all_writes_and_holds_n
         futures::future::join_all(writes).await;
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(10), "{conduct:?}: {took:?}");
-        // Beyond the budget: what is kept for another beginning, what is to be hashed, and the
-        // piece in each writer's hand.
+        // Beyond the budget: each writer's bytes kept for retries, its bytes to hash, and its
+        // present chunk.
         let beyond = writers * (MIB + MIB / 2 + MIB / 2);
         let most = held.most.load(Ordering::SeqCst);
         assert!(most <= budget + beyond, "{conduct:?}: {most} bytes at once");
@@ -243,7 +243,7 @@ async fn copies_that_go_on_behind_their_writes_hold_a_quarter_of_the_budget_at_m
     let budget = 16 * MIB;
     let options = StoreOptions { buffer_bytes_max: budget, ..StoreOptions::default() };
     let rig = Rig::with(3, 1, options).await;
-    // It takes nothing for a while, again and again, and answers now and then: it is not given up.
+    // It accepts one chunk every four seconds, which is not slow enough to give up the device.
     rig.let_be([DeviceId(2)], Conduct::WriteSlow(ms(4000)));
     let held = Held::default();
     for round in 0..40 {

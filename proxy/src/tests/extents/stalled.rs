@@ -1,4 +1,5 @@
-//! Clients that stall in mid-body: what devices gather for them has a bound, and goes to others in time.
+//! Clients that stall in mid-body: their buffered bytes are bounded, and are freed for other writes
+//! in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use crate::{Error, Incoming, Selection, StoreOptions, WriteConditions};
 
 const MIB: usize = 1024 * 1024;
 
-/// A place among the bodies whose bytes have been asked for.
+/// Counts one body in `taken`, until it is dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -23,8 +24,8 @@ impl Drop for Place {
     }
 }
 
-/// A body of a MiB whose client sends most of it and then nothing more; counted in `taken` once more than
-/// its head was asked for.
+/// A body of a MiB whose client sends 800 kB and then stalls. `taken` counts the body once bytes
+/// after the first 100 kB are requested.
 fn stalling(taken: &Arc<AtomicUsize>) -> Incoming {
     let taken = taken.clone();
     let head = futures::stream::iter([Ok(Bytes::from(vec![7; 100_000]))]);
@@ -61,7 +62,7 @@ async fn devices_gather_no_more_for_clients_that_stall_than_half_of_the_budget()
     assert_eq!(get(&rig.store, "key", Selection::Whole).await.unwrap(), bytes);
     let mut given_up = 0;
     for one in stalled {
-        // Nobody waits any more: who stalls now may go on.
+        // No write waits for memory any more, so the remaining stalled writes may go on.
         let Ok(ended) = tokio::time::timeout(Duration::from_secs(1), one).await else { continue };
         let Err(Error::Backend(error)) = ended.unwrap() else { panic!("it had no end") };
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -1,4 +1,4 @@
-//! Bytes of writes that came to nothing: they are gone from every place that they went to.
+//! Failed writes: their extents are deleted from every device.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
 use crate::{Incoming, WriteConditions};
 
-/// A body that comes in whole and is refused then.
+/// A whole body that is then refused for its wrong MD5.
 fn refused(length: usize) -> Incoming {
     Incoming { md5: Some([9; 16]), ..body(pattern(length, 1)) }
 }

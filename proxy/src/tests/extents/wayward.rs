@@ -1,7 +1,8 @@
-//! A node whose extents come and go as a test likes, byte by byte.
+//! A node whose extent calls fail as a test sets, byte by byte.
 //!
-//! Fault model: a device refuses, is late, hangs, breaks off or stalls after so many bytes, in either
-//! direction, or says that it wrote something else. Index calls are never touched.
+//! Fault model: a device refuses, is late, hangs, breaks off or stalls after so many bytes, in
+//! either direction, or reports another hash than that of the written bytes. Index calls are never
+//! touched.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,44 +26,44 @@ use martlet_protocol::{
 };
 use parking_lot::Mutex;
 
-/// What a device does with extents.
+/// Behavior of a device's extent calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::tests) enum Conduct {
-    /// As it should.
+    /// No fault.
     #[default]
     Well,
-    /// It refuses every call.
+    /// Refuses every call.
     Refuses(ErrorKind),
-    /// It gives no answer to anything and takes no bytes.
+    /// Neither replies nor accepts bytes.
     Hangs,
-    /// It answers late, and well.
+    /// Replies correctly after a delay.
     Late(Duration),
-    /// It writes, and answers late.
+    /// Writes, and replies after a delay.
     WritesLate(Duration),
-    /// It gives so many bytes, then an error.
+    /// Sends so many bytes, then an error.
     ReadBreaks(usize, ErrorKind),
-    /// It gives so many bytes, then nothing more.
+    /// Sends so many bytes, then nothing.
     ReadStalls(usize),
-    /// It breaks off where its reader was away for so long.
+    /// Breaks off if the reader paused for so long.
     ReadMinds(Duration),
-    /// It takes so many bytes, then none.
+    /// Accepts so many bytes, then none.
     WriteStalls(usize),
-    /// It takes so many bytes, then says what is wrong.
+    /// Accepts so many bytes, then returns an error.
     WriteBreaks(usize, ErrorKind),
-    /// It takes a piece in so long.
+    /// Accepts one chunk per interval.
     WriteSlow(Duration),
-    /// It writes, and names another hash.
+    /// Writes, and reports another hash.
     WritesAnother,
 }
 
-/// Devices in memory, some of which misbehave.
+/// Devices in memory, some of them faulty.
 pub(in crate::tests) struct Wayward {
     pub(in crate::tests) memory: Arc<MemoryBackend>,
     conducts: Mutex<HashMap<DeviceId, Conduct>>,
-    /// Reads that were begun: where, and which bytes.
+    /// Reads begun: device and byte range.
     reads: Mutex<Vec<(DeviceId, Range<u64>)>>,
     writes: Mutex<Vec<DeviceId>>,
-    /// Streams to readers that are open.
+    /// Number of open streams to readers.
     pub(in crate::tests) open: Arc<AtomicUsize>,
 }
 
@@ -81,22 +82,22 @@ impl Wayward {
         Self { memory, conducts, reads, writes, open }
     }
 
-    /// From now on a device does this.
+    /// Sets the behavior of a device from now on.
     pub(in crate::tests) fn let_be(&self, device: DeviceId, conduct: Conduct) {
         self.conducts.lock().insert(device, conduct);
     }
 
-    /// The reads that were begun since this was asked last.
+    /// Takes the reads begun since the last call.
     pub(in crate::tests) fn reads(&self) -> Vec<(DeviceId, Range<u64>)> {
         std::mem::take(&mut self.reads.lock())
     }
 
-    /// The devices that were asked to write since this was asked last.
+    /// Takes the devices of writes begun since the last call.
     pub(in crate::tests) fn writes(&self) -> Vec<DeviceId> {
         std::mem::take(&mut self.writes.lock())
     }
 
-    /// What a device does, once it has come to the point of doing anything.
+    /// Applies a refusal, hang or delay, then returns the device's behavior.
     async fn conduct(&self, device: DeviceId) -> Result<Conduct> {
         let conduct = self.conducts.lock().get(&device).copied().unwrap_or_default();
         match conduct {
@@ -115,7 +116,7 @@ fn failed(kind: ErrorKind) -> Error {
     Error::new(kind, "so the test will have it")
 }
 
-/// So many bytes of a stream, and what comes after them.
+/// The first so many bytes of a stream, then an error or a stall.
 fn after(stream: ByteStream, bytes: usize, then: Option<ErrorKind>) -> ByteStream {
     let begin = futures::stream::unfold((stream, bytes), |(mut stream, left)| async move {
         if left == 0 {
@@ -137,7 +138,7 @@ fn after(stream: ByteStream, bytes: usize, then: Option<ErrorKind>) -> ByteStrea
     begin.chain(end).boxed()
 }
 
-/// A stream that breaks when its reader comes back after a while.
+/// A stream that breaks when its reader returns after a pause of `away`.
 fn minding(stream: ByteStream, away: Duration) -> ByteStream {
     let mut since = None::<tokio::time::Instant>;
     let minding = stream.map(move |piece| {

@@ -1,4 +1,4 @@
-//! Where copies go, and how many of them make a write (rule X5).
+//! Placement of copies, and the number of copies that make a write (rule X5).
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! What happens between the page that shows a version and the ballot that is to take it.
+//! Changes between the page that lists a version and the ballot that removes it.
 
 use martlet_protocol::lifecycle::{Fate, Standing};
 
 use super::*;
 use crate::lifecycle::{Doomed, Outcome, Terms};
 
-/// The version of a key that is listed at `at`, taken for due.
+/// Treats version number `at` of a listing as due.
 async fn doom(fixture: &Fixture, at: usize, fate: Fate, standing: fn(u64) -> Standing) -> Doomed {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
     let mut page = fixture.store().list_versions("b", list).await.unwrap();

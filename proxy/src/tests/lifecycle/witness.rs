@@ -1,4 +1,4 @@
-//! Whoever hears of what rules do: each deed once, as what it was.
+//! Reports of expirations: each one once, with its kind.
 
 use martlet_protocol::entry::Bucket;
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::{Expired, Witness, WitnessedExpiry};
 
-/// Writes down what it hears: the key, and what became of which version.
+/// Records expirations: key, version, and true for a new delete marker.
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(String, Option<String>, bool)>>);
 
@@ -20,7 +20,7 @@ impl Witness for Heard {
     }
 }
 
-/// Goes through the bucket once; what was heard meanwhile, by keys.
+/// Applies the rules to the bucket once. Returns the reported expirations, sorted by key.
 async fn heard(fixture: &Fixture) -> Vec<(String, Option<String>, bool)> {
     let witness = Arc::new(Heard::default());
     let expiry = WitnessedExpiry::new(fixture.store().clone(), witness.clone());

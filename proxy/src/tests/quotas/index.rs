@@ -1,4 +1,4 @@
-//! What fills the index is under the quota, too: whatever is asked for over and over is refused in time.
+//! Quotas on index bytes: every request that fills the index is refused in the end, if repeated.
 
 use bytes::Bytes;
 use martlet_protocol::entry::Attributes;
@@ -9,7 +9,7 @@ use super::{a_while, exceeded, over, put, put_in, tenant_with_buckets};
 use crate::tests::harness::{Harness, body, create, pattern};
 use crate::{Exceeded, NewBucket, NewUpload, ObjectStore, Result, Whose, WriteConditions};
 
-/// Bytes of the index that a bucket may have.
+/// Index quota of a bucket in bytes.
 const ALLOWED: u64 = 20_000;
 
 async fn allow(store: &ObjectStore, bucket: &str, index: u64) {
@@ -17,7 +17,7 @@ async fn allow(store: &ObjectStore, bucket: &str, index: u64) {
     store.change_bucket_quota(bucket, |it| *it = quota).await.unwrap();
 }
 
-/// A bucket that keeps versions, and may have so much of the index.
+/// A store with a bucket that keeps versions and has an index quota.
 async fn limited() -> ObjectStore {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     store.set_versioning("b", true).await.unwrap();
@@ -25,7 +25,7 @@ async fn limited() -> ObjectStore {
     store
 }
 
-/// Asks over and over: how many times until it was refused, and why.
+/// Repeats a request. Returns the number of successes and the first refusal.
 async fn until_refused<T>(mut ask: impl AsyncFnMut(u32) -> Result<T>) -> (u32, Exceeded) {
     for number in 1..200 {
         if let Some(refused) = exceeded(ask(number).await) {
@@ -135,7 +135,7 @@ async fn buckets_are_bounded_by_the_quota_of_their_owner() {
     assert!((20..40).contains(&taken), "{taken}");
 }
 
-/// One of each kind that takes of the index.
+/// Makes one entry of each kind that fills the index.
 async fn one_of_each(store: &ObjectStore, bucket: &str) -> Result<()> {
     put_in(store, bucket, "a", body(pattern(100_000, 1))).await?;
     put_in(store, bucket, "e", body(Bytes::new())).await?;

@@ -1,4 +1,4 @@
-//! Rewrites and a client at one key, many times, each from its own seed.
+//! Rewrites that race with a client at one key, many times, each from its own seed.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{ETagCondition, ObjectStore, Result, Rewrite, RewriteOptions, WriteCo
 const ROUNDS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A store some of whose calls are late.
+/// A store with some delayed calls.
 fn straggling(rig: &Rig, chance: &Chance) -> ObjectStore {
     let chance = chance.clone();
     rig.store_that(move |_| match chance.below(24) {
@@ -23,21 +23,21 @@ fn straggling(rig: &Rig, chance: &Chance) -> ObjectStore {
     })
 }
 
-/// Rewrites the bucket after a while; whether it can tell of every object what became of it.
+/// Rewrites the bucket after a delay. Returns true if the outcome of every object is known.
 async fn rewritten(store: ObjectStore, after: Duration) -> bool {
     sleep(after).await;
     let rewrite = Rewrite::new("b", RewriteOptions::default());
     store.rewrite(&rewrite).await.is_ok() && rewrite.progress().failed == 0
 }
 
-/// What the key may hold, and whether the client was told of all it did.
+/// Possible states of the key, and true if all outcomes are known.
 struct Told {
     may_hold: Vec<Option<Bytes>>,
     of_all: bool,
 }
 
 impl Told {
-    /// Takes note of a write that leaves `then`, unless it was refused.
+    /// Records a write that leaves `then`, unless it was refused.
     fn note<T>(&mut self, outcome: &Result<T>, then: Option<Bytes>) {
         if outcome.is_ok() {
             self.may_hold.clear();
@@ -48,7 +48,7 @@ impl Told {
     }
 }
 
-/// Overwrites, deletes and tags, with conditions and without.
+/// Overwrites, deletes and tags, with and without conditions.
 async fn client(rig: &Rig, store: ObjectStore, chance: &Chance) -> Told {
     let mut told = Told { may_hold: vec![Some(pattern(SIZE, 0))], of_all: true };
     for step in 1..=1 + u32::try_from(chance.below(3)).unwrap() {
@@ -65,7 +65,7 @@ async fn client(rig: &Rig, store: ObjectStore, chance: &Chance) -> Told {
                 told.note(&outcome, Some(held));
             }
             (2, Some(_)) => {
-                // A rewrite that comes between leaves the tag as it was.
+                // A concurrent rewrite does not change the tag.
                 let tag = rig.object("key").await.etag.to_string();
                 let same = ETagCondition::OneOf(vec![tag]);
                 let conditions = WriteConditions { if_match: Some(same), ..none };
@@ -100,7 +100,7 @@ async fn r7_what_a_client_was_told_of_is_never_undone() {
         let held = rig.bytes("key").await;
         assert!(told.may_hold.contains(&held), "seed {seed}: it holds what nobody left there");
         if let (Some(_), true) = (&held, left && right && told.of_all) {
-            // Nothing that nobody names is left, once all that was spawned has ended.
+            // No unnamed extent is left once all spawned tasks have ended.
             told_of_all += 1;
             let begun = Instant::now();
             while rig.in_use() != rig.named().await {

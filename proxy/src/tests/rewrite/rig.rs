@@ -22,14 +22,14 @@ use crate::{
     RewriteOptions, RewriteProgress, Selection, StoreOptions, WriteConditions,
 };
 
-/// The policy that buckets are turned to.
+/// Target policy of rewrites.
 pub(in crate::tests) const SECOND: &str = "second";
 const DEVICES: u32 = 5;
 
-/// The store, and what is under it.
+/// A store with its memory and rings.
 pub(in crate::tests) struct Rig {
     pub(in crate::tests) memory: Arc<MemoryBackend>,
-    /// A store whose calls nothing happens to.
+    /// A store without faults.
     pub(in crate::tests) store: ObjectStore,
     index: Arc<Ring>,
     data: [Arc<Ring>; 2],
@@ -62,14 +62,14 @@ fn ring(policy: u16, name: &str, replicas: f64) -> Arc<Ring> {
     Arc::new(builder.ring().unwrap())
 }
 
-/// Looks again and again until something is so.
+/// Polls until a condition holds.
 pub(in crate::tests) async fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
-/// Under which policy the bytes of an object lie.
+/// Policy of an object's extents; `None` without extents.
 pub(in crate::tests) fn policy_of(object: &Object) -> Option<PolicyId> {
     match &object.body {
         Body::Empty | Body::Inline { .. } => None,
@@ -79,7 +79,7 @@ pub(in crate::tests) fn policy_of(object: &Object) -> Option<PolicyId> {
 }
 
 impl Rig {
-    /// With a bucket `b` under the first policy.
+    /// Makes a store with a bucket `b` under the first policy.
     pub(in crate::tests) async fn new() -> Self {
         let index = ring(0, "index", 3.0);
         let data = [ring(0, "first", 3.0), ring(1, SECOND, 2.0)];
@@ -90,7 +90,7 @@ impl Rig {
         Self { memory, store, index, data }
     }
 
-    /// Another store of the same, whose calls `choose` decides about.
+    /// Another store over the same memory, with faults that `choose` selects for each call.
     pub(in crate::tests) fn store_that(
         &self,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
@@ -98,12 +98,12 @@ impl Rig {
         store_over(&self.memory, &self.index, &self.data, choose)
     }
 
-    /// Lets new objects go under the second policy.
+    /// Sets the second policy for new objects.
     pub(in crate::tests) async fn turn_to_second(&self) {
         self.store.set_bucket_policy("b", SECOND).await.unwrap();
     }
 
-    /// Rewrites the bucket as fast as it goes.
+    /// Rewrites the bucket without pauses.
     pub(in crate::tests) async fn rewrite_all(&self) -> RewriteProgress {
         let rewrite = Rewrite::new("b", RewriteOptions::default());
         self.store.rewrite(&rewrite).await.unwrap();
@@ -156,7 +156,7 @@ impl Rig {
         self.store.head("b", key, Selection::Whole, &none).await.unwrap().stamp
     }
 
-    /// All that an object holds; none where it is gone.
+    /// Bytes of an object; `None` if it is absent.
     pub(in crate::tests) async fn bytes(&self, key: &str) -> Option<Bytes> {
         match get(&self.store, key, Selection::Whole).await {
             Err(Error::NoSuchKey) => None,
@@ -169,7 +169,7 @@ impl Rig {
         self.store.list("b", all).await.unwrap().objects
     }
 
-    /// The extents that objects name.
+    /// Extents that objects name.
     pub(in crate::tests) async fn named(&self) -> BTreeSet<ExtentId> {
         let objects = self.objects().await.into_iter();
         let extents = objects.flat_map(|(_, object)| match object.body {
@@ -179,18 +179,18 @@ impl Rig {
         extents.map(|extent| extent.id).collect()
     }
 
-    /// The extents that devices hold and that are no garbage.
+    /// Extents that devices hold and that are no garbage.
     pub(in crate::tests) fn in_use(&self) -> BTreeSet<ExtentId> {
         self.memory.extents_in_use().into_iter().collect()
     }
 
-    /// How many devices hold an extent.
+    /// Number of devices that hold an extent.
     pub(in crate::tests) fn copies(&self, id: ExtentId) -> usize {
         let devices = self.index.devices().iter();
         devices.filter(|device| self.memory.extents(device.id).contains(&id)).count()
     }
 
-    /// Spoils every copy of every extent.
+    /// Corrupts every copy of every extent.
     pub(in crate::tests) fn corrupt_all(&self) {
         for device in self.index.devices() {
             for id in self.memory.extents(device.id) {
@@ -216,7 +216,7 @@ impl Rig {
         self.index.partition(self.register(key).await.placement())
     }
 
-    /// Takes what devices keep for others to where it belongs.
+    /// Delivers hints to their devices.
     pub(in crate::tests) async fn deliver(&self) {
         for from in self.index.devices().iter().map(|device| device.id) {
             for hint in self.memory.hints(from, None, 100).await.unwrap() {

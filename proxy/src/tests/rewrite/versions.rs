@@ -1,4 +1,4 @@
-//! Older versions go under another policy as the current one does.
+//! Older versions are rewritten to another policy as the current one is.
 
 use martlet_protocol::testing::{Fault, Op};
 use martlet_protocol::{ErrorKind, PolicyId, RegisterKind};
@@ -8,7 +8,7 @@ use super::SIZE;
 use super::rig::{Rig, policy_of};
 use crate::{ListVersions, ObjectName, ReadConditions, Rewrite, RewriteOptions, Selection};
 
-/// A null version, an older and the current one, each of bytes of its own.
+/// A key with a null version, an older and the current one, each with its own bytes.
 async fn three_versions() -> Rig {
     let rig = Rig::new().await;
     rig.put("key", &pattern(SIZE, 1)).await;
@@ -19,7 +19,7 @@ async fn three_versions() -> Rig {
     rig
 }
 
-/// How many lie under the second policy; all can be read, and are in their order.
+/// Number of versions under the second policy. Checks that all are readable and in order.
 async fn moved(rig: &Rig) -> usize {
     let list = ListVersions { limit: 10, ..ListVersions::default() };
     let versions = rig.store.list_versions("b", list).await.unwrap().versions;
@@ -45,7 +45,7 @@ async fn every_version_is_moved() {
     assert_eq!(moved(&rig).await, 3);
 }
 
-/// What is beside the head names its new bytes already when the ballot fails: they stay.
+/// The stored version names its new extents already when the head's ballot fails, so they stay.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_was_moved_by_half_is_whole() {
     let rig = three_versions().await;

@@ -1,4 +1,4 @@
-//! Deletes that say what it is that they delete: the current version, or one that they name.
+//! Deletes that name the state that they delete: the current version, or one by its id.
 
 use super::{all_versions, put_version, shown, versioned};
 use crate::{DeleteConditions, ETagCondition, Error, ObjectStore, Result};

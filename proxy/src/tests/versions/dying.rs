@@ -1,5 +1,5 @@
-//! Proxies that die at any of their calls while they change the versions of a key: each change is done
-//! or not, for everyone, and takes no other version with it (rules R4, R8, M1).
+//! Proxies that die at any of their calls while they change versions of a key. Each change is done
+//! or not done for all clients, and removes no other version (rules R4, R8, M1).
 
 use std::slice;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::super::races::Chance;
 use super::{all_versions, get_version, put_version};
 use crate::{Error, ObjectStore, Result, WriteConditions};
 
-/// The versions of a key, the latest first: their bytes, none for a delete marker.
+/// Bytes of a key's versions, the latest first; `None` for a delete marker.
 pub(super) type Seen = Vec<Option<Bytes>>;
 
-/// What a listing says there is, each version read, through whoever is up.
+/// Returns the versions of a listing, with each version read.
 async fn seen(store: &ObjectStore, what: &str) -> Seen {
     let mut seen = Seen::new();
     let listed = all_versions(store).await;
@@ -41,8 +41,8 @@ async fn seen(store: &ObjectStore, what: &str) -> Seen {
     seen
 }
 
-/// What everyone sees in the end, whichever node is out: replicas that nobody has asked yet may know
-/// more than those who were, so it may change on the way, once.
+/// Returns the state that every client sees in the end, with any node out. It may change once,
+/// because a replica that was not read before may have a newer write.
 async fn seen_by_all(proxy: &Proxy, what: &str) -> Seen {
     let mut states: Vec<Seen> = Vec::new();
     for turn in 0..6 {
@@ -59,7 +59,7 @@ async fn seen_by_all(proxy: &Proxy, what: &str) -> Seen {
     states.pop().expect("there were six turns")
 }
 
-/// Three nodes and a bucket that keeps versions: of the key `key`, those that are given, the oldest
+/// Three nodes with a bucket that keeps versions. The key `key` has these versions, the oldest
 /// first.
 pub(super) async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
     let nodes = Nodes::new(3);
@@ -83,7 +83,8 @@ fn latest_first(oldest_first: &[Option<Bytes>]) -> Seen {
     oldest_first.iter().rev().cloned().collect()
 }
 
-/// Lets an operation die at each of its calls, until it succeeds. Both states have the oldest first.
+/// Kills an operation's proxy at each of its calls, until the operation succeeds. Both states have
+/// the oldest version first.
 async fn at_every_call<F: Future<Output = Result<()>>>(
     before: Seen,
     after: Seen,
@@ -97,7 +98,7 @@ async fn at_every_call<F: Future<Output = Result<()>>>(
         let held = seen_by_all(&proxy, &what).await;
         let is_known = held == latest_first(&before) || held == latest_first(&after);
         assert!(is_known, "{what}: {} versions of something else", held.len());
-        // Whoever comes next finds a key that works.
+        // The next client finds a key that works.
         let next = put_version(&proxy.store, "key", "next").await;
         next.unwrap_or_else(|error| panic!("{what}: the next write: {error}"));
         let mut then = held.clone();
@@ -173,7 +174,7 @@ async fn r8_the_removal_of_the_only_version_leaves_no_key_or_that_version() {
     .await;
 }
 
-/// Whoever drives the upload on makes the version that the first would have made.
+/// A proxy that continues the upload makes the version that the first would have made.
 #[tokio::test(start_paused = true)]
 async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_again() {
     let (old, new) = (pattern(300, 1), pattern(40_000, 2));
@@ -203,8 +204,8 @@ async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_aga
     }
 }
 
-/// Both drive the same write on, each at ballots of its own: the version that a client is told of is the
-/// one that there is.
+/// Both proxies complete the same write, each at ballots of its own. The reply must name the
+/// version that exists.
 #[tokio::test(start_paused = true)]
 async fn m1_two_completes_through_two_proxies_tell_of_the_version_that_there_is() {
     let mut both = 0;

@@ -1,5 +1,5 @@
-//! Versions while calls are refused, late or unanswered: none that was acknowledged is lost, none
-//! comes back, none is there twice, and what was refused left none (rules R4, R8).
+//! Versions while calls are refused, late or unanswered: no acknowledged version is lost, restored
+//! after removal, or duplicated, and a refused write leaves none (rules R4, R8).
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{Error, ListedVersion, ObjectStore, WriteConditions};
 
 const SEEDS: u64 = 40;
 
-/// A store of which one call in `odds` fails somehow.
+/// A store of which three calls in `odds` fail somehow.
 fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
     let chance = chance.clone();
     faulty(&harness.memory, 3, 3, move |_| match chance.below(odds) {
@@ -28,19 +28,19 @@ fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
     })
 }
 
-/// A listed version and its bytes; none for a delete marker or a version that is gone.
+/// A listed version and its bytes; `None` for a delete marker or a removed version.
 type Seen = (ListedVersion, Option<Bytes>);
 
-/// What the clients were told of one key.
+/// Outcomes of the clients' calls on one key.
 #[derive(Default)]
 struct Told {
-    /// Acknowledged, and what is in them.
+    /// Acknowledged versions with their content.
     put: HashMap<VersionId, String>,
-    /// Removed, or perhaps.
+    /// Removed versions, and those whose removal has an unknown outcome.
     removed: HashMap<VersionId, bool>,
-    /// Refused for good: nothing of it may be there.
+    /// Contents of refused writes, of which nothing may be stored.
     refused: HashSet<String>,
-    /// Nobody knows.
+    /// Contents of writes of unknown outcome.
     unknown: HashSet<String>,
 }
 
@@ -68,7 +68,7 @@ impl Told {
             }
             match get_version(store, "k", *id).await {
                 Ok(bytes) => assert!(is_there && bytes == text, "{what}: {text}"),
-                // A removal that nobody could confirm may take effect after the listing.
+                // A removal of unknown outcome may take effect after the listing.
                 Err(error) if self.removed.get(id) != Some(&false) => {
                     assert!(!is_there, "{what}: {text}: {error}");
                 }
@@ -91,7 +91,7 @@ impl Told {
     }
 
     /// Returns the versions with their bytes, and the current bytes, between two equal listings. A
-    /// removal that nobody could confirm may take effect at any time.
+    /// removal of unknown outcome may take effect at any time.
     async fn seen(&self, store: &ObjectStore, what: &str) -> (Vec<Seen>, Option<Bytes>) {
         let mut all = all_versions(store).await;
         for _ in 0..=self.removed.len() {
@@ -119,7 +119,7 @@ impl Told {
     }
 }
 
-/// One client after the other, each through a proxy whose calls fail now and then.
+/// One client after the other, each through a proxy with occasional faults.
 #[tokio::test(start_paused = true)]
 async fn r8_one_after_the_other() {
     for seed in 0..SEEDS {
@@ -156,13 +156,13 @@ async fn r8_one_after_the_other() {
             settle().await;
             told.check(&harness.store, &format!("{what}, step {step}")).await;
         }
-        // What was late has come by now.
+        // All delayed calls have arrived by now.
         tokio::time::sleep(Duration::from_secs(5)).await;
         told.check(&harness.store, &what).await;
     }
 }
 
-/// Many at once through three proxies.
+/// Many concurrent clients through three proxies.
 #[tokio::test(start_paused = true)]
 async fn r8_all_at_once() {
     for seed in 0..SEEDS {

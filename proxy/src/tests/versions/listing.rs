@@ -1,11 +1,11 @@
-//! Listings of versions: pages of any size make the whole.
+//! Listings of versions: pages of any size add up to the whole.
 
 use martlet_protocol::VersionId;
 
 use super::{delete, put_version, versioned};
 use crate::{ListVersions, ObjectStore, VersionPage};
 
-/// Keys with several versions each, null ones and markers among them.
+/// Keys with several versions each, with null versions and delete markers.
 async fn fill(store: &ObjectStore) {
     for key in ["a", "a/1", "a/2", "b", "c/x/y", "d"] {
         for round in 0..4usize {
@@ -16,7 +16,7 @@ async fn fill(store: &ObjectStore) {
             }
         }
     }
-    // A key of which nothing is left, between others.
+    // A key without remaining versions, between other keys.
     let gone = put_version(store, "a/11", "gone").await.unwrap();
     let older = put_version(store, "a/11", "gone too").await.unwrap();
     for id in [gone, older] {
@@ -95,7 +95,7 @@ async fn of_each_key_the_latest_comes_first_and_is_the_current_one() {
     assert_eq!(of_a[3].id, VersionId::Null);
 }
 
-/// A client that empties a bucket goes on from markers of versions that it has removed.
+/// A client that empties a bucket continues from markers of versions that it has removed.
 #[tokio::test]
 async fn a_listing_goes_on_from_what_is_gone() {
     let harness = versioned().await;

@@ -1,5 +1,5 @@
-//! Locked versions: none goes while its lock stands, whoever removes it and whatever else happens to
-//! its key (rules R4, R8, M2).
+//! Locked versions: none is removed while its lock holds, by any request and after any other change
+//! of its key (rules R4, R8, M2).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ mod races;
 const NOW_MS: u64 = 1_800_000_000_000;
 const DAY_MS: u64 = 86_400_000;
 
-/// Makes a bucket `b` whose objects can be locked.
+/// Makes a bucket `b` with object lock.
 async fn create_locked(store: &ObjectStore) {
     let mut settings = Settings::default();
     lock_from_the_beginning(&mut settings).unwrap();
@@ -32,7 +32,7 @@ async fn create_locked(store: &ObjectStore) {
     store.create_bucket("b", new).await.unwrap();
 }
 
-/// Three replicas with such a bucket, and the clock that all go by.
+/// Three replicas with a locked bucket, and the clock of all of them.
 async fn locked() -> (Harness, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(NOW_MS));
     let harness = Harness::at(3, 3, clock.clone());
@@ -133,7 +133,7 @@ async fn locks_change_by_version_and_stay_with_it() {
     let shorter = until(RetentionMode::Compliance, NOW_MS + 4);
     let loosened = store.set_retention("b", named(one), shorter, Bypass::Governance).await;
     assert!(matches!(loosened, Err(Error::Locked(Locked::Retention))));
-    // Other changes leave it alone.
+    // Other changes keep the lock.
     let tags = vec![("a".to_owned(), "b".to_owned())];
     store.set_tags("b", named(one), tags).await.unwrap();
     assert_eq!(lock_of(store, one).await.retention, compliance);
@@ -190,7 +190,7 @@ async fn a_bucket_with_locks_keeps_versions_for_good() {
     assert!(refused(store.set_versioning("b", false).await));
     store.set_versioning("b", true).await.unwrap();
     assert_eq!(store.versioning("b").await.unwrap(), Versioning::Enabled);
-    // What was there before can be locked as well.
+    // An object from before versioning can be locked as well.
     store.set_legal_hold("b", "k", true).await.unwrap();
     put_version(store, "k", "new").await.unwrap();
     assert!(is_locked(&store.delete_version("b", "k", VersionId::Null).await));
@@ -226,12 +226,12 @@ async fn whoever_does_not_say_gets_the_buckets_retention() {
     let own = until(RetentionMode::Compliance, NOW_MS + 3);
     put_marked(store, marks(own, Some(true))).await.unwrap();
     assert_eq!(lock_of(store, None).await, Lock { retention: own, legal_hold: Some(true) });
-    // A copy has its source's lock no more than its class.
+    // A copy takes neither its source's lock nor its storage class.
     let copy = CopyObject { source: ("b".into(), "k".into()), ..copy_of("k") };
     let tags = Some(Vec::new());
     store.copy("b", "k", CopyObject { tags, ..copy }).await.unwrap();
     assert_eq!(lock_of(store, None).await, Lock { retention: kept, legal_hold: None });
-    // An upload gets it when it is completed, unless it says itself.
+    // An upload gets the default lock at its completion, unless it names one itself.
     for said in [None, own] {
         let attributes = Attributes { marks: marks(said, None), ..Attributes::default() };
         let new = NewUpload { attributes, checksum: None };
@@ -245,7 +245,7 @@ async fn whoever_does_not_say_gets_the_buckets_retention() {
     }
 }
 
-/// A proxy that takes buckets for granted writes nothing that a change before would have locked.
+/// A proxy with a stale bucket in its cache writes no version without the new default lock.
 #[tokio::test]
 async fn m2_a_proxy_that_has_not_heard_locks_all_the_same() {
     let harness = Harness::with_bucket(1).await;
@@ -258,7 +258,7 @@ async fn m2_a_proxy_that_has_not_heard_locks_all_the_same() {
     store.set_object_lock("b", BucketLock::default()).await.unwrap();
     let id = put_version(&remembers, "k", "last").await.unwrap();
     assert_eq!(lock_of(store, id).await.retention, None);
-    // Nor does it say that a bucket that it knows from before has none.
+    // Nor does the proxy report that its cached bucket has no object lock.
     let bare = Harness::with_bucket(1).await;
     let remembers = remembering(&bare.memory);
     bare.store.set_versioning("b", true).await.unwrap();

@@ -1,4 +1,4 @@
-//! Versions without an id: a key has one at most.
+//! Null versions: a key has one at most.
 
 use martlet_protocol::backend::Backend;
 use martlet_protocol::testing::{Fault, Op};
@@ -40,7 +40,7 @@ async fn while_suspended_a_write_replaces_the_null_version_wherever_it_is() {
     put_version(store, "k", "four").await.unwrap();
     assert_eq!(shown(store).await, ["k 4*", "k 6 null", "k 3"]);
     store.set_versioning("b", false).await.unwrap();
-    // It is not the current one, and goes all the same.
+    // The null version is not the current one, but is replaced nevertheless.
     put_version(store, "k", "null--3").await.unwrap();
     assert_eq!(shown(store).await, ["k 7* null", "k 4", "k 3"]);
     assert_eq!(get_version(store, "k", VersionId::Null).await.unwrap(), "null--3");
@@ -71,7 +71,7 @@ async fn the_null_version_comes_back_to_the_front_in_its_place() {
     assert!(shown(store).await.is_empty());
 }
 
-/// All that a replaced null version left behind is garbage.
+/// All extents of a replaced null version are garbage.
 #[tokio::test]
 async fn a_replaced_null_version_leaves_garbage() {
     let harness = Harness::new(3, 3);
@@ -102,7 +102,7 @@ async fn m2_versions_are_kept_only_once_every_device_has_heard() {
         let refused = store.set_versioning("b", true).await;
         assert!(matches!(refused, Err(Error::Backend(_))), "{op:?}: {refused:?}");
         assert_eq!(store.versioning("b").await.unwrap(), Versioning::Preparing);
-        // Written without ids, and by ballots.
+        // Writes have no ids yet, and use ballots.
         assert_eq!(put_version(&store, "k", "x").await.unwrap(), VersionId::Null);
         assert_eq!(shown(&store).await, ["k 1* null"]);
     }

@@ -1,5 +1,5 @@
-//! Uploads that are completed again after something else was written in front of what they became
-//! (rule M1): it is still there, and so is the answer.
+//! Uploads completed again after newer versions of their key (rule M1): the reply names the version
+//! of the upload while that version exists.
 
 use std::slice;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::dying::{holding, some};
 use super::{all_versions, put_version};
 use crate::{Error, ListedVersion, ObjectStore};
 
-/// The versions that have so many bytes.
+/// Versions of so many bytes.
 async fn of_size(store: &ObjectStore, bytes: usize) -> Vec<VersionId> {
     let versions = all_versions(store).await.into_iter();
     let has = |it: &ListedVersion| it.object.as_ref().is_some_and(|it| it.size == bytes as u64);
@@ -40,7 +40,7 @@ async fn m1_a_complete_is_answered_with_its_version_while_that_is_there() {
     assert_eq!(of_size(store, 40_000).await, []);
 }
 
-/// Whoever drives on what another has decided can tell that it was written, also behind a newer version.
+/// A proxy that continues another's decision finds the written version, also behind a newer one.
 #[tokio::test(start_paused = true)]
 async fn m1_who_drives_an_upload_on_finds_it_behind_what_came_in_front() {
     let (old, new) = (pattern(300, 1), pattern(40_000, 2));

@@ -20,7 +20,7 @@ fn bytes(n: u16) -> bytes::Bytes {
     noise(u64::from(n), 400_000)
 }
 
-/// Fragment `number` of an extent, or of another one's bytes, on a device.
+/// Puts fragment `number` of an extent with the bytes of extent `of` on a device.
 async fn put(world: &Many, device: DeviceId, id: ExtentId, number: u8, of: u16) {
     let bytes = fragments(4, 2, &bytes(of)).remove(usize::from(number)).1;
     let owner = owner("object", ExtentRole::Data);
@@ -38,7 +38,7 @@ async fn missing_stray_and_unlike_fragments_are_found_each_by_itself() {
     let outside = (0..8).map(DeviceId).find(|it| !homes.contains(it)).unwrap();
     world.lose(id, 3).await;
     assert_eq!(faults(&take(&world).await.extents), [1, 0, 0]);
-    // A fragment at the home of another is a stray one, and its home lacks it still.
+    // A fragment at another fragment's home is a stray, and its own home still lacks it.
     put(&world, homes[1], id, 3, 7).await;
     assert_eq!(faults(&take(&world).await.extents), [1, 0, 1]);
     put(&world, homes[3], id, 3, 7).await;
@@ -46,7 +46,7 @@ async fn missing_stray_and_unlike_fragments_are_found_each_by_itself() {
     assert_eq!((faults(&report.extents), report.extents.copies), ([0, 0, 1], 121));
     world.memory(homes[1]).release_extents(homes[1], &[id.fragment(3)]).await.unwrap();
     assert!(take(&world).await.clean);
-    // One of other bytes than the one at home.
+    // A fragment whose bytes differ from the home's fragment.
     put(&world, outside, id, 5, 8).await;
     let report = take(&world).await;
     assert_eq!((faults(&report.extents), report.lost), ([0, 1, 1], 0));
@@ -69,7 +69,7 @@ async fn an_extent_is_lost_only_if_somebody_wants_it_and_all_have_answered() {
     }
     let report = take(&world).await;
     assert_eq!((report.lost, faults(&report.extents)), (1, [3, 0, 0]));
-    // Somewhere is enough: one fragment more, wherever it is.
+    // Any device suffices: one more fragment, away from its home.
     let homes = world.homes(extent.id);
     put(&world, homes[2], extent.id, 0, 30).await;
     let report = take(&world).await;
@@ -105,11 +105,11 @@ async fn what_nothing_is_left_of_is_lost_too_if_somebody_wants_it() {
         assert_eq!((report.lost, report.clean), (lost, false), "{report:?}");
         assert!(report.findings.iter().any(|it| it.contains(&extent.id.to_string())));
     }
-    // Whoever is silent may have it.
+    // A silent device may have it.
     world.memory(DeviceId(0)).set_offline(DeviceId(0), true);
     assert_eq!(take(&world).await.lost, 0);
     world.memory(DeviceId(0)).set_offline(DeviceId(0), false);
-    // What was overwritten is missed by nobody.
+    // An overwritten extent is not missed.
     world.commit_coded("wanted", Vec::new()).await;
     assert_eq!(take(&world).await.lost, 0);
 }

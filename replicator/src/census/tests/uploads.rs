@@ -1,4 +1,4 @@
-//! Parts of uploads, and versions, whose bytes are gone.
+//! Parts of uploads, and versions, whose bytes are lost.
 
 use martlet_protocol::entry::{
     Attributes, Body, ETag, KeyCondition, Manifest, Object, Part, Upload, UploadState,
@@ -53,7 +53,7 @@ fn object(extent: ExtentRef) -> Box<Object> {
     })
 }
 
-/// An open upload of one part, whose extent is there.
+/// Makes an open upload of one part, whose extent exists.
 async fn world_with_part() -> (Many, ExtentRef) {
     let world = Many::new(5);
     world.make_bucket(POLICY).await;

@@ -1,4 +1,4 @@
-//! The plan, by what devices say.
+//! The plan, by devices' statuses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::testing::many::ring;
 
 const NEW: DeviceId = DeviceId(4);
 
-/// Four devices, and the ring that brings in a fifth.
+/// Returns the ring that adds a fifth device to four.
 fn grown() -> Arc<Ring> {
     successor(&ring(0..4), |builder| {
         builder.add(new_device(4)).unwrap();
@@ -50,7 +50,7 @@ fn whoever_knows_no_term_begins_with_what_the_ring_says() {
     let settled = Term::of(first.change(), Phase::New);
     assert_eq!(next(&first, Term::NONE, &statuses), Next::Begin(settled));
     assert_eq!(next(&grown, Term::NONE, &statuses), Next::Begin(settled), "old of the next");
-    // One silent device may be left out of every partition, two not.
+    // One silent device is tolerated in every partition, two are not.
     let mut fewer = statuses.clone();
     fewer.remove(&DeviceId(1));
     assert!(matches!(next(&grown, Term::NONE, &fewer), Next::Begin(_)));
@@ -68,7 +68,7 @@ fn phases_follow_one_another_when_devices_say_so() {
     mute.get_mut(&NEW).unwrap().voting = false;
     assert!(matches!(next(&grown, old, &mute), Next::Wait(_)));
     let mut statuses = all_at(old);
-    // Told to two of five: of some partition no quorum has heard.
+    // Sent to two of five devices: some partitions have no quorum that knows the term.
     statuses.insert(DeviceId(0), status(0, joint));
     statuses.insert(NEW, status(4, joint));
     assert!(matches!(next(&grown, joint, &statuses), Next::Wait(_)));
@@ -76,7 +76,7 @@ fn phases_follow_one_another_when_devices_say_so() {
     assert_eq!(next(&grown, joint, &statuses), Next::Join);
     statuses.get_mut(&NEW).unwrap().joined = grown.change();
     assert_eq!(next(&grown, joint, &statuses), Next::Begin(new));
-    // What it had is gone, whatever it says.
+    // It lost its contents, whatever it reports.
     statuses.get_mut(&NEW).unwrap().voting = false;
     assert_eq!(next(&grown, joint, &statuses), Next::Join);
     statuses.remove(&NEW);

@@ -7,7 +7,7 @@ use crate::worker::Worker;
 
 const SEEDS: u64 = 40;
 
-/// The workers of two processes; either may die at any step and begin anew, knowing nothing.
+/// Workers of two processes. Each may die at any step and restart without state.
 struct Crew<'a> {
     storm: &'a Storm,
     changes: [RingChange; 2],
@@ -37,7 +37,7 @@ impl<'a> Crew<'a> {
         self.storm.rest(20).await;
     }
 
-    /// Steps until every device has heard that the ring's change is over.
+    /// Runs steps until every device has recorded the end of the ring's change.
     async fn bring_to_an_end(&mut self, mut disturb: impl AsyncFnMut(u64)) {
         for step in 0..2000 {
             disturb(step).await;
@@ -60,7 +60,7 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// A device is added, one is drained, and one is added again.
+/// Adds a device, drains one, and adds another.
 async fn change_all(storm: &Storm, mut crew: Crew<'_>, disturb: impl AsyncFn(&Storm, u64)) {
     crew.bring_to_an_end(async |_| {}).await;
     for change in 0..3 {
@@ -90,7 +90,7 @@ async fn readers_see_all_that_was_acknowledged_while_rings_change_and_coordinato
     }
 }
 
-/// The same while one device after another is silent for a while, or forgets.
+/// Runs the storm while one device after another is silent, or forgets.
 #[tokio::test(start_paused = true)]
 async fn the_same_holds_while_devices_are_silent_or_forget() {
     for seed in 0..SEEDS {
@@ -129,7 +129,7 @@ async fn the_same_holds_while_devices_are_silent_or_forget() {
     }
 }
 
-/// The checker is worth something: it notices new holders that say they hold what they don't.
+/// The checker detects new holders that falsely report that they have joined.
 #[tokio::test(start_paused = true)]
 async fn a_device_that_joins_without_copying_is_noticed() {
     let mut noticed = 0;

@@ -1,4 +1,4 @@
-//! What is left of deleted buckets goes, and nothing else does.
+//! Registers of deleted buckets are removed, and nothing else.
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Value;
@@ -24,7 +24,7 @@ fn name_of_bucket() -> RegisterKey {
     RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket")
 }
 
-/// A bucket with objects, one of them on its way to its primaries; everybody was told that it is
+/// Makes a bucket with objects, one of them with a hint; every device has recorded that it is
 /// closed.
 async fn closed_bucket() -> Many {
     let world = Many::new(DEVICES);
@@ -42,14 +42,14 @@ async fn closed_bucket() -> Many {
     world
 }
 
-/// What deletes the bucket.
+/// Returns the write that deletes the bucket.
 fn tombstone(world: &Many) -> EntryWrite {
     let mut write = world.write(&name_of_bucket());
     write.entry.value = Value::Tombstone;
     write
 }
 
-/// Deletes the bucket and dies; nobody can have a write on its way any more.
+/// Deletes the bucket without a purge, and waits until no write can be in flight.
 async fn deleted_bucket() -> Many {
     let world = closed_bucket().await;
     world.write_on(&world.primaries(&name_of_bucket()), &tombstone(&world)).await;
@@ -61,7 +61,7 @@ fn grow_old(world: &Many) {
     world.clock.advance_ms(FIRST_HAND_AGE_MS_MAX + 1000);
 }
 
-/// Registers of the bucket, wherever they are.
+/// Number of the bucket's registers on all devices.
 fn left(world: &Many) -> usize {
     let of = |device| {
         let all = world.memory(device).registers(device);
@@ -108,13 +108,13 @@ async fn m2_a_bucket_that_anybody_knows_of_keeps_all_it_has() {
     grow_old(&world);
     collect(&world).await;
     assert_eq!(left(&world), 3 * KEYS, "it is closed, and not deleted");
-    // One primary of its name has missed the end of it.
+    // One primary of its name has missed the deletion.
     let primaries = world.primaries(&name_of_bucket());
     let gone = tombstone(&world);
     world.write_on(&primaries[1..], &gone).await;
     collect(&world).await;
     assert_eq!(left(&world), 3 * KEYS);
-    // A handoff keeps a bucket for those who decide.
+    // A handoff keeps the bucket's entry as a hint.
     let world = closed_bucket().await;
     let held = world.read_on(primaries[0], &name_of_bucket()).await.unwrap();
     world.write_on(&primaries, &tombstone(&world)).await;
@@ -158,7 +158,7 @@ async fn m2_who_was_out_does_not_hand_on_what_is_left_of_a_bucket() {
     let out = DeviceId(2);
     let before = left(&world);
     for device in everyone().into_iter().filter(|device| *device != out) {
-        // Whoever purged it died before it closed the bucket again.
+        // The worker that purged it died before it closed the bucket again.
         world.memory(device).purge_bucket(device, BUCKET).await.unwrap();
     }
     assert!(left(&world) > 0 && left(&world) < before);
@@ -166,7 +166,7 @@ async fn m2_who_was_out_does_not_hand_on_what_is_left_of_a_bucket() {
     assert_eq!(left(&world), 0);
     assert!(is_closed(&world, out).await);
 
-    // One that was told nothing has it from another that returned.
+    // A device without the fence gets registers from a device that returned.
     let world = deleted_bucket().await;
     for device in everyone().into_iter().filter(|device| *device != out) {
         world.wipe(device).await;

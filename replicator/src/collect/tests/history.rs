@@ -1,9 +1,9 @@
-//! Random histories: whatever is written, deleted, missed, promised, hinted, collected and brought on
-//! its way late, a deleted object never comes back.
+//! Random histories of writes, deletes, missed writes, promises, hints, collections and late
+//! deliveries: a deleted object never comes back.
 //!
-//! What is checked: once a delete was acknowledged and nothing was written after it, no quorum read
-//! finds an object, ever; and in the end, when all devices answer and have compared what they hold,
-//! nothing is left of it. What is not: ring changes, and devices that forget (the storms have those).
+//! Checked: once a delete was acknowledged and nothing was written after it, no quorum read finds
+//! an object. At the end, when all devices answer and have been compared, nothing of it is left.
+//! Not checked: ring changes, and devices that forget (the storms check those).
 
 use std::collections::HashMap;
 
@@ -24,10 +24,10 @@ struct History {
     chance: Chance,
     collect: Collect,
     update: Update,
-    /// The newest write of each key that was acknowledged, and everything that was sent.
+    /// Newest acknowledged write of each key, and all writes sent.
     acknowledged: HashMap<u64, Entry>,
     sent: HashMap<u64, Vec<Entry>>,
-    /// Lets old tombstones go on whatever device answers, without asking anybody.
+    /// Drops old tombstones on answering devices without any query.
     hasty: bool,
     wrong: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl History {
         of[usize::try_from(self.chance.below(of.len() as u64)).unwrap()].clone()
     }
 
-    /// Writes or deletes; some replicas miss it, and a handoff may keep it for them.
+    /// Writes or deletes. Some replicas miss the write, and a handoff may store a hint.
     async fn write(&mut self, number: u64) {
         let key = key_of(number);
         let mut write = match self.chance.below(2) {
@@ -75,8 +75,8 @@ impl History {
         }
     }
 
-    /// Brings every primary the newest that any of them holds, as those do that compare: not what is
-    /// marked.
+    /// Copies the newest entry of any primary to all primaries, as replication does; marked
+    /// tombstones are excluded.
     async fn compare(&self, number: u64) {
         let key = key_of(number);
         let mut newest: Option<Entry> = None;
@@ -112,7 +112,7 @@ impl History {
         }
     }
 
-    /// What any two primaries say.
+    /// Checks the entries of each pair of primaries.
     async fn check(&mut self, number: u64) {
         let key = key_of(number);
         let Some(last) = self.acknowledged.get(&number).cloned() else { return };
@@ -172,7 +172,7 @@ impl History {
     }
 }
 
-/// A history to its end: what was wrong, and how many tombstones were collected then.
+/// Runs a history; returns its errors, and the number of tombstones collected at the end.
 async fn history(seed: u64, hasty: bool) -> (Vec<String>, u64) {
     let mut history = History::new(seed, hasty);
     for _ in 0..STEPS {
@@ -198,7 +198,7 @@ async fn t1_a_deleted_object_never_comes_back() {
     assert!(all > SEEDS, "{all} tombstones of {SEEDS} histories were collected");
 }
 
-/// The checker is worth something: it notices tombstones that go without everybody's word.
+/// The checker detects tombstones that are dropped without confirmation by all devices.
 #[tokio::test]
 async fn t1_collecting_in_haste_is_noticed() {
     let mut noticed = 0;
@@ -210,12 +210,13 @@ async fn t1_collecting_in_haste_is_noticed() {
     assert!(noticed > SEEDS / 5, "{noticed} of {SEEDS} histories were noticed");
 }
 
-/// Everybody answers, hints are delivered, all compare: what was deleted is gone, and only that.
+/// All devices answer, hints are delivered, all primaries are compared: deleted keys are empty, and
+/// only they are.
 async fn end(history: &mut History, seed: u64) -> u64 {
     for device in (0..5).map(DeviceId) {
         history.world.memory(device).set_offline(device, false);
     }
-    // A whole pass, from the first device on: the one under way may stand anywhere.
+    // A whole pass, from the first device on: the current pass may be at any position.
     let (shared, clock) = (history.world.shared.clone(), history.world.clock.clone());
     run_once(&mut Update::new(shared, clock, Scope::All)).await.unwrap();
     for number in 0..KEYS {

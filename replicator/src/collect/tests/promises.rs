@@ -1,10 +1,10 @@
-//! Registers that hold nothing but promises, as ballots leave them that find nothing.
+//! Registers that hold only promises, left by ballots that found nothing.
 
 use super::*;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Rows of all devices, those that hold but a promise included.
+/// Number of rows on all devices, including rows with only a promise.
 async fn rows(world: &Many) -> usize {
     let mut count = 0;
     for id in (0..5).map(DeviceId) {
@@ -66,7 +66,7 @@ async fn any_silent_device_keeps_promises_and_so_does_a_hint() {
     assert_eq!((run(&world).await.done, rows(&world).await), (1, 0));
 }
 
-/// One worker goes on for days: it looks for promises once a day.
+/// One worker runs for days: it looks for promises once a day.
 #[tokio::test]
 async fn a_worker_that_goes_on_looks_for_promises_every_day() {
     let world = Many::new(5);

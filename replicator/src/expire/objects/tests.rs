@@ -1,4 +1,4 @@
-//! Where the walk over objects begins, goes on and ends.
+//! Start, continuation and end of the walk over objects.
 
 use async_trait::async_trait;
 use martlet_protocol::lifecycle::{Carried, Within};
@@ -10,7 +10,7 @@ use crate::cursors::MemoryCursors;
 
 const DAY: Day = Day::of_seconds(10);
 
-/// Two stretches in each shard; of the bucket `bad`, nothing can be said.
+/// Two ranges in each shard; calls for the bucket `bad` fail.
 #[derive(Default)]
 struct Told(Mutex<Vec<Stretch>>);
 
@@ -36,7 +36,7 @@ fn task(bucket: &str, id: u8, shard: u16) -> Task {
     Task::new(&Bytes::copy_from_slice(bucket.as_bytes()), BucketId([id; 16]), Shard(shard))
 }
 
-/// What was asked since: bucket, shard, and the key behind which.
+/// Returns the calls since the last time: bucket, shard, and the key after which to continue.
 fn asked(told: &Told) -> Vec<(String, u16, Option<String>)> {
     let stretches = std::mem::take(&mut *told.0.lock());
     let asked = stretches.into_iter().map(|it| {
@@ -102,7 +102,7 @@ async fn a_new_process_goes_on_where_the_last_one_stood() {
     let rest = asked(&told);
     assert_eq!(rest[0], ("b".to_owned(), 0, Some("m\n".to_owned())));
     assert_eq!(rest.len(), 3);
-    // At its end it begins anew, in the same process and in another one.
+    // At its end the walk begins anew, in this process and in another one.
     objects.await_turn(tasks(), 1000, 1000);
     objects.begin();
     run(&mut objects).await;

@@ -1,4 +1,4 @@
-//! What the rules of a bucket bring about: uploads that are aborted, objects that are gone through.
+//! Effects of a bucket's rules: aborted uploads, visited objects.
 
 use async_trait::async_trait;
 use martlet_protocol::Settings;
@@ -47,7 +47,7 @@ async fn uploads_are_aborted_by_the_rules_of_their_bucket_and_key() {
     }
 }
 
-/// Of the rules the newest count, whoever says so.
+/// The newest rules count, whichever device holds them.
 #[tokio::test]
 async fn rules_that_were_taken_back_abort_nothing() {
     let fixture = Fixture::with_settings(settings(vec![rule("", Some(1))])).await;
@@ -64,7 +64,7 @@ async fn rules_that_were_taken_back_abort_nothing() {
     assert_eq!(fixture.run().await.done, 0, "nor do those that are not understood");
 }
 
-/// Notes which shards it is asked about, and which uploads.
+/// Records the shards and uploads for which it is called.
 #[derive(Default)]
 struct Asked(Mutex<Vec<Stretch>>, Mutex<Vec<(String, String, UploadId)>>);
 
@@ -81,7 +81,7 @@ impl ObjectExpiry for Asked {
     }
 }
 
-/// The shards that a worker of these nodes asks about.
+/// Returns the shards that a worker of these nodes visits.
 async fn shards_of(fixture: &Fixture, scope: Scope) -> Vec<u16> {
     let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
     let (asked, cursors) = (Arc::new(Asked::default()), Arc::new(MemoryCursors::default()));
@@ -93,7 +93,7 @@ async fn shards_of(fixture: &Fixture, scope: Scope) -> Vec<u16> {
     asked.into_iter().map(|stretch| stretch.shard.0).collect()
 }
 
-/// Their client never came back, and their proxy died.
+/// Uploads whose client never came back, and whose proxy died.
 #[tokio::test]
 async fn uploads_that_were_left_in_their_completion_are_driven_on() {
     let fixture = Fixture::new().await;
@@ -124,7 +124,7 @@ async fn every_shard_of_a_bucket_with_rules_is_somebodys_and_nobody_elses() {
     assert_eq!(found, all);
 }
 
-/// A node that is out keeps nobody else from it; without two of three, nobody knows.
+/// One silent node doesn't block the walk; without two of three nodes, the rules are unknown.
 #[tokio::test]
 async fn a_quorum_tells_the_buckets_and_their_rules() {
     let expiring = Rule { expiration: Some(Expiration::Days(1)), ..rule("", None) };

@@ -1,8 +1,8 @@
-//! Cut anywhere, nothing is lost, and what was begun comes to its end.
+//! Interrupted at any call, a rebuild loses nothing, and a later run completes it.
 
 use super::*;
-/// Every call from a given one on fails, as if the worker's process had died there; or just the
-/// reply of that one is lost, or its body cut.
+/// Every call from a given one on fails, as if the worker's process had died; or only the reply of
+/// that call is lost, or its body cut.
 async fn cut_at(at: u64, fault: Fault) -> bool {
     let calls = Arc::new(AtomicU64::new(0));
     let healed = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! What was deleted stays deleted (rule X4), and goes wholly.
+//! Deleted extents stay deleted (rule X4), with all their fragments.
 
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
@@ -13,21 +13,21 @@ async fn an_extent_that_was_deleted_goes_wholly_and_is_not_made_again() {
     world.make_bucket(CODED).await;
     let gone = world.stripe(id(1), &noise(1, 400_000), "gone").await;
     world.clock.advance_ms(60_000);
-    // Two were told; four missed it, one of which lost its fragment since.
+    // Two homes deleted it; four missed that, one of which lost its fragment since.
     let homes = world.homes(gone.id);
     for number in [1, 4] {
         let home = homes[usize::from(number)];
         world.memory(home).delete_extents(home, &[gone.id.fragment(number)]).await.unwrap();
     }
     world.lose(gone.id, 5).await;
-    // As long as nobody can tell, all is as it was.
+    // While the state is unknown, nothing changes.
     let silent = DeviceId(7);
     world.memory(silent).set_offline(silent, true);
     let progress = run(&world).await;
     assert_eq!((progress.copied, progress.freed), (0, 0));
     assert!(progress.kept > 0);
     world.memory(silent).set_offline(silent, false);
-    // Each hears of it from those that it watches over.
+    // Each device learns of the delete from the fragments that it watches.
     let (mut copied, mut freed) = (0, 0);
     for _ in 0..3 {
         let progress = run(&world).await;
@@ -58,7 +58,7 @@ async fn reclaim(world: &Many) -> Progress {
     let options = ReclaimOptions { grace_ms: 1000 };
     let mut worker = Reclaim::new(world.shared.clone(), world.clock.clone(), options);
     let mut totals = Progress::default();
-    // A device that is silent ends a step, and others follow.
+    // A silent device ends a step; the next steps go on.
     for _ in 0..20 {
         if let Ok(progress) = worker.step().await {
             totals.add(&progress);
@@ -67,7 +67,7 @@ async fn reclaim(world: &Many) -> Progress {
     totals
 }
 
-/// A manifest in a coded extent of its own.
+/// Makes a manifest in a coded extent of its own.
 async fn spilled(world: &Many, key: &str, data: u16, piece: u16) -> Body {
     let extent = world.stripe(id(data), &noise(u64::from(data), 400_000), key).await;
     let manifest =
@@ -83,7 +83,7 @@ async fn an_object_and_its_spilled_manifest_go_with_all_fragments_wherever_they_
     world.make_bucket(CODED).await;
     let body = spilled(&world, "k", 1, 2).await;
     world.commit_body("k", body).await;
-    // One fragment of each lies with a handoff, one of the manifest is lost.
+    // One fragment of each is on a handoff, one of the manifest is lost.
     for (n, number) in [(1, 2), (2, 2)] {
         let (ring, home) = (world.coded_ring(), world.homes(id(n))[number as usize]);
         let handoff = ring.handoffs(ring.partition(id(n).placement())).last().unwrap();
@@ -109,7 +109,7 @@ async fn a_manifest_of_which_too_little_is_left_keeps_its_extents() {
     let body = spilled(&world, "k", 1, 2).await;
     world.commit_body("k", body).await;
     world.commit_body("k", Body::Empty).await;
-    // It is short: any fragment is enough, and the only one that is left is on a silent device.
+    // The manifest is short, so any fragment suffices; the only one left is on a silent device.
     world.lose(id(2), 0).await;
     let silent = world.homes(id(2))[2];
     world.memory(silent).set_offline(silent, true);

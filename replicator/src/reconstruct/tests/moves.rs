@@ -1,4 +1,4 @@
-//! What lies elsewhere, or may, is brought home and not made again.
+//! Fragments that are, or may be, elsewhere are copied home and not rebuilt.
 
 use super::*;
 use crate::reconstruct::silence::PATIENCE_MS;
@@ -23,7 +23,7 @@ async fn fragments_on_handoffs_are_brought_home_and_not_made_again() {
     assert_eq!((report.extents.missing, report.extents.stray, report.lost), (20, 20, 0));
     let progress = run(&world).await;
     assert_eq!((progress.copied, progress.read_bytes), (0, 0));
-    // Sources may lie elsewhere too: what is lost besides is made of them.
+    // Fragments elsewhere may be sources too, for other lost fragments.
     world.lose(ids[0], 1).await;
     world.lose(ids[0], 2).await;
     assert_eq!(run(&world).await.copied, 2);
@@ -79,7 +79,7 @@ async fn a_silent_home_is_left_and_a_silent_previous_holder_keeps_a_fragment_unm
     let progress = run_once(&mut worker).await.unwrap();
     assert_eq!(progress.copied, 0);
     assert!(progress.kept > 1, "what moves away from it is waited for");
-    // But not for ever: who is drained may be dead.
+    // But not forever: a drained device may be dead.
     world.clock.advance_ms(PATIENCE_MS);
     let (mut copied, mut last) = (0, progress);
     for _ in 0..4 {

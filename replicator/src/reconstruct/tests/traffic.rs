@@ -1,4 +1,4 @@
-//! What a repair reads, writes and keeps in memory, and how it rests.
+//! Bytes that a repair reads, writes and keeps in memory, and its rests.
 
 use martlet_erasure::FRAGMENT_BYTES_MAX;
 
@@ -19,7 +19,7 @@ async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what
     assert_eq!(world.record(home, ids[0].fragment(5)).await, before);
     let other = world.record(sibling, ids[0].fragment(4)).await;
     assert_eq!((before.owner, before.birth_ms), (other.owner, other.birth_ms));
-    // Both are made in one pass over four others.
+    // Both are rebuilt in one pass over four others.
     assert_eq!((progress.done, progress.copied), (1, 2));
     assert_eq!((progress.copied_bytes, progress.read_bytes), (2 * 655_360, 4 * 655_360));
 }

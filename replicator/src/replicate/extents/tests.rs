@@ -1,4 +1,4 @@
-//! Extents come to where they belong, and nothing goes before it was seen elsewhere.
+//! Extents reach their primaries, and none is released before others have it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ async fn a_wiped_device_is_filled_again_with_what_it_should_have() {
         (lost.len() as u64, lost.len() as u64 * 16)
     );
     assert_eq!((progress.freed, progress.kept, progress.backlog), (0, 0, 0));
-    // A copy is as old as the extent, and has its owner (rules X1, X4).
+    // A copy has the extent's birth and owner (rules X1, X4).
     let id = lost[0];
     let other = before[&id].iter().find(|device| **device != wiped).unwrap();
     assert_eq!(world.record(wiped, id).await, world.record(*other, id).await);
@@ -65,7 +65,7 @@ async fn after_a_ring_change_everything_is_where_the_ring_says_and_nowhere_else(
     assert_eq!(progress.copied, planned, "no more is moved than the ring asks for");
     run(&world).await;
     let copies = world.copies(6);
-    // The first device is in no ring any more, and nobody looks after it.
+    // The first device is in no ring any more, and no worker handles it.
     for (id, holders) in &copies {
         let others = holders.iter().filter(|device| **device != DeviceId(0));
         assert_eq!(others.collect::<BTreeSet<_>>(), world.data_primaries(*id).iter().collect());
@@ -90,7 +90,7 @@ async fn a_stray_waits_for_all_primaries_and_goes_once_they_have_it() {
     assert!(progress.kept > 0 && progress.backlog > 0);
     assert_eq!(world.copies(5)[&id].len(), 3);
 
-    // Silence keeps, however often one asks; and the waiting is told.
+    // Silence keeps extents, however often the worker queries; the wait is reported.
     let mut worker = worker(&world);
     for _ in 0..4 {
         run_once(&mut worker).await.unwrap();
@@ -140,7 +140,7 @@ async fn what_a_primary_was_told_to_delete_goes_unless_somebody_wants_it() {
         let device = world.data_primaries(id)[0];
         world.memory(device).delete_extents(device, &[id]).await.unwrap();
     }
-    // As long as nobody can tell, nothing goes.
+    // While the state is unknown, nothing is deleted.
     let silent = DeviceId(3);
     world.memory(silent).set_offline(silent, true);
     run(&world).await;
@@ -218,7 +218,7 @@ async fn holders_under_processes_in_different_passes_never_leave_it_to_each_othe
         run_once(&mut first).await.unwrap();
         run_once(&mut second).await.unwrap();
         assert!(world.is_in_place(3, &ids), "{:?}", world.copies(3));
-        // From now on one of them is a pass ahead.
+        // One of them is a pass ahead from here on.
         run_once(&mut second).await.unwrap();
     }
 }
@@ -233,7 +233,7 @@ async fn with_several_policies_its_record_says_where_an_extent_belongs() {
     let id = extent_id(1);
     world.extent_under(other, &[DeviceId(0)], id, "object").await;
     world.clock.advance_ms(60_000);
-    // Nobody knows the policy: its extents stay where they are.
+    // No ring has the policy: its extents stay on their devices.
     run(&world).await;
     assert_eq!(world.copies(6)[&id], [DeviceId(0)]);
     cluster.data.insert(other, Arc::new(ring(3..6)));
@@ -252,7 +252,7 @@ async fn a_worker_goes_on_where_the_one_before_it_stood() {
     assert_eq!((step.items, step.ahead, step.idle), (500, 1600, false));
     let rest = run_once(&mut worker(&world).with_cursors(cursors.clone())).await.unwrap();
     assert_eq!(rest.items, 1600);
-    // At the end of a pass it begins anew.
+    // After the end of a pass the walk begins anew.
     let whole = run_once(&mut worker(&world).with_cursors(cursors)).await.unwrap();
     assert_eq!(whole.items, 2100);
 }
@@ -265,7 +265,7 @@ async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
     let options =
         ReplicateOptions { bytes_per_second_max: Some(160), ..ReplicateOptions::default() };
     let mut worker = worker(&world).with_options(options);
-    // The wiped device has nothing to look at.
+    // The wiped device has no extents.
     worker.step().await.unwrap();
     let step = worker.step().await.unwrap();
     assert_eq!(step.copied, STEP_COPIES as u64);
@@ -275,8 +275,8 @@ async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
     assert_eq!(worker.busy_pause(usual), usual);
 }
 
-/// Every call from a given one on fails, as if the worker's process had died there; or just the
-/// reply of that one is lost.
+/// Every call from a given one on fails, as if the worker's process had died; or only the reply of
+/// that call is lost.
 async fn cut_at(at: u64, fault: Fault) -> bool {
     let calls = Arc::new(AtomicU64::new(0));
     let healed = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! Registers converge, at next to no cost once they have, and strays go last.
+//! Registers converge, at almost no cost afterwards, and strays are dropped last.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ async fn run(world: &Many) -> Progress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
-/// So many objects with inline bytes; every other one missed one of its primaries, in turn.
+/// Writes `count` objects with inline bytes; every other one misses one of its primaries, in turn.
 async fn lost_writes(world: &Many, count: usize) -> Vec<EntryWrite> {
     let mut writes = Vec::new();
     for n in 0..count {
@@ -55,7 +55,7 @@ async fn what_one_of_three_missed_is_brought_to_it_with_its_bytes() {
     for write in &writes {
         assert!(is_everywhere(&world, write).await, "{:?}", write.key);
         for device in world.primaries(&write.key) {
-            // Nothing stood in the way: the order is the one that it was written with (rule R4).
+            // No promise refused the copy: the order is the original one (rule R4).
             let held = world.held(device, &write.key).await.entry.unwrap();
             assert_eq!(held.order, write.entry.order);
         }
@@ -129,7 +129,7 @@ async fn a_pass_over_devices_that_agree_costs_a_call_for_each_peer() {
     let progress = run(&world).await;
     assert_eq!(progress.items, 5 * partitions as u64);
     let calls = std::mem::take(&mut *calls.lock());
-    // Each of five asks itself and four peers.
+    // Each of five queries itself and four peers.
     assert_eq!(calls.len(), 25, "{calls:?}");
     assert!(calls.iter().all(|(op, _)| *op == Op::Sums));
 }
@@ -145,7 +145,7 @@ async fn one_difference_costs_its_bin_and_many_cost_their_run() {
     let walks = || calls.lock().iter().filter(|(op, _)| *op == Op::Walk).count();
     calls.lock().clear();
     run(&world).await;
-    // Two pairs of devices see it, from both their sides at most.
+    // Two pairs of devices see the difference, from both sides at most.
     assert!(walks() <= 8, "{}", walks());
 
     let world = Many::new(3);
@@ -165,7 +165,7 @@ async fn devices_without_votes_are_left_to_the_sync() {
     assert!(world.memory(wiped).registers(wiped).is_empty());
     for write in writes {
         for device in world.primaries(&write.key).into_iter().filter(|it| *it != wiped) {
-            // One whose other copies were all on the wiped device can't be told from one never made.
+            // A write whose other copies were all on the wiped device equals one never made.
             let held = world.held(device, &write.key).await.entry;
             assert_eq!(held.map(|entry| entry.write_id), Some(write.entry.write_id));
         }
@@ -201,7 +201,7 @@ async fn a_stray_is_brought_to_its_primaries_and_then_let_go() {
     world.write_on(&[stray], &write).await;
     world.promise_on(&[stray], &write.key, world.stamps.issue_above(write.entry.order)).await;
 
-    // Silence keeps it, though the others take it.
+    // Silence keeps it, though the other members accept it.
     world.memory(primaries[2]).set_offline(primaries[2], true);
     run(&world).await;
     assert!(world.held(stray, &write.key).await.entry.is_some());
@@ -251,7 +251,7 @@ async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
     run(&world).await;
     assert!(world.held(stray, &write.key).await.entry.is_none());
 
-    // A change that this process has no ring for is under way: who knows whose it will be?
+    // A change is in progress for which this process has no ring: its holders are unknown.
     world.write_on(&[stray], &write).await;
     let later = Term::of(change + 1, Phase::Joint);
     for device in (0..5).map(DeviceId) {
@@ -284,7 +284,8 @@ async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
     assert_eq!((worker.batch, steps), (4, vec![0, 64, 16]));
 }
 
-/// Six devices, five of them in the ring until the last comes in; calls that `fails` chooses fail.
+/// Makes six devices, five of them in the ring until the last is added; calls chosen by `fails`
+/// fail.
 async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Many {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let fails = Arc::new(fails);
@@ -298,7 +299,7 @@ async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) 
     let mut cluster = Cluster::clone(&world.shared.get());
     cluster.index = Arc::new(ring(0..5));
     world.shared.set(cluster.clone());
-    // What every old holder has is a stray where the new device took over.
+    // Registers of old holders are strays where the new device took over.
     for n in 0..200 {
         let write = world.write(&key(&format!("old-{n}")));
         world.write_on(&world.primaries(&write.key), &write).await;
@@ -308,7 +309,7 @@ async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) 
     world
 }
 
-/// Returns true when all primaries but `out` hold each of these.
+/// Returns true if all primaries but `out` hold each of these writes.
 async fn is_everywhere_but(world: &Many, out: DeviceId, writes: &[EntryWrite]) -> bool {
     let mut all = true;
     for write in writes {
@@ -328,7 +329,7 @@ async fn a_new_member_that_does_not_answer_keeps_nothing_from_the_others() {
     let missed = |world: &Many, write: &EntryWrite| world.primaries(&write.key).contains(&silent);
     let shared: Vec<EntryWrite> =
         writes.into_iter().filter(|write| !missed(&world, write)).collect();
-    // What the silent one is to have as well, and who has it.
+    // Registers that the silent device should have too, with their holders.
     let mut kept = Vec::new();
     for key in (0..200).map(|n| key(&format!("old-{n}"))) {
         if world.primaries(&key).contains(&silent) {
@@ -367,7 +368,7 @@ async fn a_peer_whose_walks_fail_keeps_nothing_from_the_others() {
     let progress = run(&world).await;
     assert!(is_everywhere_but(&world, silent, &writes).await);
     assert!(progress.kept > 0 && progress.backlog > 0);
-    // A few for each device and batch: it is not asked about everything that it shares.
+    // A few for each device and batch: it is not queried about everything that it shares.
     assert!(calls.load(Ordering::SeqCst) <= 4 * 3, "{calls:?}");
 }
 
@@ -429,7 +430,7 @@ async fn repairs_that_are_cut_anywhere_lose_nothing_and_come_to_their_end() {
 
 #[tokio::test]
 async fn what_was_read_long_ago_is_not_brought_to_anybody() {
-    // A process that is stopped between its read and its write finds its clock far on (rule T1).
+    // A process that is suspended between read and write finds its clock far ahead (rule T1).
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let stopped = clock.clone();
     let world = Many::wrapped(3, clock, move |_, memory| {
@@ -449,7 +450,7 @@ async fn what_was_read_long_ago_is_not_brought_to_anybody() {
     assert!(progress.kept > 0 && !is_everywhere(&world, &write).await);
 }
 
-/// Steps of all that a ring change needs, until nothing is left to do.
+/// Runs steps of all workers of a ring change until no work is left.
 async fn to_the_end(world: &Many) {
     let mut workers: Vec<Box<dyn Worker>> = vec![
         Box::new(SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All)),

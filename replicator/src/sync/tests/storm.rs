@@ -6,7 +6,7 @@ use crate::update::Update;
 
 const SEEDS: u64 = 60;
 
-/// Wipes each device once, and waits until `revive` has given it its votes back.
+/// Wipes each device once, and waits until `revive` has returned its votes.
 async fn wipe_all(storm: &Storm, revive: impl AsyncFn(&Storm, DeviceId)) {
     for device in (0..4).map(DeviceId) {
         tokio::time::sleep(Duration::from_millis(500 + storm.roll(500))).await;
@@ -17,7 +17,7 @@ async fn wipe_all(storm: &Storm, revive: impl AsyncFn(&Storm, DeviceId)) {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// Steps the workers until a device votes.
+/// Runs the workers until a device votes.
 async fn sync(storm: &Storm, device: DeviceId) {
     let (shared, clock) = (storm.world.shared.clone(), storm.world.clock.clone());
     let mut sync = SyncDevices::new(shared.clone(), clock.clone(), Scope::All);
@@ -42,7 +42,7 @@ async fn a_reader_at_quorum_never_sees_an_older_state_while_devices_are_wiped_an
     }
 }
 
-/// The checker is worth something: it notices a device that votes without having synced.
+/// The checker detects a device that votes without having synced.
 #[tokio::test(start_paused = true)]
 async fn a_device_that_votes_at_once_is_noticed() {
     let at_once = async |storm: &Storm, device: DeviceId| {

@@ -1,4 +1,4 @@
-//! Whom principals name, by their names and by what those were bound to.
+//! Principals that match requesters by name and by bound id.
 
 use super::*;
 

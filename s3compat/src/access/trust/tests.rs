@@ -1,4 +1,4 @@
-//! Whom documents let in, and what they can't say.
+//! Requesters that trust documents admit, and documents that are refused.
 
 use std::sync::Arc;
 

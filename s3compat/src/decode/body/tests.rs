@@ -1,4 +1,4 @@
-//! Bodies of every framing, whole and broken.
+//! Tests of bodies of every framing, whole and broken.
 
 use std::convert::Infallible;
 
@@ -31,7 +31,7 @@ fn decoder(declared: Option<Vec<HeaderName>>) -> Framing {
     Framing::Chunked(Box::new(ChunkDecoder::new(None, declared)))
 }
 
-/// What is passed on, and what ends it.
+/// Bytes that a body passes on, and the error that ends it, if any.
 async fn read<B>(mut body: DecodedBody<B>) -> (Vec<u8>, Option<BodyError>)
 where
     B: Body<Data = Bytes> + Unpin,
@@ -65,7 +65,7 @@ async fn plain_bodies_have_their_length() {
         assert_eq!(body.size_hint().exact(), length);
         let (passed, error) = read(body).await;
         assert_eq!(error, expected, "{length:?}");
-        // A reader that counts to the length must not be satisfied by a body that is refused.
+        // A reader that counts to the length must not accept a refused body.
         assert!(error.is_none() || length.is_none_or(|at| passed.len() as u64 != at || at == 0));
     }
 }
@@ -114,7 +114,7 @@ async fn trailers_are_there_after_the_end() {
     let sent = pieces(&["1\r\na\r\n0\r\n", "x-amz-checksum-crc32:6Le+Qw==\r\n\r\n"]);
     let mut body = DecodedBody::new(sent, plan);
     assert!(facts.trailers().is_none());
-    // The byte that completes the length comes only once the trailer was read.
+    // The byte that completes the length is passed on only after the trailer was read.
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(first, "a");
     assert_eq!(facts.trailers().unwrap()[name], "6Le+Qw==");
@@ -144,7 +144,7 @@ async fn silence_ends_a_body() {
     assert_eq!(read(body).await, (b"xxx".to_vec(), Some(BodyError::Stalled)));
 }
 
-/// Sends `bytes` each second, for ever.
+/// A body that sends `bytes` each second, without end.
 fn trickle(bytes: usize) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
     let drip = stream::unfold((), move |()| async move {
         sleep(Duration::from_secs(1)).await;
@@ -163,7 +163,7 @@ async fn a_body_below_the_least_rate_ends() {
     let begun = Instant::now();
     let (passed, error) = read(DecodedBody::new(trickle(4), plan_at(8))).await;
     assert_eq!(error, Some(BodyError::Stalled));
-    // Each second that is waited for gives half a second back.
+    // Received bytes refill half a second for each second of waiting.
     assert!((5..=11).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
     assert!(passed.len() >= 16);
     let steady = DecodedBody::new(trickle(8), plan_at(8));

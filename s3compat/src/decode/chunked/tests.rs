@@ -1,4 +1,4 @@
-//! AWS's published chunked uploads, every way to cut them, and every way to break them.
+//! Tests with AWS's published chunked uploads, split and broken in every way.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn signer(seed: &str) -> ChunkSigner {
     ChunkSigner::new(key(), DATE, SCOPE, seed)
 }
 
-/// The upload of 65 KiB of the letter a that AWS's documentation signs.
+/// Upload of 65 KiB of the letter a, as signed in AWS's documentation.
 fn published(signatures: [&str; 3], trailer: &str) -> Vec<u8> {
     let mut body = Vec::new();
     for (size, signature) in [65536, 1024, 0].into_iter().zip(signatures) {
@@ -117,7 +117,7 @@ fn a_changed_chunk_is_never_passed_on() {
     body[70_000 - 4096] ^= 1;
     let mut decoder = signed();
     assert_eq!(decoder.push(Bytes::from(body)), Err(BodyError::ChunkSignature));
-    // The chunk before it was whole and right; of the changed one there is nothing.
+    // The chunk before it is valid and may be passed on, but no byte of the changed chunk.
     let passed: usize = std::iter::from_fn(|| decoder.pop()).map(|bytes| bytes.len()).sum();
     assert!(passed == 65536 || passed == 0, "{passed}");
 }
@@ -185,7 +185,7 @@ fn what_s3_passes_over_is_passed_over() {
     assert_eq!(value(behind).unwrap(), "b");
     assert!(value(&format!("{behind}x")).is_err());
     assert!(value(&format!("{behind}{}", "\r\n".repeat(5000))).is_err());
-    // Blanks around the parts of an extension, and no line end behind a signature that holds.
+    // Blanks around the parts of an extension, and a valid signature without a line end.
     let signed = published_with_trailer(TRAILER);
     let text = signed.windows(16).position(|window| window == b"chunk-signature=").unwrap();
     let mut blank = signed[..text - 1].to_vec();
@@ -238,7 +238,7 @@ fn absurd_framing_is_refused_in_bounded_memory() {
     let error = decoder.push(Bytes::from(endless)).unwrap_err();
     assert!(matches!(error, BodyError::MalformedChunk(_)));
     assert!(decoder.line.capacity() <= 2 * LINE_BYTES_MAX);
-    // Where signatures are due, a chunk without one is no chunk.
+    // With a signer, a chunk without a signature is malformed.
     let bare = decode(signed(), b"1\r\nx\r\n0\r\n\r\n", 5).unwrap_err();
     assert!(matches!(bare, BodyError::MalformedChunk(_)));
 }
@@ -349,7 +349,7 @@ proptest! {
         let at = at % body.len();
         body[at] ^= 0x20;
         let changed = decode(signed(), &body, cut);
-        // Case is free in a size; everything else is either framing or signed.
+        // Sizes may have any case; all other bytes are framing or signed.
         if let Ok((decoded, _)) = changed {
             prop_assert!(decoded == vec![b'a'; 66560], "byte {}", at);
         }

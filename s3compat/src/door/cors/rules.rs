@@ -1,7 +1,7 @@
-//! Which origins may do what, as a bucket's CORS rules say: pure.
+//! Matching of requests with the CORS rules of a bucket, without I/O.
 //!
-//! The first rule counts that allows the origin, the method and (in a preflight) every header that
-//! is asked for. A pattern has one `*` at most, so that a match takes time linear in its length.
+//! The first rule applies that allows the origin, the method and (in a preflight) every requested
+//! header. A pattern has at most one `*`, so that a match takes time linear in its length.
 
 use std::fmt::Write as _;
 
@@ -12,19 +12,19 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::CORSRule;
 
-/// What a browser asks for.
+/// Request of a browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// Where the page comes from.
+    /// Origin of the page.
     pub(super) origin: String,
-    /// The method that it will use, or has used.
+    /// Method that the page will use, or has used.
     pub(super) method: String,
-    /// The headers that it will send, in lower case.
+    /// Headers that the page will send, in lower case.
     pub(super) headers: Vec<String>,
 }
 
 impl Wish {
-    /// The headers that grant it; none, if no rule does.
+    /// Headers that grant the request. None if no rule does.
     pub(super) fn grant(&self, rules: &[CORSRule]) -> Option<HeaderMap> {
         rules.iter().find_map(|rule| {
             let origin = rule.allowed_origins.iter().find(|it| matches(it, &self.origin))?;
@@ -37,7 +37,7 @@ impl Wish {
     fn headers_of(&self, rule: &CORSRule, origin: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let mut set = |name: HeaderName, value: &str| {
-            // What no header can say, no browser could have asked for.
+            // A value that no header can hold was in no request.
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
@@ -64,13 +64,13 @@ impl Wish {
     }
 }
 
-/// Names of headers have no case.
+/// Returns true if a rule allows a header. Names of headers have no case.
 fn allows_header(rule: &CORSRule, header: &str) -> bool {
     let patterns = rule.allowed_headers.iter().flatten();
     patterns.map(|pattern| pattern.to_ascii_lowercase()).any(|pattern| matches(&pattern, header))
 }
 
-/// Whether `text` is `pattern`, whose one `*` stands for anything.
+/// Returns true if `text` matches `pattern`, whose only `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

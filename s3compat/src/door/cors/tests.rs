@@ -1,11 +1,11 @@
-//! Cross-origin requests against rules that a table holds.
+//! Tests of cross-origin requests against fixed rules.
 
 use http::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_ORIGIN};
 use http::{HeaderName, StatusCode};
 
 use super::*;
 
-/// `b` has one rule, `closed` has none, and no other bucket is there.
+/// Bucket `b` has one rule, `closed` has none, and no other bucket exists.
 #[derive(Debug)]
 pub(in crate::door) struct Table;
 

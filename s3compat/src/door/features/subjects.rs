@@ -1,8 +1,8 @@
-//! What the names of S3's headers begin with. Of the headers that nobody here knows, these tell those that
-//! may ask for something from those that S3 passes over.
+//! First words of the names of S3's headers. They separate unknown headers that may request
+//! something from those that S3 ignores.
 
-/// What S3's headers speak of: the first words of their names. Another header of one of these may ask
-/// for something.
+/// First words of the names of S3's headers. An unknown header with one of these words may request
+/// something.
 const SUBJECTS: &[&str] = &[
     "abort",
     "acl",
@@ -59,7 +59,7 @@ const SUBJECTS: &[&str] = &[
     "write",
 ];
 
-/// Whether a header that isn't known may ask for something that S3 does.
+/// Returns true if an unknown header may request a feature of S3.
 pub(super) fn may_matter(name: &str) -> bool {
     let words = name.strip_prefix("x-amz-").unwrap_or(name);
     SUBJECTS.binary_search(&words.split('-').next().unwrap_or(words)).is_ok()
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn the_list_is_sorted_and_knows_all_subjects_of_what_is_understood() {
         assert!(SUBJECTS.is_sorted());
-        // Who sent a request and by what way is asked for by none of these.
+        // These headers describe the sender and the path of a request, and request nothing.
         let of_senders = ["x-amz-cf-id", "x-amz-user-agent"];
         let names = KNOWN.iter().chain(KNOWN_VALUES.iter().map(|(name, _)| name));
         for name in names.filter(|name| !of_senders.contains(name)) {

@@ -1,4 +1,4 @@
-//! The fields of a form, and the headers that they stand for.
+//! Fields of a form, and the headers that they stand for.
 
 use bytes::Bytes;
 use http::header::{
@@ -13,11 +13,11 @@ use super::super::{schema, xml};
 use crate::auth::Refusal;
 use crate::sentences;
 
-/// Bytes of all names and values together, as in S3.
+/// Maximum bytes of all names and values together, as in S3.
 const BYTES_MAX: usize = 20 * 1024;
 const FILE_NAME: &str = "${filename}";
 
-/// Fields that are headers of a PUT by the same name.
+/// Fields that become headers of the PUT, with unchanged names.
 pub(super) const PLAIN: [HeaderName; 6] =
     [CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES];
 const ALSO_PLAIN: [&str; 4] = [
@@ -33,7 +33,7 @@ const PLAIN_STARTS: [&str; 5] = [
     "x-amz-object-lock-",
     "x-amz-server-side-encryption",
 ];
-/// Fields that say who sent the form.
+/// Fields that identify the form's signer.
 const OF_SIGNATURE: [&str; 5] = [
     "x-amz-algorithm",
     "x-amz-credential",
@@ -42,12 +42,13 @@ const OF_SIGNATURE: [&str; 5] = [
     "x-amz-signature",
 ];
 
-/// The fields before the file, by name in lower case.
+/// Fields before the file, with names in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Adds a field.
+    /// Adds a field. Refuses repeated names, values that are not UTF-8, and fields beyond the
+    /// limit.
     pub(super) fn push(&mut self, name: &str, value: &[u8]) -> Result<(), Refusal> {
         let name = name.to_ascii_lowercase();
         if self.bytes() + name.len() + value.len() > BYTES_MAX {
@@ -65,8 +66,8 @@ impl Fields {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Puts the file's name where a field asks for it. Of a path only the last name counts. A long name
-    /// that many ask for is refused before it is written out.
+    /// Replaces `${filename}` by the last component of the file's path, in all fields but the
+    /// policy. Fields that would exceed the limit are refused before they are expanded.
     pub(super) fn expand(&mut self, file_name: &str) -> Result<(), Refusal> {
         let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
         let mut bytes = self.bytes();
@@ -83,12 +84,12 @@ impl Fields {
         Ok(())
     }
 
-    /// The value of a field.
+    /// Value of a field.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// All names.
+    /// Names of all fields.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
@@ -114,7 +115,7 @@ impl Fields {
     }
 }
 
-/// The fields are longer than they may be.
+/// Refusal of fields that exceed the limit.
 pub(super) fn too_long() -> Refusal {
     sentences::FORM_FIELDS.refusal().with_detail("MaxPreDataLength", BYTES_MAX.to_string())
 }
@@ -125,7 +126,7 @@ fn is_plain(name: &str) -> bool {
         || PLAIN_STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// The header that says the same as a Tagging document.
+/// Converts a Tagging document to the value of `x-amz-tagging`.
 fn tagging(document: &str) -> Result<String, Refusal> {
     let malformed = || sentences::MALFORMED_XML.refusal();
     xml::inspect(document.as_bytes(), schema::root_of("PutObjectTagging"))?;

@@ -1,4 +1,4 @@
-//! The file of a form, as a stream. However large it is, only a few pieces of it are ever in memory.
+//! File of a form, as a stream. Only a few chunks of it are in memory at a time.
 
 use std::ops::RangeInclusive;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use multer::{Field, Multipart};
 
 use crate::decode::BodyError;
 
-/// Bytes that are taken at a time where the form's fields are read.
+/// Bytes that the form's parser receives at a time while it reads the fields.
 const SIP_BYTES: usize = 4096;
 
-/// How many bytes the reader of a form may still take in. It reads ahead as far as it can, so what
-/// it must not hold must not reach it.
+/// Bytes that the parser of a form may still receive. It reads ahead as far as it can, so it must
+/// not receive more than it may hold.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance(Arc<AtomicU64>);
 
@@ -35,8 +35,8 @@ impl Allowance {
     }
 }
 
-/// Passes a body on one piece at a time, with a pause behind each, so that a piece is used up before
-/// the next one is asked for.
+/// Passes a body on in chunks with a pause after each, so that the parser uses up a chunk before it
+/// requests the next one.
 pub(super) struct Sips<S> {
     inner: S,
     allowance: Allowance,
@@ -80,13 +80,13 @@ impl<S: Stream<Item = Result<Bytes, BodyError>> + Unpin> Stream for Sips<S> {
     }
 }
 
-/// The bytes of a form's file, as many as its policy allows.
+/// Bytes of a form's file, within the length that its policy allows.
 pub(super) struct FileBody {
     form: Multipart<'static>,
-    /// None behind its end.
+    /// None after its end.
     file: Option<Field<'static>>,
     allowance: Allowance,
-    /// Bytes that the form may have behind its file.
+    /// Maximum bytes of the form after its file.
     rest_bytes_max: u64,
     allowed: RangeInclusive<u64>,
     passed: u64,
@@ -105,7 +105,7 @@ impl FileBody {
         Self { form, file, allowance, rest_bytes_max, allowed, passed: 0, is_ended: false }
     }
 
-    /// Sets how many bytes there may be.
+    /// Sets the allowed length of the file, in bytes.
     pub(super) fn allow(&mut self, allowed: RangeInclusive<u64>) {
         self.allowed = allowed;
     }
@@ -129,7 +129,7 @@ impl FileBody {
                 self.allowance.set(self.rest_bytes_max);
             }
         }
-        // What follows the file means nothing, but the form must have an end.
+        // Fields after the file are ignored, but the form must have an end.
         loop {
             let field = ready!(self.form.poll_next_field(context));
             if field.map_err(|error| found(&error))?.is_none() {
@@ -160,7 +160,7 @@ impl Body for FileBody {
     }
 }
 
-/// What went wrong: with the body itself, or with the form in it.
+/// Error of the body behind a parser's error, or an error of the form in it.
 pub(super) fn found(error: &multer::Error) -> BodyError {
     use multer::Error::{IncompleteFieldData, IncompleteHeaders, IncompleteStream};
     if let Some(error) = BodyError::find(error) {

@@ -1,4 +1,4 @@
-//! The policy document of a form: until when, and for which fields, its signer lets it be used.
+//! Policy document of a form: its expiration, and the fields that its signer allows.
 
 use std::ops::RangeInclusive;
 
@@ -10,13 +10,13 @@ use super::fields::Fields;
 use crate::auth::{Refusal, Timestamp};
 use crate::sentences;
 
-/// Fields that no condition need speak of.
+/// Fields that no condition needs to name.
 const FREE: [&str; 5] = ["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
-/// Fields whose names begin so are nobody's concern. A checksum says of the file what whoever sends it
-/// could have chosen to be so.
+/// Prefixes of fields that no condition needs to name. A checksum only describes the file, which
+/// its sender could choose to match.
 const IGNORED: [&str; 2] = ["x-ignore-", "x-amz-checksum-"];
 
-/// What the signer of a form allows.
+/// Permissions that the signer of a form gives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Policy {
     expiration: Timestamp,
@@ -33,7 +33,7 @@ enum Condition {
         name: String,
         start: String,
     },
-    /// It names no field: no form fulfils it.
+    /// A condition that names no field: no form fulfils it.
     Never {
         written: String,
     },
@@ -41,7 +41,7 @@ enum Condition {
 }
 
 impl Policy {
-    /// Reads the field `policy`.
+    /// Parses the field `policy`.
     pub(super) fn parse(encoded: &str) -> Result<Self, Refusal> {
         let encoded: String = encoded.chars().filter(|char| !char.is_ascii_whitespace()).collect();
         let document = STANDARD.decode(encoded).map_err(|_| invalid("it is not base64"))?;
@@ -62,7 +62,7 @@ impl Policy {
         Ok(Self { expiration, conditions })
     }
 
-    /// Whether the signer allows these fields now. Gives how many bytes the file may have.
+    /// Checks the fields at time `now`. Returns the length that the file may have, in bytes.
     pub(super) fn check(
         &self,
         fields: &Fields,
@@ -111,7 +111,7 @@ impl Policy {
     }
 }
 
-/// Whether a field begins so. A Content-Type may be a list, all of which must.
+/// Returns true if a field begins with `start`. A Content-Type may be a list: all items must.
 fn starts_with(name: &str, value: &str, start: &str) -> bool {
     if name == "content-type" {
         value.split(',').all(|one| one.trim().starts_with(start))
@@ -165,7 +165,7 @@ impl Condition {
         }
     }
 
-    /// As errors speak of it.
+    /// Condition as in S3's errors.
     fn written(&self) -> String {
         let list = |operator: &str, name: &str, text: &str| {
             Value::from(vec![operator.to_owned(), format!("${name}"), text.to_owned()]).to_string()
@@ -179,7 +179,7 @@ impl Condition {
     }
 }
 
-/// A number, which some clients write as a text.
+/// Parses a number, which some clients send as a string.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }

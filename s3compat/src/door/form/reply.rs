@@ -1,4 +1,4 @@
-//! The reply to a form: what its sender asked for, in place of what a PUT is answered with.
+//! Reply to a form, in place of the reply to its PUT.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, LOCATION};
@@ -9,10 +9,10 @@ use s3s::Body;
 use super::super::reply::push_element;
 use super::fields::Fields;
 
-/// All but what needs no encoding in the query of a link.
+/// All characters but those that need no encoding in a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// What is to be answered once the object is there.
+/// Reply to send once the object is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct FormReply {
     status: StatusCode,
@@ -23,7 +23,7 @@ pub(crate) struct FormReply {
 }
 
 impl FormReply {
-    /// What the fields of a form ask for; `path` is where the object can be read.
+    /// Reads the reply that the fields request; `path` is the path of the object.
     pub(super) fn new(
         fields: &Fields,
         headers: &HeaderMap,
@@ -49,7 +49,7 @@ impl FormReply {
         }
     }
 
-    /// Turns the reply to a PUT that went well into that to the form.
+    /// Converts the reply to a successful PUT to the form's reply.
     pub(crate) fn apply(self, response: &mut Response<Body>) {
         if response.status() != StatusCode::OK {
             return;
@@ -90,7 +90,7 @@ impl FormReply {
         document
     }
 
-    /// The link that was asked for, with what was stored.
+    /// Requested link, with the stored object in its query.
     fn redirected(&self, target: &str, etag: &str) -> String {
         let encode = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
         let separator = if target.contains('?') { '&' } else { '?' };
@@ -99,7 +99,7 @@ impl FormReply {
     }
 }
 
-/// Whether a text is a link that a browser can be sent to; what isn't one is passed over.
+/// Returns true if a text is a link for browsers. Other texts are ignored.
 fn is_link(target: &str) -> bool {
     let uri = target.parse::<Uri>().ok();
     let scheme = uri.as_ref().and_then(Uri::scheme_str);

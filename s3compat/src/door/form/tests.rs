@@ -1,4 +1,4 @@
-//! Forms, from their bytes to the PUT that they become.
+//! Tests of forms, from their bytes to the resulting PUT.
 
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ fn gate(allow_anonymous: bool) -> Gate {
     Gate::new(Authenticator::new(config.auth.clone(), clock, keys()), config)
 }
 
-/// A form of fields and a file called `name.txt`.
+/// A form with these fields and a file called `name.txt`.
 fn form_of(fields: &[(&str, &str)], file: Option<&[u8]>) -> Vec<u8> {
     let mut form = Vec::new();
     for (name, value) in fields {
@@ -60,7 +60,7 @@ fn signed(fields: &[(&'static str, &str)], conditions: &Value) -> Vec<(&'static 
     all
 }
 
-/// The usual conditions, and some more.
+/// The usual conditions, and `more`.
 fn conditions(more: &[Value]) -> Value {
     let mut conditions = vec![
         json!({"bucket": "b"}),
@@ -73,7 +73,7 @@ fn conditions(more: &[Value]) -> Value {
     Value::from(conditions)
 }
 
-/// What a form becomes: method, URI, and the body or the error that it ends in.
+/// Posts a form. Returns its PUT, and the body or the error that ends it.
 async fn post(
     gate: &Gate,
     form: Vec<u8>,

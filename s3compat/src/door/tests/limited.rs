@@ -1,4 +1,4 @@
-//! Rates and shares of turns, as the door holds to them.
+//! Tests of rates and shares of turns at the door.
 
 use martlet_proxy::Rate;
 
@@ -8,7 +8,7 @@ use crate::auth::{Code, Keys, Refusal, Secret, Who};
 use crate::limits::Limited;
 use crate::limits::meter::Meters;
 
-/// A door that knows the documentation's key as that of an account with a rate.
+/// A door that maps the documentation's key to an account with a rate.
 fn door_at(rate: Rate, requests_max: usize) -> Door<Recorder> {
     let who = Who { meters: Meters::at(rate), ..Who::named("alice") };
     let identity = Identity::Known(Arc::new(who));
@@ -44,7 +44,7 @@ async fn more_requests_than_its_rate_are_told_when_to_come_again() {
 async fn bytes_of_bodies_are_metered_both_ways() {
     let door = door_at(Rate { requests: None, bytes: Some(10) }, 8);
     let put = request("PUT", "/b/k", &[("content-length", "36")]);
-    // And five come back.
+    // The reply has five more bytes.
     assert_eq!(send(&door, put, UNSIGNED, &[7; 36]).await.0, StatusCode::OK);
     let refused = get(&door).await;
     assert_eq!((code(&refused), refused.1["retry-after"].to_str().unwrap()), ("SlowDown", "4"));
@@ -75,7 +75,7 @@ async fn an_account_leaves_turns_to_others() {
     assert_eq!(answer(ask()).await.status(), StatusCode::OK);
 }
 
-/// A body of which nothing ever comes.
+/// A body that never sends a byte.
 fn silent() -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
     let nothing = futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>();
     BodyExt::boxed(http_body_util::StreamBody::new(nothing))
@@ -85,7 +85,7 @@ fn silent() -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
 async fn whoever_sends_slowly_holds_turns_of_its_own() {
     type Ask = fn() -> Request<()>;
     const FORM: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=x")];
-    // Whoever doesn't sign has an eighth at most.
+    // Unsigned requests get at most an eighth.
     let asked: [(&str, usize, Ask); 3] = [
         ("alice", 2, || Signing::default().sign(request("POST", "/b?delete", &[]), UNSIGNED)),
         ("nobody", 14, || request("POST", "/b?delete", &[])),
@@ -112,7 +112,7 @@ async fn whoever_sends_slowly_holds_turns_of_its_own() {
     }
 }
 
-/// A judge of one bucket, which anybody may delete objects in.
+/// A judge of one bucket, in which anonymous requests may delete objects.
 #[derive(Debug)]
 struct OpenBucket;
 
@@ -144,7 +144,7 @@ async fn what_nobody_could_be_allowed_is_refused_before_its_body_comes() {
     assert!(futures::FutureExt::now_or_never(signed).is_none(), "others are judged later");
 }
 
-/// A body of so many bytes, of which no more come.
+/// A body that sends this many bytes, and then nothing.
 fn half_sent(bytes: usize) -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
     let sent = futures::stream::iter([Ok(http_body::Frame::data(Bytes::from(vec![b' '; bytes])))]);
     let sent = futures::StreamExt::chain(sent, futures::stream::pending());

@@ -1,4 +1,4 @@
-//! The list that a request asks for: a canned one, one in headers, or one in a document.
+//! Access control list in a request: canned, in headers, or in a document.
 
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{AccessControlPolicy, Grant as WireGrant, Type};
@@ -9,9 +9,9 @@ use crate::access::{GRANTS_MAX, Permission};
 use crate::errors::custom;
 use crate::sentences;
 
-/// Names a canned list.
+/// Header with the name of a canned list.
 const CANNED: &str = "x-amz-acl";
-/// Headers that grant something each.
+/// Headers with grants, and the permission that each grants.
 pub(in super::super) const GRANTS: [(&str, Permission); 5] = [
     ("x-amz-grant-read", Permission::Read),
     ("x-amz-grant-write", Permission::Write),
@@ -20,7 +20,7 @@ pub(in super::super) const GRANTS: [(&str, Permission); 5] = [
     ("x-amz-grant-full-control", Permission::FullControl),
 ];
 
-/// Whom a request names.
+/// Grantee as a request names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Id(String),
@@ -28,19 +28,19 @@ pub(super) enum Named {
     Address(String),
 }
 
-/// The list that a request asks for.
+/// Access control list in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Canned(Canned),
     Granted {
-        /// Whose the request says that it is.
+        /// Owner that the document names.
         owner: Option<String>,
         grants: Vec<(Named, Permission)>,
     },
 }
 
 impl Asked {
-    /// What headers ask for, if they do.
+    /// Parses the list in the headers, if any. Refuses a canned list together with grants.
     pub(super) fn in_headers(headers: &HeaderMap) -> S3Result<Option<Self>> {
         let canned = headers.get(CANNED).map(|value| {
             let name = value.to_str().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Asked {
         }
     }
 
-    /// What a request asks for that is about nothing else.
+    /// Parses the list of a `PutBucketAcl` or `PutObjectAcl` request, in headers or in a document.
     pub(super) fn of(headers: &HeaderMap, list: Option<AccessControlPolicy>) -> S3Result<Self> {
         match (Self::in_headers(headers)?, list) {
             (None, None) => Err(custom(
@@ -95,7 +95,7 @@ impl Asked {
     }
 }
 
-/// Whom a piece of a header names: `id="…"`, `uri="…"` or `emailAddress="…"`.
+/// Parses one grantee in a header: `id="…"`, `uri="…"` or `emailAddress="…"`.
 fn named_in(text: &str) -> Option<Named> {
     let (kind, value) = text.trim().split_once('=')?;
     let value = value.trim();
@@ -111,7 +111,7 @@ fn named_in(text: &str) -> Option<Named> {
     }
 }
 
-/// Whom a grant names, and what for; none of one that makes no sense.
+/// Parses a grant's grantee and permission. None if the grant is malformed.
 pub(super) fn granted(grant: WireGrant) -> Option<(Named, Permission)> {
     let grantee = grant.grantee?;
     let permission = Permission::parse(grant.permission?.as_str())?;

@@ -1,4 +1,4 @@
-//! Lists that have names.
+//! Canned access control lists.
 //!
 //! Groups come before the owner, in the order that clients of other stores rely on.
 
@@ -7,7 +7,7 @@ use s3s::{S3Result, s3_error};
 use crate::access::{Acl, Grant, Grantee, Permission};
 use crate::sentences;
 
-/// A list by its name.
+/// A canned list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Canned {
     Private,
@@ -36,8 +36,8 @@ impl Canned {
         })
     }
 
-    /// The list of something of `owner`'s: of an object in a bucket of `bucket_owner`'s, or of a
-    /// bucket of its own.
+    /// List for an object of `owner` in a bucket of `bucket_owner`, or for a bucket, where both are
+    /// its owner.
     pub(super) fn list(self, owner: &str, bucket_owner: &str) -> Acl {
         use Permission::{FullControl, Read, ReadAcp, Write};
         let to_bucket_owner = |permission| {

@@ -1,4 +1,4 @@
-//! What a bucket's settings say about access control lists.
+//! Settings of a bucket that apply to access control lists.
 
 use martlet_protocol::{Setting, Settings};
 use s3s::S3Error;
@@ -8,25 +8,25 @@ use super::super::policy::is_blocked;
 use super::super::settings::from_document;
 use crate::errors::custom;
 
-/// Whose objects are that others than the bucket's owner write.
+/// Owner of objects that other accounts write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Ownership {
-    /// Their writers'. So it is where nothing is set.
+    /// The writer. This is the default.
     #[default]
     Writer,
-    /// The bucket owner's, where the writer gives them away.
+    /// The bucket's owner, if the writer gives the object away.
     Preferred,
-    /// The bucket owner's. No list counts.
+    /// The bucket's owner. Lists are disabled.
     Enforced,
 }
 
-/// What a bucket's settings say about access control lists.
+/// Settings of a bucket that apply to access control lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(in super::super) ownership: Ownership,
-    /// No list may be put that grants anything to everyone.
+    /// True if lists with grants to everyone are refused (`BlockPublicAcls`).
     pub(in super::super) blocks_public: bool,
-    /// What lists grant to everyone they grant to nobody.
+    /// True if grants to everyone are ignored (`IgnorePublicAcls`).
     pub(in super::super) ignores_public: bool,
 }
 
@@ -42,14 +42,14 @@ impl Control {
         }
     }
 
-    /// Whether no list counts.
+    /// Returns true if lists are disabled (`BucketOwnerEnforced`).
     pub(in super::super) fn is_enforced(self) -> bool {
         self.ownership == Ownership::Enforced
     }
 }
 
 impl Ownership {
-    /// What is set. What can't be read is taken for the strictest.
+    /// Reads the setting. An unreadable setting counts as the strictest.
     fn of(settings: &Settings) -> Self {
         let Some(document) = settings.get(Setting::OwnershipControls) else {
             return Self::default();
@@ -64,7 +64,7 @@ impl Ownership {
     }
 }
 
-/// 400: no list counts here.
+/// 400: lists are disabled.
 pub(super) fn not_supported() -> S3Error {
     custom(
         "AccessControlListNotSupported",
@@ -73,7 +73,7 @@ pub(super) fn not_supported() -> S3Error {
     )
 }
 
-/// 400: no list may count from now on, and there is one that does.
+/// 400: the ownership setting disables lists, and the bucket has one.
 pub(in super::super) fn bucket_has_list() -> S3Error {
     custom(
         "InvalidBucketAclWithObjectOwnership",

@@ -1,4 +1,4 @@
-//! The list that a bucket or an object has from its beginning.
+//! Access control lists of new buckets and objects.
 
 use http::HeaderMap;
 use martlet_protocol::entry::{Mark, Marks};
@@ -16,7 +16,7 @@ use crate::access::Acl;
 use crate::errors::s3_error;
 
 impl Operations {
-    /// Notes the list that the headers of a write ask for, and whose the object is going to be.
+    /// Marks a new object with the list in the headers of its write, and with its owner.
     pub(in super::super) async fn mark_owner(
         &self,
         rights: &Rights,
@@ -43,7 +43,7 @@ impl Operations {
         Ok(())
     }
 
-    /// Sets the list that the headers ask for of a bucket to be made.
+    /// Sets the list of a new bucket from the headers of its request.
     pub(in super::super) async fn set_new_list(
         &self,
         owner: &str,
@@ -64,7 +64,7 @@ impl Operations {
     }
 }
 
-/// Sets a list of an object, or none, where it is as good as none.
+/// Sets an object's list, or removes it if only the bucket's owner has access.
 pub(in super::super) fn mark(marks: &mut Marks, acl: &Acl, bucket_owner: &str) {
     if acl.owner == bucket_owner && acl.is_private() {
         marks.remove(Mark::Acl);

@@ -1,4 +1,4 @@
-//! Who is meant by the names in a request, and what those are called who are named in a reply.
+//! Lookup of grantees by name, and names of owners and grantees in replies.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::access::{Acl, Grant, Grantee};
 use crate::errors::{custom, s3_error};
 use crate::sentences;
 
-/// Who is meant. `known` are accounts that need not be looked up.
+/// Looks up a grantee. Accounts in `known` need no lookup.
 pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3Result<Grantee> {
     match named {
         Named::Uri(uri) => {
@@ -42,13 +42,13 @@ pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3
     }
 }
 
-/// The owners of the things in a bucket, as replies name them.
+/// Owners of the objects in a bucket, as in replies.
 pub(in super::super) struct Owners {
     store: Session,
     of_bucket: Owner,
-    /// Others than the bucket's, as far as they were met.
+    /// Other owners than the bucket's, cached by canonical id.
     others: HashMap<String, Owner>,
-    /// Whether there are none.
+    /// True if the bucket's owner owns all objects.
     is_enforced: bool,
 }
 
@@ -58,12 +58,12 @@ impl Owners {
         Self { store: store.clone(), of_bucket, others: HashMap::new(), is_enforced }
     }
 
-    /// The bucket's.
+    /// Owner of the bucket.
     pub(in super::super) fn of_bucket(&self) -> &Owner {
         &self.of_bucket
     }
 
-    /// The owner of something with these marks.
+    /// Owner of an object or upload with these marks.
     pub(in super::super) async fn of(&mut self, marks: &Marks) -> Owner {
         let bucket_owner = self.of_bucket.id.as_deref().unwrap_or_default();
         let list = if self.is_enforced { None } else { list_of(marks, bucket_owner) };
@@ -85,7 +85,7 @@ impl Owners {
         owner
     }
 
-    /// A list as replies have it: groups before users.
+    /// List as in replies: groups before users.
     pub(in super::super) async fn write(&mut self, acl: &Acl) -> (Owner, Vec<WireGrant>) {
         let owner = self.called(&acl.owner).await;
         let mut grants = Vec::with_capacity(acl.grants.len());

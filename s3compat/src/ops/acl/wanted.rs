@@ -1,4 +1,4 @@
-//! A list that is wanted, with everybody in it known.
+//! Access control list of a request, with resolved grantees.
 
 use martlet_proxy::Session;
 use s3s::S3Result;
@@ -8,7 +8,7 @@ use super::canned::Canned;
 use super::names::resolve;
 use crate::access::{Acl, Grant};
 
-/// A list that is wanted.
+/// A list before its owner is known.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Canned(Canned),
@@ -16,7 +16,7 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Finds out who is meant by all that are named. `known` need not be looked up.
+    /// Looks up all grantees. Accounts in `known` need no lookup.
     pub(super) async fn resolve(store: &Session, asked: Asked, known: &[&str]) -> S3Result<Self> {
         match asked {
             Asked::Canned(canned) => Ok(Self::Canned(canned)),
@@ -31,8 +31,8 @@ impl Wanted {
         }
     }
 
-    /// The list for an object of `owner`'s; none where it says that it is somebody else's: nothing is
-    /// given away by a list.
+    /// List for an object of `owner`. None if the request names another owner: a list never changes
+    /// an owner.
     pub(super) fn list(&self, owner: &str, bucket_owner: &str) -> Option<Acl> {
         match self {
             Self::Canned(canned) => Some(canned.list(owner, bucket_owner)),
@@ -43,7 +43,7 @@ impl Wanted {
         }
     }
 
-    /// The same for a bucket.
+    /// List for a bucket of `owner`. None if the request names another owner.
     pub(super) fn list_of_bucket(&self, owner: &str) -> Option<Acl> {
         self.list(owner, owner)
     }

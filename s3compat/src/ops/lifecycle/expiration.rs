@@ -1,8 +1,8 @@
-//! When the current version of an object expires, or an upload is aborted, and by which rule:
+//! Expiration of objects and abortion of uploads in replies, with the rule's id:
 //! `x-amz-expiration`, `x-amz-abort-date` and `x-amz-abort-rule-id`.
 //!
-//! They count in days of 24 hours whatever the workers are told to take for a day: what clients read is what
-//! S3 would say.
+//! A day has 24 hours here, even if the workers' setting for the length of a day differs: clients
+//! receive the dates of S3.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::Setting;
@@ -15,12 +15,12 @@ use super::super::Operations;
 use crate::attributes::{http_date, wire_time};
 
 const EXPIRATION: HeaderName = HeaderName::from_static("x-amz-expiration");
-/// What a rule's id is written with as it is.
+/// Characters that are percent-encoded in a rule's id.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 impl Operations {
-    /// Says in the headers of a reply when an object that is the current version expires, if it does.
-    /// Where the rules can't be asked for, nothing is said.
+    /// Adds `x-amz-expiration` to a reply if the object, the current version, expires. Without
+    /// readable rules adds nothing.
     pub(in super::super) async fn tell_expiration(
         &self,
         headers: &mut HeaderMap,
@@ -33,7 +33,7 @@ impl Operations {
         }
     }
 
-    /// When an upload is aborted unless it is completed by then, and the rule's name.
+    /// Time at which an incomplete upload is aborted, and the id of the rule, if any.
     pub(in super::super) async fn abort_of(
         &self,
         (bucket, key): (&str, &str),
@@ -53,7 +53,7 @@ impl Operations {
     }
 }
 
-/// A rule's name as headers say it.
+/// Percent-encodes a rule's id for a header.
 fn encoded(rule: &str) -> String {
     utf8_percent_encode(rule, &PLAIN).to_string()
 }

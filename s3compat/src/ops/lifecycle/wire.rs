@@ -1,7 +1,7 @@
-//! Rules as S3 writes them, looked over, and back.
+//! Lifecycle rules from S3's types, validated, and back.
 //!
-//! Where S3's own suite of its imitators and S3 differ, both forms are taken: all that stands in a
-//! filter must hold, whether within an And or beside it.
+//! Where S3 differs from the test suite for stores that imitate it, both forms are accepted: all
+//! parts of a filter must hold, within an And or beside it.
 
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::lifecycle::{
@@ -19,12 +19,12 @@ use time::OffsetDateTime;
 use crate::sentences;
 use crate::tags;
 
-/// Characters of a rule's id.
+/// Maximum length of a rule's id, in characters.
 const ID_CHARS_MAX: usize = 255;
-/// Noncurrent versions that a rule may keep.
+/// Maximum number of newer noncurrent versions that a rule may keep.
 const NEWER_MAX: u32 = 100;
 
-/// The rules of a document.
+/// Parses and validates the rules of a document.
 pub(super) fn from_wire(document: Option<BucketLifecycleConfiguration>) -> S3Result<Vec<Rule>> {
     let rules = document.map(|document| document.rules).unwrap_or_default();
     if rules.is_empty() || rules.len() > RULES_MAX {
@@ -74,7 +74,7 @@ fn rule(rule: LifecycleRule) -> S3Result<Rule> {
     Ok(rule)
 }
 
-/// What a rule does must go together with what it speaks of.
+/// Refuses rules without an action, and actions that do not support the rule's filter.
 fn check_actions(rule: &Rule) -> S3Result<()> {
     if rule.expiration.is_none() && rule.noncurrent.is_none() && rule.abort_upload_days.is_none() {
         return Err(sentences::LIFECYCLE_ACTION.error());
@@ -191,7 +191,7 @@ fn positive(number: i32, name: &str) -> S3Result<u32> {
         .ok_or_else(|| sentences::LIFECYCLE_NUMBER.about(name).into())
 }
 
-/// A date, which is a midnight.
+/// Parses a date, which must be midnight UTC. Returns milliseconds.
 fn date_ms(date: &Timestamp) -> S3Result<u64> {
     let ns = OffsetDateTime::from(date.clone()).unix_timestamp_nanos();
     let ms = u64::try_from(ns / 1_000_000).ok();
@@ -199,7 +199,7 @@ fn date_ms(date: &Timestamp) -> S3Result<u64> {
         .ok_or_else(|| sentences::LIFECYCLE_DATE.error())
 }
 
-/// A rule as it was given.
+/// Converts a rule to S3's type.
 pub(super) fn to_wire(rule: Rule) -> LifecycleRule {
     let (prefix, filter) = match rule.scope {
         Scope::Prefix(prefix) => (Some(prefix), None),
@@ -253,12 +253,12 @@ fn wire_expiration(expiration: Expiration) -> LifecycleExpiration {
     wire
 }
 
-/// As it came, so that it fits.
+/// Converts back a number that was parsed from an `i32`.
 fn wire_number(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// As it came, so that it fits.
+/// Converts back a size that was parsed from an `i64`.
 fn wire_size(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }

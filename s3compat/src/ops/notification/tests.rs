@@ -1,4 +1,4 @@
-//! Configurations as clients send them.
+//! Tests of configurations as clients send them.
 
 use super::*;
 

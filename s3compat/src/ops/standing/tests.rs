@@ -1,4 +1,4 @@
-//! Whoever stands to a bucket in some way may do what that way says.
+//! Tests of the access that ownership, policies and lists give to a bucket.
 
 use martlet_protocol::entry::BucketState;
 use martlet_protocol::{BucketId, Level, PolicyId, Settings};

@@ -1,4 +1,4 @@
-//! Tokens that hold, and those that somebody made up.
+//! Valid tokens, and forged ones.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
@@ -55,7 +55,7 @@ fn claims() -> Value {
     json!({"iss": ISSUER, "sub": "job:1", "aud": ["other", "app"], "iat": NOW_S, "exp": NOW_S + 600})
 }
 
-/// The same document with another value of one of its members, or without it.
+/// Returns the document with another value of one member, or without it.
 fn with(mut document: Value, name: &str, value: Value) -> Value {
     let members = document.as_object_mut().unwrap();
     if value.is_null() {
@@ -132,7 +132,7 @@ fn nobody_else_can_sign() {
         assert_eq!(check(token, &known, 0), Err(StsCode::InvalidIdentityToken), "{token}");
     };
     refused(&stranger.sign(&header(), &claims()));
-    // A key that the token brings along is not looked at.
+    // A key within the token is ignored.
     refused(&stranger.sign(&with(header(), "jwk", stranger.jwk("e")), &claims()));
     refused(&provider.sign(&with(header(), "kid", json!("other")), &claims()));
     refused(&provider.sign(&with(header(), "crit", json!(["b64"])), &claims()));
@@ -198,7 +198,7 @@ fn edwards_curves_are_understood() {
     );
 }
 
-/// A token that was signed elsewhere, and the key that it was signed with.
+/// A token that was signed elsewhere, and the key that signed it.
 const SIGNED: &str = "eyJhbGciOiAiUlMyNTYiLCAia2lkIjogInIifQ.eyJpc3MiOiAiaHR0cHM6Ly9pZHAuZXhhbXBsZSIsICJzdWIiOiA\
     iam9iOjEiLCAiYXVkIjogImFwcCIsICJpYXQiOiAxNzY3MjI1NjAwLCAiZXhwIjogMTc2NzIyOTIwMH0";
 const MARK: &str = "h6cQeW7B7TEsnKHkbO_yap8zz5UjJITyFBQ5CfSZ8Ot8hTSiDPE6KA4c2V_oASGkVxk_19neiXSRldhmbD4CPEIYRi\

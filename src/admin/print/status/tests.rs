@@ -1,4 +1,4 @@
-//! What people read of a cluster and of a server.
+//! Text output for the status of a cluster and of a server.
 
 use super::*;
 use crate::admin::wire::ChangeLine;

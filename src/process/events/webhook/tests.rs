@@ -1,4 +1,4 @@
-//! What answers mean, and whom a webhook is believed to be.
+//! Webhooks: the outcomes of their replies, and the checks of their certificates.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ fn refusals_are_told_from_trouble() {
     }
 }
 
-/// A webhook on this machine, with a certificate for one name.
+/// Webhook on this machine, with a certificate for one name.
 struct Hook {
     place: tempfile::TempDir,
     port: u16,
 }
 
 impl Hook {
-    /// Answers every request by 200, and tells its head.
+    /// Answers every request 200, and sends each request's head to the channel.
     async fn start(name: &str) -> (Self, tokio::sync::mpsc::UnboundedReceiver<String>) {
         let place = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();

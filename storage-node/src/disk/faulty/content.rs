@@ -1,21 +1,21 @@
-//! Bytes and names of a faulty disk: what is there now, what is durable, and what may become so.
+//! Bytes and names of a faulty disk: live, durable and pending.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// What a disk writes whole or not at all.
+/// Unit in bytes that a disk writes whole or not at all.
 pub(super) const SECTOR: usize = 512;
 
-/// A file's bytes now, at its last sync, and what came between.
+/// A file's live bytes, its bytes at the last sync, and the changes between them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     pub(super) live: Vec<u8>,
     pub(super) durable: Vec<u8>,
     pub(super) pending: Vec<Change>,
-    /// Bytes of which the page cache has a bit wrong.
+    /// Positions of bytes with a flipped bit in the page cache.
     pub(super) misread: BTreeSet<usize>,
-    /// Bytes that the device doesn't give back until they are written again.
+    /// Positions of bytes that can't be read until they are written again.
     pub(super) unreadable: BTreeSet<usize>,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum NameChange {
     Rename(PathBuf, PathBuf),
 }
 
-/// A small generator of pseudo-random numbers, the same for the same seed.
+/// A small generator of pseudo-random numbers, deterministic for a seed.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(pub(super) u64);
 
@@ -53,7 +53,7 @@ impl Chance {
 impl Change {
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
-            // Only the change of length that came with it lengthens a file.
+            // A write doesn't lengthen the file; the `Length` change recorded with it does.
             Self::Write(at, data) => {
                 let kept = bytes.len().saturating_sub(*at).min(data.len());
                 let at = (*at).min(bytes.len());
@@ -67,7 +67,7 @@ impl Change {
         }
     }
 
-    /// Does a part of the change: of each write, some sectors.
+    /// Applies a part of the change: of each write, some sectors.
     fn apply_torn(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
         match chance.next() % 4 {
             0 => {}
@@ -108,7 +108,7 @@ impl Content {
         }
     }
 
-    /// What was unsynced comes to the disk or doesn't.
+    /// Applies a random part of the unsynced changes to the durable bytes.
     pub(super) fn scatter(&mut self, chance: &mut Chance) {
         for change in std::mem::take(&mut self.pending) {
             change.apply_torn(&mut self.durable, chance);

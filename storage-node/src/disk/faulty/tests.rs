@@ -1,4 +1,4 @@
-//! That the faulty disk fails as it says.
+//! Tests of the faulty disk's fault model.
 
 use super::content::SECTOR;
 use super::*;

@@ -11,8 +11,8 @@ use crate::disk::FaultyDisk;
 
 type Rows = BTreeMap<ExtentId, Vec<u8>>;
 
-/// A table whose rows are lost at a power cut and whose marks are not. Setting marks is a step
-/// of the faulty disk, so power can be cut before it.
+/// A table that loses its rows at a power cut and keeps its marks. Setting marks is a step of the
+/// faulty disk, so power can be cut before the step.
 #[derive(Clone, Default)]
 pub(in super::super) struct MemoryTable {
     rows: Arc<Mutex<Rows>>,

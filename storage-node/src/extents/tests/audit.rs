@@ -14,7 +14,7 @@ fn id(byte: u8) -> ExtentId {
     ExtentId([byte; 16])
 }
 
-/// Everything, in pages of at most `bytes_max`.
+/// Audits all extents, in pages of at most `bytes_max`.
 async fn audited(store: &ExtentStore, bytes_max: u64) -> Audited<ExtentId> {
     let mut all = Audited::default();
     loop {
@@ -42,7 +42,7 @@ async fn an_audit_finds_what_rotted_and_sets_it_aside() {
             let location = store.stat(id(byte)).await.unwrap().location;
             disk.flip(&location.path, location.offset + at);
         }
-        // Its name is gone; what the row says is no more than that it was there once.
+        // Its name is removed; the row still proves that it existed once.
         let location = store.stat(id(7)).await.unwrap().location;
         disk.unlink(&location.path).unwrap();
         let found = audited(&store, bytes_max).await;
@@ -133,7 +133,7 @@ async fn what_was_released_may_come_again_and_never_in_part() {
             let disk = disk.reboot();
             let table = table.powered_by(&disk, keep_rows);
             let (store, _) = open(&disk, &table).unwrap();
-            // A file whose name came back is whole, and is let go of once more.
+            // A file whose name came back is whole, and is released once more.
             if is_there(&store, id(1), length).await {
                 store.release(&[id(1)]).await.unwrap();
             }

@@ -1,8 +1,8 @@
-//! The power is cut at every call to the disk, of every kind of change, and of the recovery after.
+//! Power cuts at every disk call of every kind of change, and of the recovery after the change.
 
 use super::*;
 
-/// Bytes of an extent in a volume, and of one in a file of its own.
+/// Bytes of a packed extent, and of a file extent.
 const LENGTHS: [usize; 2] = [70_000, 1_200_000];
 
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +22,12 @@ impl Change {
     }
 }
 
-/// Names of what a change works on.
+/// Extents that a change uses.
 const OLD: ExtentId = ExtentId([1; 16]);
 const NEW: ExtentId = ExtentId([2; 16]);
 const BYSTANDERS: [ExtentId; 2] = [ExtentId([3; 16]), ExtentId([4; 16])];
 
-/// What was acknowledged before the power went.
+/// Acknowledgements before the power cut.
 #[derive(Clone, Copy, Debug, Default)]
 struct Acknowledged {
     put: bool,
@@ -55,7 +55,7 @@ async fn run(store: &ExtentStore, change: Change) -> Acknowledged {
     acknowledged
 }
 
-/// What must hold after the power came back.
+/// Checks the invariants after a power cut.
 async fn check(store: &ExtentStore, disk: &FaultyDisk, change: Change, known: Acknowledged) {
     for (id, length) in BYSTANDERS.into_iter().zip(LENGTHS) {
         assert!(is_there(store, id, length).await, "a bystander is gone");
@@ -72,8 +72,8 @@ async fn check(store: &ExtentStore, disk: &FaultyDisk, change: Change, known: Ac
     assert!(is_there(store, another, change.length()).await);
 }
 
-/// Cuts the power after `calls` calls of a change; false if it was over by then. Then the recovery
-/// loses power, too, after `again` calls, until one gets through.
+/// Cuts the power after `calls` calls of a change; false if the change had ended. The recovery then
+/// loses power after `again` calls, until one recovery completes.
 async fn cut(change: Change, seed: u64, calls: u64, again: u64, keep_rows: bool) -> bool {
     let (disk, table) = fresh(seed);
     let (store, _) = open(&disk, &table).unwrap();
@@ -127,7 +127,7 @@ async fn at_every_call(change: impl Fn(usize) -> Change) {
     eprintln!("{cuts} cuts");
 }
 
-/// A seed from the clock, or the one that is asked for.
+/// Returns the seed from `MARTLET_SEED`, or one from the clock.
 fn seed() -> u64 {
     let asked = std::env::var("MARTLET_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = asked.unwrap_or_else(|| SystemClock.now_ms() % 1_000_000);

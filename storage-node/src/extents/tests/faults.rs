@@ -1,4 +1,4 @@
-//! Errors of the disk, rot, and what the store says of them.
+//! Disk errors, bit rot, and the errors that the store returns.
 
 use futures::FutureExt;
 
@@ -105,7 +105,7 @@ async fn a_rotten_description_is_set_aside_when_it_is_found() {
         put(&store, id(1), length).await.unwrap();
         let location = store.stat(id(1)).await.unwrap().location;
         store.close();
-        // The head of a record lies before its bytes, that of a file at its end.
+        // A record's head lies before its bytes, a file's head at its end.
         let file_bytes = disk.names().iter().find(|(path, _)| *path == location.path).unwrap().1;
         let at = if back { file_bytes - 512 + 100 } else { location.offset - 4096 + 100 };
         disk.flip(&location.path, at);
@@ -193,7 +193,7 @@ async fn many_writers_share_a_sync() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bit_that_flipped_in_memory_sets_nothing_aside() {
     for length in [PACKED, FILE] {
-        // In the bytes, and in what the extent says of itself.
+        // In the bytes, and in the extent's description.
         for in_bytes in [true, false] {
             let (disk, table) = fresh(length as u64);
             let (store, _) = open(&disk, &table).unwrap();
@@ -222,7 +222,7 @@ async fn a_delete_that_nobody_waits_for_frees_its_space() {
         put(&store, id(byte), PACKED).await.unwrap();
     }
     let before = store.usage().volume_free_bytes;
-    // Whoever asked is gone at the first wait.
+    // The caller goes away at the first wait.
     drop(store.delete(&[id(1)]).now_or_never());
     drop(store.release(&[id(2)]).now_or_never());
     let freed = before + 2 * record::record_bytes(PACKED as u64);
@@ -246,7 +246,7 @@ async fn a_store_that_is_closed_amid_a_delete_is_not_in_order() {
         if !store.close() {
             continue;
         }
-        // Then no header of it may come to light, whatever the table still has.
+        // Then no header of it may be found, regardless of the table's rows.
         assert_eq!(store.presence(&[id(1)]).await.unwrap().len(), 1);
         let disk = disk.reboot();
         let (store, report) = open(&disk, &table.powered_by(&disk, false)).unwrap();
@@ -258,7 +258,7 @@ async fn a_store_that_is_closed_amid_a_delete_is_not_in_order() {
 async fn a_thread_that_panics_makes_the_device_suspect() {
     for length in [PACKED, FILE] {
         let mut suspects = 0;
-        // Several times: which thread makes a call is a matter of who comes first.
+        // Several times, because the order of threads' calls varies.
         for calls in (0..).flat_map(|calls| [calls; 8]) {
             let (disk, table) = fresh(calls);
             let (store, _) = open(&disk, &table).unwrap();
@@ -269,9 +269,9 @@ async fn a_thread_that_panics_makes_the_device_suspect() {
                 outcome.unwrap().unwrap();
                 break;
             }
-            // The threads have ended then.
+            // The threads have ended after this.
             store.close();
-            // One that panicked while it wrote for one caller alone has failed that caller alone.
+            // A panic during work for one caller fails only that caller.
             if let Ok(Err(error)) = outcome {
                 let alone = error.kind() == ErrorKind::Internal;
                 assert!(store.suspect().is_some() || alone, "call {calls}: {error}");

@@ -1,4 +1,4 @@
-//! Volumes whose head, or whose copy of it, the disk lost.
+//! Volumes whose head, or whose head's copy, the disk lost.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn volume() -> std::path::PathBuf {
     Path::new(ROOT).join("volumes/0.vol")
 }
 
-/// A store with two records that is closed, and what is left of it.
+/// Returns disk and table of a closed store with two records.
 async fn closed(seed: u64) -> (FaultyDisk, MemoryTable) {
     let (disk, table) = fresh(seed);
     let (store, _) = open(&disk, &table).unwrap();
@@ -22,7 +22,7 @@ async fn closed(seed: u64) -> (FaultyDisk, MemoryTable) {
     (disk.reboot(), table)
 }
 
-/// Opens the store twice, without its rows and with them; both extents must be there.
+/// Opens the store twice, without its rows and with them; both extents must exist.
 async fn opens(disk: &FaultyDisk, table: &MemoryTable, keep_rows: bool) {
     for keep_rows in [keep_rows, true] {
         let table = table.powered_by(disk, keep_rows);
@@ -41,7 +41,7 @@ async fn a_flipped_bit_in_the_head_of_a_volume_costs_nothing() {
             let (disk, table) = closed(at).await;
             disk.flip(&volume(), at);
             opens(&disk, &table, keep_rows).await;
-            // It was mended: its copy may be lost now.
+            // The head was repaired: the copy may now be lost.
             let copy = heads().join("0.head");
             disk.unlink(&copy).unwrap();
             opens(&disk, &table, keep_rows).await;

@@ -1,4 +1,4 @@
-//! What extents cost, on real files. Run with `--ignored --nocapture`; the figures are for reading.
+//! Costs of extents on real files. Run with `--ignored --nocapture`; the figures are for reading.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const FILES: u8 = 16;
 const LONG: usize = 64 * 1024 * 1024;
 const WRITERS: u32 = 16;
 
-/// CPU seconds of this process so far, with what the kernel did for it.
+/// Returns the CPU seconds of this process so far, including kernel time.
 #[expect(clippy::cast_precision_loss, reason = "figures to read")]
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -1,4 +1,4 @@
-//! The store on real files: what lies on them can be read in place.
+//! The store on real files: extents can be read in place.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -14,7 +14,7 @@ pub(super) fn open_real(folder: &Path) -> (ExtentStore, RecoveryReport) {
     ExtentStore::open(folder, Arc::new(PosixDisk), table, clock, &ExtentOptions::default()).unwrap()
 }
 
-/// The bytes at a location, past the page cache, as a reader on the same host would take them.
+/// Reads a location with direct I/O, as a reader on the host would.
 fn read_direct(location: &ExtentLocation) -> Vec<u8> {
     let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(&location.path).unwrap();

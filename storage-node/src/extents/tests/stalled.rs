@@ -1,4 +1,4 @@
-//! Bodies that stop coming: what they hold of the device.
+//! Bodies that stall, and the space of the device that they hold.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::*;
 const WRITES: usize = 500;
 const MIB: u64 = 1024 * 1024;
 
-/// How many bytes the `nth` client sends before it stalls.
+/// Number of bytes that the `nth` client sends before it stalls.
 fn sent_bytes(nth: usize) -> usize {
     let chunk = 1 << 20;
     match nth % 100 {
@@ -22,7 +22,7 @@ fn sent_bytes(nth: usize) -> usize {
     }
 }
 
-/// Bytes of the device that files of extents hold, and how many files there are.
+/// Returns the disk bytes of extent files, and the number of files.
 fn held(folder: &Path) -> (u64, usize) {
     let (mut bytes, mut files) = (0, 0);
     for folder in std::fs::read_dir(folder.join("extents")).unwrap() {
@@ -43,7 +43,7 @@ async fn stalled_writes_hold_little_more_than_was_sent() {
     for nth in 0..WRITES {
         let declared = (nth % 3 > 0).then_some(EXTENT_BYTES_MAX);
         let first = bytes.slice(..sent_bytes(nth));
-        // Without a length nothing is written before there is more than a chunk.
+        // Without a length nothing is written before more than one chunk has arrived.
         sent += first.len() as u64;
         let stalled = futures::stream::iter([Ok(first)]).chain(futures::stream::pending()).boxed();
         let store = store.clone();

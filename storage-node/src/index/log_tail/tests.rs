@@ -1,10 +1,10 @@
-//! Logs that are torn, and logs that are damaged.
+//! Torn logs, and damaged logs.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A log of these records, as RocksDB writes it, and where each of them ends.
+/// Encodes a log of these records like RocksDB; returns the end of each record.
 fn log(records: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     let (mut log, mut ends) = (Vec::new(), Vec::new());
     for record in records {
@@ -35,7 +35,7 @@ fn log(records: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     (log, ends)
 }
 
-/// A batch as RocksDB writes it to the log, of one put into a family with a name.
+/// Encodes a batch like RocksDB does in its log: one put into a named family.
 fn batch(sequence: u64, value: &[u8], trailer: bool) -> Vec<u8> {
     let mut batch = [&sequence.to_le_bytes()[..], &1_u32.to_le_bytes(), &[5, 2, 1, b'k']].concat();
     let mut length = value.len();
@@ -55,14 +55,14 @@ fn numbered(values: &[Vec<u8>], trailer: bool) -> Vec<Vec<u8>> {
     (1000..).zip(values).map(|(number, value)| batch(number * 3, value, trailer)).collect()
 }
 
-/// Values that end in zeros as the count of a sum does.
+/// Generates values that end in zeros, as the count of a sum does.
 fn values() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let value = (1..60_000_usize, 1..=255_u8, 0..8_usize)
         .prop_map(|(length, byte, zeros)| [vec![byte; length], vec![0; zeros]].concat());
     proptest::collection::vec(value, 1..6)
 }
 
-/// What a browser keeps: a log of batches whose families have no names.
+/// Returns a log as a browser stores it: batches whose families have no names.
 pub(in crate::index) fn leveldb_log(records: u64) -> Vec<u8> {
     let record = |number: u64| {
         [&(number + 1).to_le_bytes()[..], &1_u32.to_le_bytes(), &[1, 3], b"key", &[4], b"seen"]
@@ -71,7 +71,7 @@ pub(in crate::index) fn leveldb_log(records: u64) -> Vec<u8> {
     log(&(0..records).map(record).collect::<Vec<_>>()).0
 }
 
-/// Zeros in a sector of what lies from `start` on; returns how many bytes were lost.
+/// Zeroes the bytes of a sector from `start` on; returns the number of bytes lost.
 fn lose(log: &mut [u8], start: usize, sector: usize) -> usize {
     let (from, to) = ((sector * SECTOR).max(start), (sector * SECTOR + SECTOR).min(log.len()));
     log[from..to].fill(0);
@@ -100,7 +100,7 @@ fn a_stored_log_in_a_torn_record_is_no_record_of_the_index() {
 
 #[test]
 fn zeros_that_were_written_do_not_pass_for_a_sector_that_was_not() {
-    // The last sector holds from one byte to seven of the count that a record ends in.
+    // The last sector holds one to seven bytes of the count that ends a record.
     for zeros in 1..=7_usize {
         for trailer in [false, true] {
             let trailer_bytes = if trailer { TRAILER_IN_BATCH.len() } else { 0 };
@@ -139,10 +139,10 @@ fn a_record_behind_a_lost_header_is_found_whatever_it_is() {
     for first in (0..40_usize).map(|step| 100 + 61 * step) {
         let values = [vec![1; first], vec![2; 300], vec![3; 20], vec![0; 2000]];
         let (whole, ends) = log(&numbered(&values, true));
-        // A sector of the second record is gone, with its header or without.
+        // A sector of the second record is lost, with or without its header.
         for sector in ends[0] / SECTOR..=(ends[1] - 1) / SECTOR {
             if sector * SECTOR + SECTOR > ends[2] {
-                // Nothing whole is left of what follows.
+                // No following record stays whole.
                 continue;
             }
             let mut log = whole.clone();
@@ -186,7 +186,7 @@ proptest! {
         }
         match tail(&log, Log::Writes) {
             Tail::Torn(at) => prop_assert_eq!(next(at), start),
-            // Without a record before, and its trailer, the last few bytes prove nothing.
+            // Without an earlier record with its trailer, the last few bytes prove nothing.
             other => prop_assert!(
                 bytes_lost < ZEROS_MIN && (!trailer || ends.len() == 1),
                 "{other:?}"
@@ -204,7 +204,7 @@ proptest! {
         prop_assume!(ends.len() > 1);
         let sector = sector.index(last_start(&ends).div_ceil(SECTOR));
         let end = last_start(&ends).min(sector * SECTOR + SECTOR);
-        // Unused ends of blocks are zeros anyway.
+        // Unused ends of blocks are zeros already.
         prop_assume!(!zeros(&log[sector * SECTOR..end]));
         log[sector * SECTOR..end].fill(0);
         let found = tail(&log, Log::Writes);
@@ -221,7 +221,7 @@ proptest! {
         let (mut log, _) = log(&numbered(&values, trailer));
         let at = at.index(log.len());
         log[at] ^= 1 << bit;
-        // What is flipped in the unused end of a block is nobody's.
+        // A flipped bit in the unused end of a block changes no record.
         if tail(&log, Log::Writes) == Tail::Sound {
             let unused = at % BLOCK + HEADER > BLOCK;
             prop_assert!(unused, "byte {} of {} was skipped over", at, log.len());

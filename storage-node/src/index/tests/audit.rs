@@ -1,5 +1,4 @@
-//! Audits of registers: sums that are not those of the entries, and entries that are not what was
-//! written (rule H1).
+//! Audits of registers: wrong sums, and corrupt entries (rule H1).
 
 use std::task::Poll;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use super::*;
 use crate::index::audit::{self, Found, Slice};
 use crate::index::sessions::Sessions;
 
-/// An index with 300 registers, beside peers or alone.
+/// Opens an index with 300 registers, with or without peers.
 async fn filled(folder: &Path, peers: bool) -> Bed {
     let clock = Arc::new(ManualClock::at(NOW_MS));
     let with = Surroundings { peers, clock: clock.clone(), ..surroundings(folder) };
@@ -37,7 +36,7 @@ async fn audited(index: &Index) -> Audited<BinKey> {
     }
 }
 
-/// What an audit finds, before any of it is mended.
+/// Returns an audit's findings without repairing them.
 async fn looked_at(index: &Index) -> Found {
     let sessions = Sessions::default();
     let begin = |calls| {
@@ -49,14 +48,14 @@ async fn looked_at(index: &Index) -> Found {
     sessions.page(None, begin).await.unwrap()
 }
 
-/// An index whose audits end a call after so many registers.
+/// Opens an index whose audit calls end after `registers_max` registers.
 async fn filled_with_slices(folder: &Path, registers_max: u64) -> Bed {
     let mut bed = filled(folder, true).await;
     bed.index.slice.registers = registers_max;
     bed
 }
 
-/// What a disk does in silence.
+/// Simulates silent corruption.
 fn overwrite(index: &Index, family: Family, at: &[u8], row: &[u8]) {
     let database = &index.reader.database;
     let mut batch = rocksdb::WriteBatch::default();
@@ -74,7 +73,7 @@ async fn wrong_sums_are_found_mended_and_cost_the_votes_of_a_device_with_peers()
         assert_eq!((found.items, found.corrupt.len()), (300, 0));
         assert!(found.bytes > 300 * 8);
 
-        // One that says too much, one that says nothing, one of a run that was never there.
+        // A sum that is too large, an empty sum, and a sum of a run that never existed.
         let stale = BinKey { bucket: BucketId([1; 16]), shard: Shard(9), bin: Bin(3) };
         let wrong = [sound[1].0, sound[7].0, stale];
         let mut more = sound[1].1;
@@ -102,7 +101,7 @@ async fn sums_are_mended_by_what_they_differ_by() {
     overwrite(&bed.index, Family::Tree, &tree::row_key(&bin), &tree::encode_sum(Sum::default()));
     let found = looked_at(&bed.index).await;
     assert_eq!(found.mends, [(tree::row_key(&bin), sum)]);
-    // A write that comes between the look and the mending.
+    // A write between the audit and the repair.
     let mut names = (300..1_000_000).map(|number| number.to_string());
     let name = names.find(|name| BinKey::of(&key(name)) == bin).unwrap();
     bed.index.write(write(&key(&name), stamp(1), Value::Tombstone)).await.unwrap();
@@ -154,7 +153,7 @@ async fn an_audit_goes_on_in_the_middle_of_a_run() {
         let page = bed.index.audit_registers(after).await.unwrap();
         assert!(page.items <= 50 && page.corrupt.is_empty());
         (calls, items, after) = (calls + 1, items + page.items, page.next);
-        // A write behind the place where the audit stands, and one before it, are no difference.
+        // Writes after and before the audit's position cause no difference.
         for number in [calls, 300 - calls] {
             let at = key(&number.to_string());
             bed.index.write(inline(&at, stamp(100 + calls), b"newer")).await.unwrap();
@@ -166,14 +165,14 @@ async fn an_audit_goes_on_in_the_middle_of_a_run() {
     assert_eq!(items, 300, "each is read once");
     assert!(calls >= 6 && bed.index.standing().voting);
 
-    // A wrong sum is found at the end of its run, whatever was written meanwhile.
+    // A wrong sum is found at the end of its run, despite concurrent writes.
     let (bin, _) = sound[3];
     overwrite(&bed.index, Family::Tree, &tree::row_key(&bin), &tree::encode_sum(Sum::default()));
     assert_eq!(audited(&bed.index).await.corrupt, [bin]);
     assert_eq!(audited(&bed.index).await.corrupt, []);
 }
 
-/// Asks for a page and gives up: at once, or once the page is there. Returns a page that was ready.
+/// Requests a page and gives up: at once, or once the page is ready. Returns a page that was ready.
 async fn give_up(index: &Index, after: Option<BinKey>, pause: Duration) -> Option<Audited<BinKey>> {
     let mut call = Box::pin(index.audit_registers(after));
     match futures::poll!(&mut call) {

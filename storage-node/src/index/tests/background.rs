@@ -1,4 +1,4 @@
-//! Flushes and compactions of an index beside databases whose own hang.
+//! Flushes and compactions of an index beside databases that hang.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::super::background::BackgroundThreads;
 use super::*;
 use crate::disk::Gate;
 
-/// A database whose flushes and compactions wait at a gate, and a note of each that does.
+/// Opens a database whose flushes and compactions wait at a gate; the receiver reports each wait.
 fn gated(folder: &Path, gate: &Arc<Gate>) -> (DB, Receiver<()>) {
     let (note, notes) = channel();
     let mut options = Options::default();
@@ -31,7 +31,7 @@ fn gated(folder: &Path, gate: &Arc<Gate>) -> (DB, Receiver<()>) {
     (DB::open(&options, folder).unwrap(), notes)
 }
 
-/// Begins a flush, which hangs.
+/// Begins a flush that hangs.
 fn begin_flush(db: &DB) {
     db.put("key", "base").unwrap();
     db.merge("key", "one").unwrap();

@@ -1,4 +1,4 @@
-//! Bits that flip in what RocksDB keeps: never served, and remembered as damage (rule G1).
+//! Flipped bits in RocksDB's files: never served, and recorded as damage (rule G1).
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn bytes_of(number: u64) -> Vec<u8> {
     (0..length).map(|at| u8::try_from((at * 31 + number * 7) % 251).unwrap()).collect()
 }
 
-/// A closed index: all of it is in tables and blob files.
+/// Makes a closed index, all of it in tables and blob files.
 async fn closed(folder: &Path) {
     let bed = bed(folder);
     for number in 0..REGISTERS {
@@ -24,7 +24,7 @@ async fn closed(folder: &Path) {
     bed.index.close().unwrap();
 }
 
-/// The tables and blob files of an index, the longest first.
+/// Returns the tables or blob files of an index, the longest first.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let all = fs::read_dir(folder.join("index")).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> =
@@ -39,7 +39,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Reads everything: right, or an error; returns how many were errors.
+/// Reads all registers; returns the number of errors. Panics on wrong bytes.
 async fn read_all(index: &Index) -> u64 {
     let mut errors = 0;
     for number in 0..REGISTERS {
@@ -106,7 +106,7 @@ async fn what_a_compaction_meets_is_found_without_a_write() {
     let folder = tempfile::tempdir().unwrap();
     closed(folder.path()).await;
     {
-        // A second table, so that there is something to merge.
+        // A second table, so that a compaction has work.
         let bed = bed(folder.path());
         for number in 0..REGISTERS {
             let at = key(&number.to_string());

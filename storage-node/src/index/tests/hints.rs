@@ -1,4 +1,4 @@
-//! What an index keeps for others (rule A2).
+//! Hints of an index (rule A2).
 
 use super::*;
 use martlet_protocol::Term;

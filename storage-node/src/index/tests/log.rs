@@ -1,4 +1,4 @@
-//! What a power cut, or a flipped bit, leaves of the log of an index.
+//! Effects of a power cut, or a flipped bit, on the log of an index.
 
 use super::*;
 
@@ -10,13 +10,13 @@ fn log_of(folder: &Path) -> PathBuf {
     logs.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
 
-/// The log of an index that was not closed, and where each of its 20 records ends.
+/// Returns the log of an index that was not closed, and the ends of its 20 records.
 async fn written_log(folder: &Path) -> (PathBuf, Vec<usize>) {
     let objects = (0..20_u8).map(|number| vec![number + 1; 5000]).collect();
     written_log_of(folder, objects).await
 }
 
-/// The log of an index that was not closed, and where the record of each object ends.
+/// Returns the log of an index that was not closed, and the end of each object's record.
 async fn written_log_of(folder: &Path, objects: Vec<Vec<u8>>) -> (PathBuf, Vec<usize>) {
     let bed = bed(folder);
     let log = || log_of(folder);
@@ -28,7 +28,7 @@ async fn written_log_of(folder: &Path, objects: Vec<Vec<u8>>) -> (PathBuf, Vec<u
     (log(), ends)
 }
 
-/// Opens the index after `change` to its log, and puts the log back.
+/// Opens a copy of the index after `change` to its log.
 fn open_changed(folder: &Path, log: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<bool>> {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(folder.join("index")).unwrap() {
@@ -117,7 +117,7 @@ async fn an_object_that_is_a_log_itself_does_not_keep_an_index_from_opening() {
 
 #[tokio::test]
 async fn a_last_record_that_ends_in_zeros_is_not_cut_off_for_a_flipped_bit() {
-    // The end of the record comes to lie at each place of a sector.
+    // The record ends at each position within a sector.
     for more in 0..24 {
         let folder = tempfile::tempdir().unwrap();
         let length = |more: usize| vec![3; 100 + more];

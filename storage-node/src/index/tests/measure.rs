@@ -1,4 +1,4 @@
-//! What the index costs. Run with `--ignored --nocapture`; the figures are for reading, and the
+//! Costs of the index. Run with `--ignored --nocapture`; the figures are for reading, and the
 //! bounds are loose enough for a noisy machine.
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::index::tree;
 
 const WRITERS: u64 = 16;
 
-/// CPU seconds of this process so far.
+/// Returns the CPU seconds of this process so far.
 #[expect(clippy::cast_precision_loss, reason = "figures to read")]
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -83,7 +83,7 @@ fn sums_of_a_million_registers() {
     });
 }
 
-/// What it costs to keep sums: as operands that RocksDB adds up, or read, changed and written.
+/// Costs of sums: as merge operands, or read, changed and written.
 #[test]
 #[ignore = "measures for some seconds"]
 fn operands_or_reads() {
@@ -125,7 +125,7 @@ fn operands_or_reads() {
     }
 }
 
-/// Puts registers into a closed index that has no sums yet.
+/// Puts registers into a closed index without sums.
 fn fill(folder: &Path, registers: u64) {
     let database = Database::open(&folder.join("index"), &Caches::default()).unwrap();
     let mut batch = rocksdb::WriteBatch::default();

@@ -1,4 +1,4 @@
-//! Registers that hold nothing but a promise.
+//! Registers that hold only a promise.
 
 use futures::future::try_join_all;
 use martlet_protocol::backend::LetGo;
@@ -6,7 +6,7 @@ use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 
 use super::*;
 
-/// However many they are, a page passes over no more than its share, and says how far it came.
+/// A page visits a bounded number of such registers, and returns its position.
 #[tokio::test]
 async fn a_listing_passes_over_so_many_of_them_and_goes_on_where_it_stopped() {
     let folder = tempfile::tempdir().unwrap();

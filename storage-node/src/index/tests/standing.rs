@@ -3,7 +3,7 @@
 use super::*;
 use martlet_protocol::Term;
 
-/// The same folder as a device that was formatted without votes.
+/// Opens the folder as a device that was formatted without votes.
 fn voteless(folder: &Path) -> Bed {
     let clock = Arc::new(ManualClock::at(NOW_MS));
     let with = Surroundings {
@@ -50,7 +50,7 @@ async fn without_votes_a_device_stores_and_has_no_say() {
         bed.index.set_voting(true).await.unwrap();
         assert_eq!(bed.index.list(&request).await.unwrap().entries.len(), 1);
     }
-    // What it was told outweighs how it was formatted, and a crash.
+    // The recorded votes override the device's formatting, and survive a crash.
     let bed = voteless(folder.path());
     assert!(bed.index.standing().voting);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Sums, bins, walks and holdings against the reference backend, whatever was done before (rules H1,
-//! T1), and sums that are made anew.
+//! Sums, bins, walks and holdings against the reference backend, after random operations (rules H1,
+//! T1); and rebuilt sums.
 
 use martlet_protocol::backend::{Backend, Holding, LetGo, RegisterView, Walk};
 use martlet_protocol::id::DeviceId;
@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// Names fall into two buckets, few shards, and all kinds.
+/// Returns a key: names fall into two buckets, few shards, and all kinds.
 fn named(name: u8) -> RegisterKey {
     let bucket = if name.is_multiple_of(3) { OTHER } else { BUCKET };
     let object = RegisterKey::object(bucket, 4, &name.to_string());
@@ -62,12 +62,12 @@ fn written(name: u8, ticks: u64, mode: WriteMode, what: u8) -> EntryWrite {
         1 => inline(&at, stamp(ticks), &[name; 20]),
         _ => write(&at, stamp(ticks), Value::Tombstone),
     };
-    // One write id for each order, as orders are unique in life.
+    // One write id for each order, as orders are unique in production.
     let id = WriteId([u8::try_from(ticks).unwrap(); 16]);
     EntryWrite { mode, entry: Entry { write_id: id, ..made.entry }, ..made }
 }
 
-/// The index and the reference, side by side.
+/// The index and the reference backend.
 struct Both {
     folder: tempfile::TempDir,
     bed: Option<Bed>,
@@ -267,7 +267,7 @@ async fn bins_that_everything_left_take_no_space_for_ever() {
     };
     assert!(rows() > 0);
     for _ in 0..2 {
-        // Once to add up, once to see that nothing is left.
+        // Once to merge the operands, once to remove empty rows.
         database.flush().unwrap();
         database.compact(Family::Tree);
     }

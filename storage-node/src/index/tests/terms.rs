@@ -1,4 +1,4 @@
-//! Terms and what was joined (rules P1 to P3), over crashes and among writers.
+//! Terms and joined changes (rules P1 to P3), over crashes and concurrent writers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

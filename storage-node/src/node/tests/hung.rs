@@ -1,4 +1,4 @@
-//! A device whose disk hangs beside one whose disk is well: it harms itself alone.
+//! A device whose disk hangs, beside a healthy device: the healthy device must not be affected.
 
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Entry, Value};
@@ -13,7 +13,7 @@ use crate::disk::{Gate, GatedDisk};
 
 const HUNG: DeviceId = DeviceId(0);
 const WELL: DeviceId = DeviceId(1);
-/// Calls that hang: more than a device has threads and places to wait.
+/// Number of hung calls: more than a device has threads and queue slots.
 const CALLS: usize = 2000;
 const NOW_MS: u64 = 1_700_000_000_000;
 const BUCKET: BucketId = BucketId([1; 16]);
@@ -24,7 +24,7 @@ const PATIENCE: Patience = Patience {
     closing: Duration::from_secs(5),
 };
 
-/// A clock at which the committer of one index hangs, and that of the other one panics when told to.
+/// A clock at which one index's committer hangs, and the other committer panics on request.
 #[derive(Debug, Default)]
 struct HangingClock {
     gate: Gate,
@@ -44,7 +44,7 @@ impl Clock for HangingClock {
     }
 }
 
-/// Two devices, of which the disk or the index of the first hangs on request.
+/// Two devices. The disk or the index of the first hangs on request.
 struct Bed {
     folders: [tempfile::TempDir; 2],
     disk: Arc<Gate>,
@@ -75,7 +75,7 @@ impl Bed {
         self.folders[device].path().join("clean").is_file()
     }
 
-    /// What the device that is well does meanwhile: extents, registers, listings, upkeep.
+    /// Uses the healthy device meanwhile: extents, registers, listings, maintenance.
     async fn the_other_is_well(&self, node: &StorageNode) {
         for (byte, length) in [(10, 70_000), (11, 2_000_000)] {
             soon(put_on(node, WELL, byte, length)).await.unwrap();
@@ -83,7 +83,7 @@ impl Bed {
         }
         assert_eq!(soon(node.write(WELL, write("a"))).await.unwrap(), WriteReply::Stored);
         assert_eq!(soon(node.list(WELL, &everything())).await.unwrap().entries.len(), 1);
-        // Its monitor opens it again after a fault.
+        // Its monitor opens the device again after a fault.
         self.clock.bomb.store(true, Ordering::SeqCst);
         soon(node.set_joined(WELL, 8)).await.unwrap_err();
         becomes_on(node, WELL, |_| node.metrics().devices[1].reopened == 1).await;
@@ -95,13 +95,13 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // A test that failed leaves nobody waiting.
+        // Release all waiting threads if a test failed.
         self.disk.open();
         self.clock.gate.open();
     }
 }
 
-/// What comes long before anybody would give a disk up.
+/// Awaits a future that must end long before any timeout of a hung disk.
 async fn soon<F: Future>(future: F) -> F::Output {
     timeout(Duration::from_secs(20), future).await.expect("it waits for a disk that hangs")
 }
@@ -141,7 +141,7 @@ fn is_suspect(health: &DeviceHealth) -> bool {
     matches!(health, DeviceHealth::Suspect(reason) if reason.contains("has not answered"))
 }
 
-/// Waits for calls that hung; none failed but for want of a place.
+/// Waits for calls that hung. Calls may fail only because the queue is full.
 async fn end_well<T: 'static>(mut calls: JoinSet<Result<T>>) {
     while let Some(outcome) = soon(calls.join_next()).await {
         if let Err(error) = outcome.unwrap() {

@@ -1,4 +1,4 @@
-//! Each kind of wrong listing is called by its name, and right ones are not.
+//! Each kind of wrong listing is reported by its name; correct listings are accepted.
 
 use martlet_protocol::consistency::Given;
 

@@ -1,4 +1,4 @@
-//! Each kind of wrong read is called by its name, and right ones are not.
+//! Each kind of wrong read is reported by its name; correct reads are accepted.
 
 use super::{Among, census, check, going_back};
 use crate::checkers::generated::{Fault, SMALL, V, history, of};
@@ -28,7 +28,7 @@ fn a_lost_write_is_called_so() {
     accepted(&[write.clone(), (3, 5, 25, Delete, Done), absent.clone()]);
     accepted(&[write.clone(), (3, 11, 12, Delete, Unknown), absent.clone()]);
     accepted(&[(1, 0, 25, Put(V(1)), Done), absent.clone()]);
-    // A delete that came before the write, or after the read, explains nothing.
+    // A delete that ended before the write began, or began after the read, explains nothing.
     let before = (3, 0, 4, Delete, Done);
     caught(&[before, (1, 5, 10, Put(V(1)), Done), absent.clone()], "lost write");
     caught(&[write, absent, (3, 40, 50, Delete, Done)], "lost write");
@@ -66,7 +66,7 @@ fn reads_that_go_back_are_called_so() {
     let new = (2, 30, 40, Get, Read(Some(V(2))));
     let old = (2, 50, 60, Get, Read(Some(V(1))));
     caught(&[&writes[..], &[new.clone(), old.clone()]].concat(), "reads go back");
-    // What another client saw binds only where everyone's reads count.
+    // Another client's read matters only if the reads of all clients count.
     let others = of(&[&writes[..], &[new, (3, 50, 60, Get, Read(Some(V(1))))]].concat());
     assert!(going_back(&others, Among::EachClient).is_ok());
     assert!(going_back(&others, Among::Everyone).is_err());

@@ -1,4 +1,4 @@
-//! The search accepts what an atomic register did and catches what a faulty one does.
+//! The search accepts histories of an atomic register and rejects those of a faulty one.
 
 use std::time::Instant;
 
@@ -82,7 +82,7 @@ fn of_creates_only_one_wins() {
     racers[7].4 = Done;
     let said = bad(&racers);
     assert_eq!(said.lines().count(), 3, "only the two winners matter:\n{said}");
-    // Nobody won, so nobody can have been refused: unless one whose outcome is unknown did win.
+    // Without a winner no client can be refused, unless a call of unknown outcome won.
     let mut racers: Vec<_> = (1..=50).map(|client| racer(client, Refused)).collect();
     bad(&racers);
     racers[3].4 = Unknown;
@@ -203,7 +203,7 @@ fn the_search_alone_catches_every_fault_of_registers() {
 
 #[test]
 fn giving_up_is_a_failure() {
-    // Sixty writes at once, none of them seen, and a read of nothing after them.
+    // Fifty-nine concurrent writes, none of them seen, and a read of nothing after them.
     let mut operations: Vec<_> = (1..60).map(|at| (at, 0, 100, put(u64::from(at)), Done)).collect();
     operations.push((99, 200, 300, Call::Get, Read(None)));
     let violation = registers::check(&of(&operations)).unwrap_err();

@@ -1,5 +1,5 @@
-//! A cluster grows by two nodes, one of them in a new zone: the rings move a share of everything to
-//! them under load, and a census finds all of it where the new rings say (rules P1 to P3).
+//! A cluster grows by two nodes, one of them in a new zone. The rings move a share of all data to
+//! them under load, and a census finds all data where the new rings place it (rules P1 to P3).
 
 use martlet_tests::cluster::Plan;
 use martlet_tests::cluster::rings::{DATA, INDEX};

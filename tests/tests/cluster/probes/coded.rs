@@ -1,7 +1,7 @@
-//! Probes of clusters that keep objects as coded fragments. A file for each failure, named by it.
+//! Probes of clusters with erasure-coded objects. One file per fault, which names it.
 //!
-//! Each ends with every fragment at home and nowhere else, parity that fits its data, and objects that
-//! read as they were written.
+//! Each probe ends with every fragment on its primary only, parity that matches its data, and
+//! objects that read as they were written.
 
 mod added_nodes;
 mod flipped_bits;
@@ -17,12 +17,13 @@ use martlet_tests::probe::{Probe, keys};
 use martlet_tests::recorded::load::{CODED_LENGTHS, Load};
 use martlet_tests::recorded::tally::Tally;
 
-/// Of one fragment with bytes, of several, of files and packed; of more than one extent under 2+1.
+/// Lengths in bytes: one fragment with bytes, several, packed and in files, and more than one
+/// extent under 2+1.
 const LENGTHS: [usize; 8] =
     [9_000, 60_000, 66_000, 140_000, 270_000, 700_000, 3_000_000, 9_000_000];
 
-/// Few clients, since what is looked at is right or wrong, and not fast or slow; and no conditions,
-/// which need a quorum of all three that know of a key.
+/// Few clients, since these probes test correctness rather than pace. No conditional writes: they
+/// need a quorum of the three primaries that hold a key.
 const LOAD: Load = Load {
     clients: 4,
     keys: 12,
@@ -32,7 +33,7 @@ const LOAD: Load = Load {
     apart: false,
 };
 
-/// What is written once and must be there to the end.
+/// Writes objects that must stay unchanged to the end.
 async fn write(probe: &Probe, number: usize) -> Vec<(String, Value)> {
     let mut client = probe.client(0);
     let mut written = Vec::new();
@@ -45,7 +46,7 @@ async fn write(probe: &Probe, number: usize) -> Vec<(String, Value)> {
     written
 }
 
-/// Reads all of it once through every proxy; how many reads had no answer.
+/// Reads all objects once through every proxy. Returns the number of reads without a reply.
 async fn read(probe: &Probe, written: &[(String, Value)]) -> usize {
     let mut errors = 0;
     for proxy in 0..probe.cluster.proxies.len() {
@@ -62,15 +63,16 @@ async fn read(probe: &Probe, written: &[(String, Value)]) -> usize {
     errors
 }
 
-/// So few of a hundred calls may have failed, and three where hundredths say little: a code needs more
-/// devices for a write than copies do, and whoever is slow on a busy machine is left alone for a while.
+/// Asserts that at most `percent_max` percent of the calls failed, plus three, since shares of a
+/// few calls mean little. A code needs more devices for a write than copies do, and proxies avoid a
+/// node for some time after a timeout, which a busy machine causes.
 fn assert_few_errors(tally: &Tally, percent_max: usize) {
     let errors_max = 3 + tally.operations * percent_max / 100;
     assert!(tally.errors <= errors_max, "{} errors, {errors_max} at most: {tally:?}", tally.errors);
     assert!(tally.written > 0, "nothing was written: {tally:?}");
 }
 
-/// Waits until every fragment is where it should be, and has a look at all bytes on the devices.
+/// Waits until a census is clean, then checks all fragments and objects.
 async fn assert_whole(probe: &mut Probe, written: &[(String, Value)]) {
     let census = probe.settled().await;
     assert!(census.extents >= written.len() && census.pieces > 2 * census.extents, "{census}");

@@ -1,5 +1,5 @@
-//! A proxy is cut off from one, two and all nodes, both ways, and one way in either direction: what
-//! its own clients are told is true, and nobody else's notice.
+//! A proxy is cut off from one, two and all nodes, both ways and one way in either direction.
+//! Replies to its own clients are true, and clients of other proxies are not affected.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use martlet_tests::cluster::{Cluster, Plan};
 use martlet_tests::probe::{PATIENCE, Probe, until};
 use martlet_tests::recorded::Client;
 
-/// Longer than it takes to notice that a node is silent, shorter than the timeout of a call.
+/// Longer than the detection of a silent node, shorter than the timeout of a call.
 const LOYAL_PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
 enum Direction {
     Both,
-    /// Requests do not arrive.
+    /// Requests are lost.
     There,
-    /// Requests arrive and have their effect; no answer comes back.
+    /// Requests arrive and take effect; no reply returns.
     Back,
 }
 
@@ -29,8 +29,8 @@ fn cut(cluster: &Cluster, direction: Direction, node: &str) {
     }
 }
 
-/// Lets the client of the proxy write and read for as long as a step takes; how often it was told
-/// that this was done, and how often not.
+/// Writes and reads so many keys through the proxy. Returns the number of successful calls and the
+/// number of failures.
 async fn try_out(client: &mut Client, name: &str, calls: usize) -> (usize, usize) {
     let mut done = 0;
     for number in 0..calls {
@@ -54,11 +54,11 @@ async fn serves_again(client: &mut Client) {
     .await;
 }
 
-/// One direction after the other, one node, two, all.
+/// Cuts one node, then two, then all, in one direction.
 async fn all_cuts(test: &str, direction: Direction) {
     let Some(cluster) = Plan::default().start_on_hosts(test).await else { return };
     let mut probe = Probe::over(cluster).await;
-    // Proxies 2 and 3 serve everybody else.
+    // Proxies 2 and 3 serve the other clients.
     let mut others: Vec<Client> = (1..5).map(|number| probe.client(1 + number % 2)).collect();
     let mut own = probe.client(0);
     (own.is_loyal, own.patience) = (true, LOYAL_PATIENCE);

@@ -1,5 +1,5 @@
-//! A node is drained, and removed once a census says that nothing is on it any more: no write is
-//! lost, and nobody misses it.
+//! A node is drained, and removed once a census finds it empty. No write is lost, and no request
+//! needs the node afterwards.
 
 use martlet_tests::cluster::Plan;
 use martlet_tests::probe::{Probe, keys};
@@ -29,7 +29,7 @@ async fn p2_p3_a_node_is_drained_and_removed_under_load() {
     probe.watch("it is gone", 2.0).await.assert_errors(5);
     probe.settled().await;
     probe.assert_there(&kept).await;
-    // The one that was removed does not come back.
+    // The removed node is not started again.
     probe.rest().await;
     probe.recorder.finish(&probe.cluster).await;
 }

@@ -1,5 +1,5 @@
-//! Bits flip on the disk of one node, in extents and in the tables of its index: they are never
-//! served, and reads are answered by the others.
+//! Bits flip on the disk of one node, in extents and in the tables of its index. Wrong bytes are
+//! never served, and other nodes answer the reads.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ const LENGTHS: [usize; 4] = [3_000, 60_000, 1_500_000, 5_000_000];
 const KEYS: usize = 16;
 const INLINE_KEYS: usize = 150;
 
-/// All files below a folder with names for which `wanted` holds.
+/// All non-empty files below a folder whose paths satisfy `wanted`.
 fn files(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -30,7 +30,8 @@ fn files(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Flips a bit in every so many bytes of the first so many hundredths of a file.
+/// Flips a bit in each `every` bytes of the first `percent` percent of a file. Returns the number
+/// of flips.
 fn flip(path: &Path, percent: u64, every: u64, chance: &mut SmallRng) -> usize {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let (length, mut flipped) = (file.metadata().unwrap().len() * percent / 100, 0);
@@ -45,7 +46,7 @@ fn flip(path: &Path, percent: u64, every: u64, chance: &mut SmallRng) -> usize {
     flipped
 }
 
-/// Writes objects of all sizes; their keys.
+/// Writes objects of all sizes; returns their keys.
 async fn write(probe: &Probe) -> Vec<String> {
     let mut client = probe.client(0);
     let mut keys = Vec::new();
@@ -58,7 +59,7 @@ async fn write(probe: &Probe) -> Vec<String> {
     keys
 }
 
-/// Reads all of it through all proxies; how many reads had no answer.
+/// Reads all objects through all proxies. Returns the number of reads without a reply.
 async fn read(probe: &Probe, keys: &[String]) -> usize {
     let mut errors = 0;
     for proxy in 0..probe.cluster.proxies.len() {
@@ -90,7 +91,7 @@ async fn corrupt_reads(probe: &Probe) -> u64 {
     probe.cluster.nodes[0].metric("martlet_device_corrupt_reads_total").await.unwrap_or(0)
 }
 
-/// Waits until the first node gives everything back whole, and a census finds nothing missing.
+/// Waits until the first node returns all its extents whole, and a census is clean.
 async fn assert_mended(probe: &mut Probe) {
     probe.rest().await;
     until("the node can give back all that it has", PATIENCE, async || {
@@ -111,7 +112,8 @@ async fn flipped_bits_in_extents_are_never_served_and_mended() {
     probe.light_load();
     let errors = read(&probe, &keys).await + read(&probe, &keys).await;
     println!("{errors} of {} reads broke off", 6 * KEYS);
-    // One that began before its bytes were found to be wrong breaks off; the next goes elsewhere.
+    // A read that began before its bytes were found wrong breaks off; the next read uses another
+    // node.
     assert!(errors <= KEYS, "{errors} reads were not answered");
     assert!(corrupt_reads(&probe).await > 0, "nobody noticed");
     assert_mended(&mut probe).await;
@@ -130,8 +132,8 @@ async fn flipped_bits_that_nobody_reads_are_found_and_mended() {
     probe.finish().await;
 }
 
-/// Flips bits in all tables and blobs of the index of the first node, which is not running: in the
-/// first so many hundredths of each.
+/// Flips bits in the first `percent` percent of all index tables and blobs of the first node, which
+/// is not running. Returns the number of flips.
 fn flip_tables(probe: &mut Probe, percent: u64) -> usize {
     let is_table = |path: &Path| path.extension().is_some_and(|it| it == "sst" || it == "blob");
     let tables = files(&probe.cluster.nodes[0].device(1).join("index"), &is_table);
@@ -140,8 +142,8 @@ fn flip_tables(probe: &mut Probe, percent: u64) -> usize {
     flipped
 }
 
-/// Reads at level `strict` while the second node is away, so that the damaged one's word counts; how
-/// many keys had no quorum.
+/// Reads at level `strict` while the second node is away, so that the damaged node's vote counts.
+/// Returns the number of keys without a quorum.
 async fn read_without_second(probe: &mut Probe, keys: &[String]) -> usize {
     probe.cluster.nodes[1].kill();
     let (mut strict, mut silent) = (probe.client(2).at_level("strict"), 0);
@@ -155,12 +157,12 @@ async fn read_without_second(probe: &mut Probe, keys: &[String]) -> usize {
     silent
 }
 
-/// A cluster with an index of tables, the first node of which is not running; the keys in it.
+/// Starts a cluster whose index has tables, and kills its first node. Returns the keys in it.
 async fn with_tables() -> (Probe, Vec<String>) {
     let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write_inline(&probe).await;
-    // A start brings the log into tables.
+    // A start writes the log into tables.
     for _ in 0..2 {
         probe.cluster.nodes[0].kill();
         probe.cluster.nodes[0].start().await;
@@ -169,7 +171,7 @@ async fn with_tables() -> (Probe, Vec<String>) {
     (probe, keys)
 }
 
-/// A cluster whose first node has damaged tables and runs as well as it can.
+/// Starts a cluster whose first node has damaged index tables.
 async fn with_damaged_tables(percent: u64) -> (Probe, Vec<String>) {
     let (mut probe, keys) = with_tables().await;
     assert!(flip_tables(&mut probe, percent) > INLINE_KEYS);
@@ -194,7 +196,8 @@ async fn g1_flipped_bits_in_blocks_of_the_index_are_never_served_and_mended() {
     probe.finish().await;
 }
 
-/// Waits until the first node has its votes: it may hold everything before it has seen that it does.
+/// Waits until the first node has its votes. A complete device votes only after sync has confirmed
+/// that.
 async fn until_it_votes(probe: &Probe) {
     until("the first node votes", PATIENCE, async || {
         probe.cluster.nodes[0].metric("martlet_device_voting").await == Some(1)
@@ -202,8 +205,8 @@ async fn until_it_votes(probe: &Probe) {
     .await;
 }
 
-/// What can't be trusted is not guessed at: the index goes to quarantine, and the device learns from the
-/// others, without a vote until it has.
+/// An untrusted index goes to quarantine. The device copies entries from other devices, and has no
+/// vote until sync is complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_an_index_with_flipped_bits_all_over_begins_anew() {
     let (mut probe, keys) = with_damaged_tables(100).await;
@@ -218,7 +221,7 @@ async fn g1_an_index_with_flipped_bits_all_over_begins_anew() {
     probe.finish().await;
 }
 
-/// Writes objects that stand in the index whole; their keys.
+/// Writes inline objects; returns their keys.
 async fn write_inline(probe: &Probe) -> Vec<String> {
     let mut client = probe.client(0);
     client.length = 6_000;

@@ -1,5 +1,5 @@
-//! A device is full: nobody's write fails because of it, deletes work on it, and it takes data again
-//! when there is room.
+//! A device is full: no write fails because of it, deletes on it succeed, and it accepts data again
+//! once space is free.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use martlet_tests::probe::{PATIENCE, Probe, keys, until};
 use martlet_tests::recorded::load::Load;
 
 const DISK_MIB: u64 = 160;
-/// What is left of the disk when a foreign file has taken its part: the load takes the rest.
+/// Bytes that the foreign file leaves free; the load fills them.
 const LEFT_BYTES: u64 = 3 << 20;
-/// So small that some dozens of objects fill it.
+/// So small that a few dozen objects fill it.
 const SMALL_DISK_MIB: u64 = 128;
 const KEYS: usize = 24;
 const SECONDS: Duration = Duration::from_secs(20);
@@ -21,7 +21,7 @@ async fn wait_until_full(cluster: &Cluster, full: u64) {
     Cluster::wait_for_metric(first, "martlet_device_full", SECONDS, |value| value == full).await;
 }
 
-/// Extents that the device has ever taken.
+/// Number of extents written to the device so far.
 async fn taken(cluster: &Cluster) -> u64 {
     cluster.nodes[0].metric("martlet_device_extent_writes_total").await.unwrap()
 }
@@ -51,7 +51,7 @@ async fn a_full_device_stops_nobody_and_recovers_by_itself() {
     full.assert_errors(0).assert_pace(0.4, &quiet);
     assert_eq!(full.degraded, 0, "{full:?}");
 
-    // Deletes work on the full device, and not only around it.
+    // Deletes reach the full device itself.
     let (there, _) = on_first(&probe.cluster).await;
     assert!(there > KEYS / 4, "the device holds {there} of {KEYS}");
     for key in &old {
@@ -72,7 +72,8 @@ async fn a_full_device_stops_nobody_and_recovers_by_itself() {
     probe.finish().await;
 }
 
-/// Racing conditions lose or win as ever: that one of three has no room is no reason to refuse any.
+/// Racing conditional writes behave as usual: a full device among three is no reason to refuse
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_a_full_device_refuses_no_racer() {
     let test = "r7_a_full_device_refuses_no_racer";
@@ -82,7 +83,7 @@ async fn r7_a_full_device_refuses_no_racer() {
     probe.load(Load::default());
     let quiet = probe.watch("quiet", 2.0).await;
     probe.cluster.nodes[0].disk().fill_up_to(0);
-    // What else the machine does for some seconds is no word on the device: it stays full for longer.
+    // A busy machine may slow one attempt; the device stays full for three.
     for attempt in (0..3).rev() {
         let full = probe.watch("a device is full", 5.0).await;
         full.assert_errors(5);
@@ -96,7 +97,7 @@ async fn r7_a_full_device_refuses_no_racer() {
     probe.finish().await;
 }
 
-/// Objects fill the device, deletes make room: the cluster's own garbage is what has to go.
+/// Objects fill the device, and deletes free space by garbage collection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
     let test = "a_device_that_objects_filled_takes_more_when_some_are_deleted";
@@ -105,7 +106,7 @@ async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
     let mut probe = Probe::over(cluster).await;
     let mut client = probe.client(0);
     client.length = 3_000_000;
-    // Every one is taken, also when the device has stopped taking any.
+    // Every write succeeds, also after the device has stopped accepting extents.
     let (mut number, mut last, mut beyond) = (0, 0, 0);
     while beyond < 8 {
         assert_eq!(client.put(&format!("big/{number:03}")).await.1, Outcome::Done);

@@ -1,5 +1,6 @@
-//! A newer ring is pushed half-way: one node has it, one and a proxy are away and come back with the
-//! old one. Nobody is lost between the two, and soon all have it (rules P1, P3).
+//! A newer ring reaches one node while another node and a proxy are away and return with the old
+//! ring. No write is lost between the two rings, and soon all processes have the new one (rules P1,
+//! P3).
 
 use martlet_ring::Ring;
 use martlet_tests::cluster::rings::{DATA, INDEX};
@@ -39,8 +40,8 @@ async fn p1_p3_some_members_miss_a_newer_ring_and_one_proxy_is_down() {
     probe.finish().await;
 }
 
-/// A change that moves a share of everything stands still while too many of those that it concerns
-/// are away, and goes on when they return.
+/// A ring change that moves data stops while too many of the processes that it concerns are away,
+/// and continues when they return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p2_p3_a_change_of_rings_begins_while_a_node_and_a_proxy_are_away() {
     let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
@@ -52,7 +53,7 @@ async fn p2_p3_a_change_of_rings_begins_while_a_node_and_a_proxy_are_away() {
     probe.cluster.proxies[1].kill();
     probe.cluster.add_nodes(&[4]);
     probe.push_rings().await;
-    // A new node is ready once all others know it: that waits for the one that is away.
+    // A new node is ready once all other nodes have recorded it, so it waits for the absent node.
     probe.cluster.nodes[3].spawn();
     probe.cluster.replicators[3].spawn();
     probe.watch("a change has begun, and not all are there", 3.0).await.assert_errors(20);

@@ -1,5 +1,5 @@
-//! A node is away for longer than tombstones are kept: what was deleted meanwhile stays deleted, and
-//! once everybody has been heard the tombstones go (rules G1, T1).
+//! A node is away for longer than tombstones are kept. Deleted keys stay deleted, and tombstones
+//! are collected once every node has answered (rules G1, T1).
 
 use martlet_tests::checkers::Outcome;
 use martlet_tests::probe::{PATIENCE, Probe, keys, seconds, until};
@@ -9,7 +9,7 @@ use super::collected::{self, until_collected};
 
 const KEYS: usize = 40;
 
-/// A node that was away for longer than the reclaim age, while every key was deleted.
+/// Kills a node and deletes every key, and restarts the node after more than the reclaim age.
 async fn away_for_long() -> (Probe, Vec<String>, [Tally; 3]) {
     let mut probe = Probe::over(collected::plan().start().await).await;
     let all = keys("gone", KEYS);
@@ -23,7 +23,7 @@ async fn away_for_long() -> (Probe, Vec<String>, [Tally; 3]) {
         until(key, PATIENCE, async || client.delete(key).await == Outcome::Done).await;
     }
     let away = probe.watch("a node is away for long", 6.0).await;
-    // Silence blocks: the others know what they deleted for as long as one has not been heard.
+    // A silent node blocks collection: the other nodes keep their tombstones until it answers.
     let mut tombstones = 0;
     for node in [0, 2, 3] {
         let held = probe.cluster.held(node, "gone/").await;

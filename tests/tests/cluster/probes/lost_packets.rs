@@ -1,5 +1,5 @@
-//! Three packets in ten are lost: on the cables of one node, which nobody then needs, and on all
-//! cables of one proxy, whose clients get on slowly.
+//! Three packets in ten are lost: on the cables of one node, which no request then needs, and on
+//! all cables of one proxy, whose clients become slow.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ fn lose_all(cluster: &Cluster, ones: &[&str], others: &[&str]) {
     }
 }
 
-/// Writes keys that nobody else writes, and reads them, in turn and for a time: how often that was
-/// done, and how often not.
+/// Writes and reads keys of its own in turn for a time. Returns the number of successful calls and
+/// the number of failures.
 async fn try_out(name: usize, client: &mut Client, until: Instant) -> (usize, usize) {
     let (mut done, mut failed) = (0, 0);
     for number in 0.. {

@@ -1,4 +1,4 @@
-//! Power is cut: what was not synced is gone, and nothing that was acknowledged is (rules R2, X6).
+//! Power is cut: unsynced data is lost, but no acknowledged write (rules R2, X6).
 
 use martlet_tests::checkers::Outcome;
 use martlet_tests::cluster::{Member, Plan};
@@ -7,8 +7,7 @@ use martlet_tests::recorded::load::Load;
 
 const DISK_MIB: u64 = 256;
 
-/// The disks of all others lose nothing, so that what one node lost would be missed when another is
-/// away.
+/// The disks of other nodes lose nothing. A loss on one node shows when another node is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_x6_one_node_loses_power_under_load() {
     let test = "r2_x6_one_node_loses_power_under_load";
@@ -22,7 +21,7 @@ async fn r2_x6_one_node_loses_power_under_load() {
         probe.watch("a node has no power", 1.0).await.assert_errors(15);
         probe.cluster.nodes[0].start().await;
         is_heard(&probe, 0).await;
-        // Now the vote of the one that came back is needed.
+        // Now the vote of the restarted node is needed.
         let other = 1 + round % 2;
         probe.cluster.nodes[other].kill();
         probe.watch("another node is away", 1.0).await.assert_errors(25);
@@ -52,8 +51,8 @@ async fn r2_x6_all_nodes_lose_power_at_once() {
     probe.finish().await;
 }
 
-/// Until a node that came back has its votes, and every proxy asks it again: one that was silent is left
-/// alone for a while.
+/// Waits until a restarted node has its votes and every proxy receives replies from it. Proxies
+/// avoid a silent node for some time.
 async fn is_heard(probe: &Probe, node: usize) {
     let node = &probe.cluster.nodes[node];
     until("the node votes", PATIENCE, async || {
@@ -71,7 +70,7 @@ async fn is_heard(probe: &Probe, node: usize) {
     }
 }
 
-/// Until every proxy has a quorum again: they leave nodes alone for a while that did not answer.
+/// Waits until every proxy has a quorum. Proxies avoid nodes for some time after a timeout.
 async fn serves_again(probe: &Probe) {
     for proxy in 0..probe.cluster.proxies.len() {
         let mut client = probe.client(proxy);

@@ -1,8 +1,8 @@
-//! A disk is lost for good and replaced by an empty one: entries and extents come back to it while
-//! clients go on, until a census finds everything three times again (rules G1, G2).
+//! A disk is lost for good and replaced by an empty one: entries and extents return to it under
+//! load, until a census finds three copies of everything (rules G1, G2).
 //!
-//! And disks that come back as something else than their peers remember: the old one, a copy, or that
-//! of another device. None of them has a vote before it has synced (rule G1).
+//! Also disks whose identity differs from the peers' records: the old disk, a copy, or the disk of
+//! another device. None has a vote before it has synced (rule G1).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,13 +40,13 @@ async fn g1_g2_entries_and_extents_come_back_to_an_empty_disk() {
     probe.finish().await;
 }
 
-/// Three nodes that hold everything.
+/// Starts three nodes, each with a copy of everything.
 async fn three() -> Probe {
     let plan = Plan { nodes: 3, proxies: 2, ..Plan::in_a_hurry() };
     Probe::over(plan.start().await).await
 }
 
-/// Another folder beside that of a node's first device.
+/// Path of another folder beside that of a node's first device.
 fn beside(node: &Member, name: &str) -> PathBuf {
     node.device(1).with_file_name(name)
 }
@@ -63,7 +63,7 @@ fn exchange(one: &Path, other: &Path) {
     fs::rename(&aside, other).unwrap();
 }
 
-/// Overwrites and deletes; what each key holds afterwards.
+/// Overwrites and deletes keys. Returns the state of each key.
 async fn change(probe: &Probe, all: &[String]) -> Vec<(String, Option<Value>)> {
     let (mut client, mut changed) = (probe.client(0), Vec::new());
     for (number, key) in all.iter().enumerate() {
@@ -85,7 +85,7 @@ async fn change(probe: &Probe, all: &[String]) -> Vec<(String, Option<Value>)> {
     changed
 }
 
-/// Reads while too few have a vote: an answer is right or there is none.
+/// Reads while too few devices have a vote: each read returns the present state or fails.
 async fn assert_never_older(probe: &Probe, changed: &[(String, Option<Value>)]) {
     for proxy in 0..2 {
         let mut client = probe.client(proxy).at_level("strict");
@@ -106,8 +106,8 @@ async fn assert_now(probe: &Probe, changed: &[(String, Option<Value>)]) {
     }
 }
 
-/// Brings back the first node, whose device is an older copy of itself, and the second one. The third is
-/// killed, so that none of them has its say, and brought back after a while: the copy begins anew.
+/// Starts the first node, whose device is an older copy of itself, and the second. The third stays
+/// down at first, so that none of them has a vote, and starts after 4 s: then the copy begins anew.
 async fn assert_older_copy_has_no_vote(probe: &mut Probe, changed: &[(String, Option<Value>)]) {
     let nodes = &mut probe.cluster.nodes;
     nodes[2].kill();
@@ -121,7 +121,7 @@ async fn assert_older_copy_has_no_vote(probe: &mut Probe, changed: &[(String, Op
     assert_now(probe, changed).await;
 }
 
-/// Waits until a node has refused to start, in these words, and ends it.
+/// Waits until a node has refused to start with these words, and ends its process.
 async fn refused(probe: &mut Probe, node: usize, words: &str) {
     until("the node refuses", PATIENCE, async || {
         probe.cluster.nodes[node].logged().contains(words)
@@ -149,7 +149,7 @@ async fn g1_an_old_disk_that_is_put_back_has_no_vote_until_it_has_begun_anew() {
     assert_older_copy_has_no_vote(&mut probe, &changed).await;
     let aside = fs::read_dir(probe.cluster.nodes[0].device(1).join("quarantine")).unwrap();
     assert!(aside.count() > 0, "its index is aside");
-    // And the one that stood in for it meanwhile is the older one now.
+    // Now the disk that replaced it is the older one.
     probe.cluster.nodes[0].kill();
     exchange(&probe.cluster.nodes[0].device(1), &old);
     probe.cluster.nodes[0].start().await;
@@ -286,7 +286,7 @@ async fn g1_nodes_that_all_died_vote_again_without_sync_while_one_stays_away() {
         for node in probe.cluster.nodes.iter_mut().filter(|node| node.is_running()) {
             node.kill();
         }
-        // Another one is away each time.
+        // Another node is away each time.
         let up: Vec<usize> = (0..3).filter(|node| *node != round).collect();
         for node in &up {
             probe.cluster.nodes[*node].spawn();

@@ -1,18 +1,18 @@
-//! The clock of one node is five minutes off: time in a cluster is the median of its nodes' clocks,
-//! so nobody is refused and nothing is stamped ahead of its time (rule C1).
+//! The clock of one node is five minutes off. Cluster time is the median of the nodes' clocks, so
+//! no request is refused and no write is stamped ahead of time (rule C1).
 
 use martlet_protocol::{Clock, SystemClock};
 use martlet_tests::cluster::internal::Request;
 use martlet_tests::cluster::{Cluster, Member, Plan};
 use martlet_tests::probe::{Probe, seconds};
 
-/// For tests only: what a process takes its machine's clock to be off.
+/// Test variable: offset of a process's clock in milliseconds.
 const CLOCK: &str = "MARTLET_TEST_CLOCK_OFFSET_MS";
 const MINUTES_5_MS: i64 = 5 * 60 * 1000;
-/// The time of a cluster is that of its machines, give or take what asking takes.
+/// Maximum difference between cluster time and machine time: the time of a request.
 const NEAR_MS: i64 = 5_000;
 
-/// No entry of any device is dated by the clock that is wrong.
+/// Asserts that no entry of any device is stamped by the wrong clock.
 async fn assert_dates_are_right(cluster: &Cluster) {
     let now_ms = i64::try_from(SystemClock.now_ms()).unwrap();
     for node in 0..cluster.nodes.len() {
@@ -26,7 +26,7 @@ async fn assert_dates_are_right(cluster: &Cluster) {
     }
 }
 
-/// How far the clock is ahead of ours that a node shows in its replies.
+/// Milliseconds that the clock in a node's replies is ahead of the test's clock.
 async fn ahead_ms(node: &Member) -> i64 {
     let reply = Request::new("GET", "/v1/rings", "").send(node.address).await.unwrap();
     let shown: i64 = reply.header("x-martlet-now").parse().unwrap();
@@ -45,7 +45,8 @@ async fn c1_the_clock_of_one_node_is_five_minutes_off() {
         cluster.nodes[1].start().await;
         let ahead_ms = ahead_ms(&cluster.nodes[1]).await;
         assert!((ahead_ms - offset_ms).abs() < NEAR_MS, "{name}: {ahead_ms} ms ahead");
-        // One proxy has known the clock for long, another hears all clocks for the first time.
+        // One proxy has followed the clock for some time, another reads all clocks for the first
+        // time.
         cluster.proxies[2].kill();
         cluster.proxies[2].start().await;
         seconds(0.5).await;

@@ -1,4 +1,4 @@
-//! The disk of one node is slow: it takes few writes a second, and the others carry the load.
+//! The disk of one node is slow: it accepts few writes per second, and other nodes carry the load.
 
 use martlet_tests::cluster::Plan;
 use martlet_tests::probe::{Probe, seconds};
@@ -6,7 +6,7 @@ use martlet_tests::recorded::load::Load;
 use martlet_tests::throttle::Throttle;
 
 const DISK_MIB: u64 = 256;
-/// Less than what two clients ask for, let alone nine.
+/// Less than two clients need, and far less than nine.
 const WRITES_PER_SECOND: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,4 @@
-//! How a call leaves the hands of its caller: it crosses the network, and a caller that has died
-//! neither sends nor hears.
+//! The way of a call over the network. A dead caller neither sends nor receives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,22 +15,22 @@ use crate::node::Node;
 use crate::planted::Bug;
 use crate::shown::Shown;
 
-/// Bytes of an extent that arrive at a time.
+/// Maximum number of bytes of an extent in one chunk.
 const PIECE_BYTES: usize = 4096;
-/// How long a stream that hangs is waited for when calls are waited for without end.
+/// Milliseconds that a hanging stream waits if calls have no timeout.
 const HANGS_MS: u64 = 10_000;
 
 /// A node as one caller reaches it.
 pub(crate) struct Link {
     pub(crate) network: Network,
     pub(crate) caller: Caller,
-    /// What the caller knows of the cluster.
+    /// The caller's rings and known term.
     pub(crate) member: Arc<Member>,
-    /// Whether the caller still lives; the calls of a dead one go nowhere.
+    /// False once the caller has died; its calls are never sent.
     pub(crate) alive: Arc<AtomicBool>,
     pub(crate) number: usize,
     pub(crate) node: Arc<Node>,
-    /// All nodes: who answers instead, when that is the bug.
+    /// All nodes: another one answers if a planted bug requires it.
     pub(crate) others: Arc<[Arc<Node>]>,
 }
 
@@ -52,19 +51,19 @@ impl Link {
         reply
     }
 
-    /// Goes on if the caller lives.
+    /// Never returns if the caller has died.
     pub(super) async fn living(&self) {
         if !self.alive.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whether this call meets the bug that was planted.
+    /// Returns true if this bug is planted.
     pub(super) fn has(&self, bug: Bug) -> bool {
         self.network.bug == bug
     }
 
-    /// Bytes on their way, in pieces that take their time; some streams break off, some hang.
+    /// Streams bytes in delayed chunks. Some streams break off, some hang.
     pub(super) fn stream(&self, bytes: Bytes) -> ByteStream {
         let broken = self.network.breaks().then(|| self.network.chance.index(bytes.len()));
         let hangs = self.network.chance.per_mille(500);
@@ -87,7 +86,7 @@ impl Link {
     }
 }
 
-/// All bytes of a stream.
+/// Collects all bytes of a stream.
 pub(super) async fn whole(mut stream: ByteStream) -> Result<Bytes> {
     let mut bytes = BytesMut::new();
     while let Some(piece) = stream.next().await {

@@ -1,4 +1,4 @@
-//! The calls by which registers are decided, with what planted bugs make of them.
+//! Calls that decide registers, with the effects of planted bugs.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Link {
             let (write, instead) = (write.clone(), instead.clone());
             async move {
                 if forgets {
-                    // As if there had never been anything.
+                    // Acknowledged but not stored.
                     return Ok(WriteReply::Stored);
                 }
                 match instead {
@@ -114,7 +114,8 @@ impl Link {
         .await
     }
 
-    /// Who answers for the node in matters of a register, if a bug has it so.
+    /// Returns the node that decides about a register in place of this one, if a planted bug
+    /// requires it.
     fn instead(&self, key: &RegisterKey, term: Term) -> Option<Arc<Node>> {
         if !self.has(Bug::CountsOneSet) || !matches!(self.caller, Caller::Proxy(_)) {
             return None;
@@ -127,7 +128,8 @@ impl Link {
         self.others.iter().find(|node| node.device == old).cloned()
     }
 
-    /// Workers ask all nodes at once, in an order that does not repeat: that stays out of the trace.
+    /// Workers call all nodes at once, in an order that does not repeat, so this call stays out of
+    /// the trace.
     pub(super) async fn statuses(&self) -> Result<Vec<DeviceStatus>> {
         let passes = |way| self.network.passes(self.caller, self.number, way);
         let answers =
@@ -162,7 +164,7 @@ impl Link {
         }
     }
 
-    /// Silence, where a bug takes it for consent.
+    /// Turns a failed call into consent if a planted bug requires it.
     pub(super) fn consent(&self, reply: Result<()>) -> Result<()> {
         match reply {
             Err(_) if self.has(Bug::CollectsInSilence) => Ok(()),
@@ -170,7 +172,7 @@ impl Link {
         }
     }
 
-    /// What others hold, as if the node had said it.
+    /// Returns the newest state of all nodes in the name of this node.
     async fn hearsay(&self, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
         let mut best = vec![Holding::default(); keys.len()];
         for other in self.others.iter() {

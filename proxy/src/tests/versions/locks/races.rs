@@ -1,5 +1,5 @@
-//! Locks and removals that race: of a lock that was put on and a removal that went ahead, one was
-//! refused, through proxies whose calls are late, refused or unanswered.
+//! Locks and removals that race: either the lock or the removal is refused, through proxies whose
+//! calls are late, refused or unanswered.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::*;
 
 const SEEDS: u64 = 60;
 
-/// A store of which one call in `odds` fails somehow.
+/// A store of which six calls in `odds` fail somehow.
 fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
     let chance = chance.clone();
     faulty(&harness.memory, 3, 3, move |_| match chance.below(odds) {
@@ -23,22 +23,22 @@ fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
     })
 }
 
-/// What somebody did.
+/// Outcome of a racer.
 enum Did {
     Held(bool),
-    /// Whether it found something to remove.
+    /// True if the removal found the version.
     Removed(bool),
     Other,
 }
 
-/// Whether it was held, and whether it was removed.
+/// Runs a race. Returns true for a lock, and true for a removal.
 async fn race(seed: u64) -> (bool, bool) {
     let what = format!("seed {seed}");
     let chance = Chance::new(seed + 1);
     let harness = Harness::new(3, 3);
     create_locked(&harness.store).await;
     let target = put_version(&harness.store, "k", "target").await.unwrap();
-    // In every other race it is beside the head.
+    // In every other race the target is not the current version.
     if seed.is_multiple_of(2) {
         put_version(&harness.store, "k", "above").await.unwrap();
     }

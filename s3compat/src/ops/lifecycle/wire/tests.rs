@@ -1,4 +1,5 @@
-//! What is taken comes back as it was given; what S3 refuses is refused by its code.
+//! Tests of lifecycle rules: accepted rules are returned unchanged, others are refused by S3's
+//! codes.
 
 use s3s::dto::{NoncurrentVersionTransition, TimestampFormat, Transition, TransitionStorageClass};
 
@@ -22,7 +23,7 @@ fn take(rules: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
     from_wire(Some(BucketLifecycleConfiguration { rules }))
 }
 
-/// The code by which a changed rule is refused.
+/// Error code of a changed rule.
 fn refusal(change: impl FnOnce(&mut LifecycleRule)) -> String {
     let mut rule = given("r");
     change(&mut rule);
@@ -161,7 +162,7 @@ fn filters_that_make_no_sense_are_refused() {
         refusal(of_filter(LifecycleRuleFilter { and: Some(twice), ..none() })),
         "InvalidTag"
     );
-    // What has neither tags nor a size is not chosen by them.
+    // Uploads and delete markers have neither tags nor sizes, so that filters cannot select them.
     let tagged = || LifecycleRuleFilter { tag: Some(tag("x")), ..none() };
     for filter in [tagged(), sizes(Some(1), None)] {
         let refused = refusal(|rule| {

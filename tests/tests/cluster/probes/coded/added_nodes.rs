@@ -1,5 +1,6 @@
-//! A cluster grows from six nodes to eight under load: a share of the fragments moves to the new ones,
-//! each to the home of its number, and none is made or lost on the way (rules P2, P3, X5).
+//! A cluster grows from six nodes to eight under load. A share of the fragments moves to the new
+//! nodes, each to the primary of its number. No fragment is rebuilt or lost on the way (rules P2,
+//! P3, X5).
 
 use martlet_tests::cluster::Plan;
 use martlet_tests::cluster::rings::DATA;

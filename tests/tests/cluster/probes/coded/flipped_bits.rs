@@ -1,5 +1,6 @@
-//! Bits flip in fragments of data and of parity, in as many of each extent as there is parity: they
-//! are never served, are made again from the others, and nobody has to notice.
+//! Bits flip in data and parity fragments, in as many fragments of each extent as the code has
+//! parity. Wrong bytes are never served, and the fragments are rebuilt from the other ones without
+//! an operator.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::{LENGTHS, assert_whole, read, write};
 
 const KEPT: usize = 2 * LENGTHS.len();
 
-/// Flips bits in so many fragments of each extent; how many were of data, and how many of parity.
+/// Flips bits in `each` fragments of each extent. Returns the numbers of data and parity fragments.
 async fn flip(probe: &mut Probe, each: usize, k: u8) -> [usize; 2] {
     let mut extents: BTreeMap<ExtentId, Vec<Piece>> = BTreeMap::new();
     for piece in probe.cluster.pieces("kept/").await {
@@ -31,7 +32,7 @@ async fn flip(probe: &mut Probe, each: usize, k: u8) -> [usize; 2] {
     flipped
 }
 
-/// The sum of a metric over all nodes.
+/// Sum of a metric over all nodes.
 async fn metric(probe: &Probe, name: &str) -> u64 {
     join_all(probe.cluster.nodes.iter().map(|node| node.metric(name))).await.iter().flatten().sum()
 }
@@ -55,7 +56,7 @@ async fn x5_flipped_bits_in_any_fragments_are_never_served_and_mended() {
     assert!(flipped.iter().all(|fragments| *fragments > 3), "{flipped:?}");
     let errors = read(&probe, &kept).await + read(&probe, &kept).await;
     assert!(errors * 5 <= 4 * kept.len(), "{errors} reads were not answered");
-    // Nobody reads parity, or what is made again before, but the auditor.
+    // Only the auditor reads parity fragments and fragments that were rebuilt before a read.
     let all = u64::try_from(flipped.iter().sum::<usize>()).unwrap();
     let corrupt = "martlet_device_corrupt_reads_total";
     until("all are found", PATIENCE, async || metric(&probe, corrupt).await >= all).await;

@@ -1,5 +1,5 @@
-//! As many nodes die as there is parity: everything reads as it was written, and with d+1 nodes left
-//! writes go on. One more, and objects are refused, never answered wrongly (rule X5).
+//! As many nodes die as the code has parity: all objects are readable, and with d+1 nodes left
+//! writes succeed. With one more dead node, reads are refused but never wrong (rule X5).
 
 use martlet_tests::checkers::{Outcome, Value};
 use martlet_tests::cluster::Plan;
@@ -9,7 +9,8 @@ use super::{LENGTHS, LOAD, assert_few_errors, assert_whole, read, write};
 
 const KEPT: usize = 2 * LENGTHS.len();
 
-/// Reads with more nodes dead than there is parity: right or not at all. How many had no answer.
+/// Reads with more dead nodes than parity: a reply must be right. Returns the number of reads
+/// without a reply.
 async fn unanswered(probe: &Probe, written: &[(String, Value)]) -> usize {
     let (mut client, mut unanswered) = (probe.client(0), 0);
     client.is_loyal = true;
@@ -39,7 +40,8 @@ async fn x5_as_many_nodes_die_as_there_is_parity_then_one_more() {
     probe.rest().await;
 
     probe.cluster.nodes[2].kill();
-    // Of seven nodes six have fragments of an extent: four in seven extents lack three of theirs.
+    // Six of the seven nodes have fragments of an extent, so four in seven extents lack three
+    // fragments.
     let unanswered = unanswered(&probe, &kept).await;
     println!("{unanswered} of {} objects can't be read with three nodes dead", kept.len());
     assert!(unanswered > 0, "too few were dead");

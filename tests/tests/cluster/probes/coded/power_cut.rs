@@ -1,5 +1,5 @@
-//! Power is cut while fragments are written: every object that was acknowledged is there, whole, and
-//! none that wasn't is there in part (rules X5, X6).
+//! Power is cut while fragments are written: every acknowledged object exists and is whole, and no
+//! unacknowledged object exists in part (rules X5, X6).
 
 use martlet_tests::checkers::Outcome;
 use martlet_tests::cluster::{Member, Plan};
@@ -9,7 +9,7 @@ use martlet_tests::recorded::load::Load;
 use super::{LENGTHS, LOAD, assert_few_errors, assert_whole, write};
 
 const DISK_MIB: u64 = 384;
-/// Files of some blocks and of many: a cut is in the middle of some.
+/// Files of few blocks and of many, so that a cut falls into the middle of some.
 const LARGE: [usize; 4] = [70_000, 300_000, 1_200_000, 5_000_000];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,8 +37,8 @@ async fn x5_x6_power_is_cut_while_fragments_are_written() {
     probe.finish().await;
 }
 
-/// Until every proxy can write all fragments again: they leave nodes alone for a while that did not
-/// answer, and 2+1 needs three of the four.
+/// Waits until every proxy can write all fragments. Proxies avoid nodes for some time after a
+/// timeout, and 2+1 needs three of the four nodes.
 async fn serves_again(probe: &Probe) {
     for proxy in 0..probe.cluster.proxies.len() {
         let mut client = probe.client(proxy);

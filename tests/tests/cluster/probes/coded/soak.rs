@@ -1,4 +1,4 @@
-//! A long load on fragments, and misfortune by chance: `make soak-cluster`.
+//! A long load on erasure-coded objects with random faults: `make soak-cluster`.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use super::{LENGTHS, LOAD, assert_whole, write};
 const DISK_MIB: u64 = 1024;
 const NODES: usize = 7;
 
-/// One thing goes wrong for a while, on at most as many nodes as there is parity.
+/// Causes one random fault for 0.5 to 4 s. Kills and pauses affect at most as many nodes as the
+/// code has parity; a power cut may affect all.
 async fn misfortune(probe: &mut Probe) {
     let (first, what) = (probe.chance.random_range(0..NODES), probe.chance.random_range(0..5));
     let nodes = [first, (first + probe.chance.random_range(1..NODES)) % NODES];

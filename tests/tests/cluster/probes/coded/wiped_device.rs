@@ -1,5 +1,5 @@
-//! A disk is lost for good and replaced by an empty one: its fragments are made again from the others,
-//! and are as good as those (rules G1, G2, X5).
+//! A disk is lost for good and replaced by an empty one. Its fragments are rebuilt from the other
+//! fragments and are equally usable (rules G1, G2, X5).
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ async fn g2_x5_fragments_are_made_again_on_an_empty_disk() {
     assert_few_errors(&probe.watch("an empty disk is there", 2.0).await, 15);
     assert_whole(&mut probe, &kept).await;
     println!("repaired {:?} after the empty disk was there", begun.elapsed());
-    // Whatever the next one holds is read from the one that was empty.
+    // Fragments of the next dead node must be replaced by those on the device that was empty.
     probe.rest().await;
     probe.cluster.nodes[2].kill();
     let errors = read(&probe, &kept).await;
