@@ -1,7 +1,7 @@
 //! The server half: a backend served over HTTP.
 //!
 //! * [`serve`](mod@serve): connections.
-//! * [`guard`]: authentication.
+//! * [`guard`]: authentication of requests.
 //! * [`flight`]: limits on concurrent requests; [`pressure`]: duration of client requests.
 //! * [`calls`]: index calls; [`extents`]: streams; [`taken`]: request bodies.
 

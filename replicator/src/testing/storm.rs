@@ -29,7 +29,7 @@ use crate::identity::{Candidate, Known, newest, settle};
 
 pub(crate) const KEYS: usize = 8;
 
-/// SplitMix generator: small, and equal on all platforms.
+/// `SplitMix` generator: small, and equal on all platforms.
 pub(crate) struct Chance(u64);
 
 impl Chance {

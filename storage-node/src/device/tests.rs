@@ -20,6 +20,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a device begins with: whether other devices hold what this one holds, and whether its votes
 /// rest until they remember it.
+#[derive(Clone, Copy)]
 struct Standing {
     peers: bool,
     introduced: bool,
