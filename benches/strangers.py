@@ -1,8 +1,8 @@
 """What a crowd without a key costs a client with one: GETs a second, quiet and beside the crowd, in turns.
 
-A third of the crowd sends nothing, a third sends half of a head, a third sends half of a document that
-nobody signed. Connections that the server closes are opened again. The crowd, the client and the server
-share this machine.
+A third of the crowd sends nothing, a third half of a head, a third half of a document without a signature:
+by HTTP/1, then by HTTP/2. Connections that the server closes are opened again. The crowd, the client and
+the server share this machine.
 """
 
 import argparse
@@ -22,19 +22,52 @@ GET = ["--op", "get", "--size", "4KiB", "--objects", "256", "--concurrency", "8"
 DOCUMENT_BYTES, SENT_BYTES = 1 << 20, 50_000
 PAUSE_S = 10.0
 """Seconds from the end of a connection until the next one takes its place."""
-SENT = [
-    b"",
-    b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nx: ",
-    b"POST /bucket/key?uploadId=x HTTP/1.1\r\nhost: x\r\n"
-    + f"content-length: {DOCUMENT_BYTES}\r\n\r\n".encode() + b" " * SENT_BYTES,
-]
+TARGET = "/bucket/key?uploadId=x"
+HALF_A_DOCUMENT = b" " * SENT_BYTES
+
+
+def frame(kind, flags, stream, payload):
+    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+def literal(name, value):
+    """A header that HPACK neither indexes nor compresses (RFC 7541, section 6.2.2), shorter than 127 bytes."""
+    return b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in (name, value))
+
+
+def http2_requests():
+    """What the three kinds of HTTP/2 connections send."""
+    head = b"".join(literal(name, value) for name, value in [
+        (":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", TARGET),
+        ("content-length", str(DOCUMENT_BYTES))])
+    headers, data, end_of_headers, settings = 1, 0, 4, 4
+    start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, b"")
+    chunks = (HALF_A_DOCUMENT[at:at + 16_000] for at in range(0, SENT_BYTES, 16_000))
+    document = b"".join(frame(data, 0, 1, chunk) for chunk in chunks)
+    return [
+        start,
+        start + frame(headers, end_of_headers, 1, head)[:-10],
+        start + frame(headers, end_of_headers, 1, head) + document,
+    ]
+
+
+SENT = {
+    "HTTP/1": [
+        b"",
+        b"GET /bucket/key HTTP/1.1\r\nhost: x\r\nx: ",
+        f"POST {TARGET} HTTP/1.1\r\nhost: x\r\ncontent-length: {DOCUMENT_BYTES}\r\n\r\n".encode()
+        + HALF_A_DOCUMENT,
+    ],
+    "HTTP/2": http2_requests(),
+}
 
 
 class Crowd:
     """Connections that never send a whole request, for as long as the `with` lasts."""
 
-    def __init__(self, port, count):
-        self.port, self.count = port, count
+    def __init__(self, port, count, sent):
+        self.port, self.count, self.sent = port, count, sent
         self.opened, self.open = 0, 0
 
     def __enter__(self):
@@ -55,7 +88,7 @@ class Crowd:
         self.loop.close()
 
     async def _hold_all(self):
-        await asyncio.gather(*(self._hold(SENT[at % len(SENT)]) for at in range(self.count)))
+        await asyncio.gather(*(self._hold(self.sent[at % len(self.sent)]) for at in range(self.count)))
 
     async def _hold(self, sent):
         while True:
@@ -73,16 +106,16 @@ class Crowd:
             await asyncio.sleep(PAUSE_S)
 
 
-def measure(server, arguments):
+def measure(server, arguments, version):
     """GETs a second by round: (quiet, beside the crowd, the server's resident MiB then)."""
     get = [*GET, "--duration", f"{arguments.seconds}s"]
     quiet, beside, resident = [], [], 0
     for _ in range(arguments.rounds):
         quiet.append(server.bench(*get))
-        with Crowd(server.port, arguments.connections) as crowd:
+        with Crowd(server.port, arguments.connections, SENT[version]) as crowd:
             beside.append(server.bench(*get))
             resident = max(resident, server.resident_bytes() >> 20)
-            print(f"the crowd opened {crowd.opened} connections, {crowd.open} are open", flush=True)
+            print(f"the crowd opened {crowd.opened} {version} connections, {crowd.open} are open", flush=True)
     return quiet, beside, resident
 
 
@@ -101,14 +134,16 @@ def main():
     try:
         with Martlet(folder / "server") as server:
             server.prepare("crowd", 4096, 256)
-            quiet, beside, resident = measure(server, arguments)
+            measured = {version: measure(server, arguments, version) for version in SENT}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    name = f"GET 4 KiB/s beside {arguments.connections} strangers"
     rate = ["requests_per_s"]
-    print_table([Row(name, Figure.median(beside, rate), Figure.median(quiet, rate), "without them",
-                     least_of_limit=0.5)])
-    print(f"{resident} MiB of the server are resident beside the crowd")
+    print_table([
+        Row(f"GET 4 KiB/s beside {arguments.connections} strangers by {version}",
+            Figure.median(beside, rate), Figure.median(quiet, rate), "without them", least_of_limit=0.5)
+        for version, (quiet, beside, _) in measured.items()])
+    for version, (_, _, resident) in measured.items():
+        print(f"{resident} MiB of the server are resident beside the {version} crowd")
 
 
 if __name__ == "__main__":

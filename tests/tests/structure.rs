@@ -94,6 +94,25 @@ fn every_file_opens_with_what_it_is_for() {
     }
 }
 
+/// Words that begin a question or a clause without a subject.
+const OPENINGS: [&str; 10] =
+    ["What", "Who", "Whose", "Whom", "Whether", "How", "Whoever", "Whatever", "Where", "Which"];
+
+#[test]
+fn doc_comments_open_with_a_noun_or_a_verb() {
+    let is_doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_doc(line)) {
+            let goes_on = at > 0 && is_doc(lines[at - 1]);
+            let first = line[3..].split_whitespace().next().unwrap_or_default();
+            let opens = !goes_on && OPENINGS.contains(&first);
+            assert!(!opens, "{}:{}: {line}", shown(&path), at + 1);
+        }
+    }
+}
+
 #[test]
 fn files_have_one_subject_each() {
     for path in rust_files() {
