@@ -20,20 +20,20 @@ use super::wire::accounts::Page;
 use super::wire::limits::{Bound, RateChange};
 use crate::failure::Failure;
 
-/// Where requests may come from, and how fast. What isn't said stays.
+/// Networks that requests may come from, and rates. Omitted limits stay unchanged.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true, id = "limit", args = ["networks", "anywhere", "requests", "bytes"])]
 pub(super) struct LimitArgs {
-    /// Take requests from this network alone, such as 10.0.0.0/8 or one address; repeat it for several
+    /// Allow requests only from this network, such as 10.0.0.0/8, or one address; repeatable
     #[arg(long = "network", value_name = "CIDR")]
     networks: Vec<Network>,
-    /// Take requests from anywhere
+    /// Allow requests from any network
     #[arg(long, conflicts_with = "networks")]
     anywhere: bool,
-    /// Take so many requests in a second, at each proxy; or none: any number
+    /// Requests per second at each proxy; none: unlimited
     #[arg(long, value_name = "N|none", value_parser = limits::count)]
     requests: Option<Bound>,
-    /// Take and send so many bytes of bodies in a second, at each proxy, such as 50MiB; or none
+    /// Body bytes per second, both ways, at each proxy, such as 50MiB; none: unlimited
     #[arg(long, value_name = "BYTES|none", value_parser = limits::bytes)]
     bytes: Option<Bound>,
 }

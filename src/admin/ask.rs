@@ -101,26 +101,30 @@ impl Server {
         query: &[(&str, &str)],
         body: Bytes,
     ) -> Result<T, Failure> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(
+            |error| Failure::refused(format!("the async runtime could not be started: {error}")),
+        )?;
         let (status, body) = runtime.block_on(async {
             let target = target(path, query);
             match tokio::time::timeout(self.patience, self.fetch(method, &target, body)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Failure::refused(format!("{} does not answer", self.address))),
+                Err(_) => {
+                    Err(Failure::refused(format!("{} does not answer in time", self.address)))
+                }
             }
         })?;
         if status == StatusCode::OK {
             return serde_json::from_slice(&body).map_err(|error| {
-                Failure::refused(format!("{} is no Martlet of this version: {error}", self.address))
+                Failure::refused(format!(
+                    "{} does not answer as a Martlet of this version: {error}",
+                    self.address
+                ))
             });
         }
         let sentence = match serde_json::from_slice(&body) {
             Ok(Refusal { error }) if status != StatusCode::UNAUTHORIZED => error,
             _ if status == StatusCode::UNAUTHORIZED => {
-                "it has another secret: name the server's data folder with --data-dir, or set \
+                "the secret is wrong: name the server's data folder with --data-dir, set \
                  MARTLET_ROOT_SECRET_KEY, or name the key of its cluster with --cluster-key-file"
                     .to_owned()
             }
@@ -137,7 +141,8 @@ impl Server {
     ) -> Result<(StatusCode, Bytes), Failure> {
         let broken = |error: &dyn std::fmt::Display| {
             Failure::refused(format!(
-                "no server answers at {}: {error}; is it running, and is this its admin address?",
+                "no server answers at {}: {error}; check that it is running and that this is its \
+                 admin address",
                 self.address
             ))
         };
@@ -151,7 +156,7 @@ impl Server {
             .header(header::HOST, self.address.to_string())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Full::new(body))
-            .expect("target, host and token are of harmless characters");
+            .expect("target, host and token are valid in a request's head");
         let exchange = async {
             let response = sender.send_request(request).await?;
             let status = response.status();
@@ -175,7 +180,7 @@ fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {
     }
     let credentials = Credentials::read(&data_dir.join(credentials::FILE))?.ok_or_else(|| {
         Failure::refused(format!(
-            "there are no credentials in {}: name the server's data folder with --data-dir, or set \
+            "no credentials in {}: name the server's data folder with --data-dir, set \
              MARTLET_ROOT_SECRET_KEY, or name the key of a cluster with --cluster-key-file",
             data_dir.display()
         ))

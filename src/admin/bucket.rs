@@ -15,37 +15,37 @@ use super::wire::{self, BucketLine};
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// What is asked about a bucket.
+/// Subcommands of `martlet admin bucket`.
 #[derive(Debug, Subcommand)]
 pub(super) enum BucketCommand {
-    /// Show what is set
+    /// Show the settings of a bucket
     Show {
-        /// The bucket
+        /// Bucket
         bucket: String,
     },
-    /// Set the consistency of requests that ask for none, or where new objects go
+    /// Set the default consistency or the storage policy of new objects
     Set(SetArgs),
-    /// Show how much it holds and may hold, or set how much it may
+    /// Show or set the quota of a bucket
     Quota(QuotaArgs),
-    /// Show how much it holds; it is counted if nobody has
+    /// Show the usage of a bucket, counting it if no count exists
     Usage(UsageArgs),
-    /// Move the objects that lie under another storage policy to the present one
+    /// Move objects to the bucket's present storage policy
     #[command(after_help = "\
-The proxy that is asked does it in the background; this command shows how far it is. Interrupting \
-the command leaves the rewrite going, running it again shows it again. Clients see the same objects \
-before, while they are moved, and after. Whatever ends it early, begin it again: what was moved is \
-passed over.
+The proxy at the admin address rewrites in the background, and this command shows the progress. \
+Interrupting the command doesn't stop the rewrite; running the command again shows the progress \
+again. Clients see the same objects before, during and after a rewrite. If a rewrite ends early, \
+start it again: it skips moved objects.
 
 Examples:
   martlet admin bucket set archive --storage-policy ec
   martlet admin bucket rewrite archive --rate 200MiB
   martlet admin bucket rewrite archive --stop")]
     Rewrite(RewriteArgs),
-    /// Wrap the keys of encrypted objects by the first master key
+    /// Rewrap the data keys of encrypted objects with the first master key
     #[command(after_help = "\
-To be run for each bucket once every proxy has the new master key before the old one. Bytes stay where \
-they are. Interrupting the command ends it; running it again passes over what was done. When it ends \
-well for all buckets nothing needs the old master key any more.
+Run it for each bucket after every proxy lists the new master key before the old one. Object data \
+is not moved. Interrupting the command stops it; running it again skips finished versions. After \
+it succeeds for all buckets, the old master key is no longer needed.
 
 Examples:
   martlet admin bucket rewrap archive
@@ -53,30 +53,30 @@ Examples:
     Rewrap(rewrap::RewrapArgs),
 }
 
-/// What is set.
+/// Arguments of `martlet admin bucket set`.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true, id = "setting", args = ["consistency", "storage_policy"])]
 pub(super) struct SetArgs {
-    /// The bucket
+    /// Bucket
     bucket: String,
-    /// available: a quorum, else whoever answers; strict: a quorum, else an error; any: reads from
-    /// the first good replica
+    /// available: a quorum, else any replica; strict: a quorum, else an error; any: read from the
+    /// first good replica
     #[arg(long, value_name = "available|strict|any")]
     consistency: Option<Level>,
-    /// Where new objects and new uploads go; what is there stays until the bucket is rewritten
+    /// Storage policy of new objects and uploads; existing ones stay until a rewrite
     #[arg(long, value_name = "NAME")]
     storage_policy: Option<String>,
 }
 
-/// What is moved, and how fast.
+/// Arguments of `martlet admin bucket rewrite`.
 #[derive(Args, Debug)]
 pub(super) struct RewriteArgs {
-    /// The bucket
+    /// Bucket
     bucket: String,
-    /// Bytes a second at most, such as 200MiB [default: as fast as it goes while clients don't wait]
+    /// Maximum bytes per second, such as 200MiB [default: unlimited while clients don't wait]
     #[arg(long, value_name = "BYTES", conflicts_with = "stop")]
     rate: Option<Size>,
-    /// End the rewrite that goes on
+    /// Stop the running rewrite
     #[arg(long)]
     stop: bool,
 }

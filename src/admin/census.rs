@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_hours(24);
 /// Interval between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// How a census is taken.
+/// Arguments of `martlet admin census`.
 #[derive(Args, Debug)]
 pub(super) struct CensusArgs {
-    /// Rest between two pages: the longer, the less clients notice
+    /// Pause between two pages; longer pauses load the cluster less
     #[arg(long, value_name = "SPAN", default_value = "5ms", value_parser = parse_span)]
     pause: Duration,
     #[command(flatten)]
@@ -90,7 +90,7 @@ async fn rings(
         }
         if !all.contains_key(&name) {
             return Err(Failure::refused(format!(
-                "no node that has the ring {} of epoch {} answers: try again in a moment",
+                "no node with the ring {} of epoch {} answers: try again in a moment",
                 line.name, line.epoch
             )));
         }
@@ -105,7 +105,9 @@ fn cluster(
 ) -> Result<Cluster, Failure> {
     let index = rings.index().cloned();
     let index = index.ok_or_else(|| {
-        Failure::refused("that process has no index ring: name a member of the cluster")
+        Failure::refused(
+            "the process has no index ring: give the admin address of a cluster member",
+        )
     })?;
     let nodes: HashMap<&str, Arc<dyn Backend>> = rings
         .addresses()
@@ -145,7 +147,9 @@ pub(super) fn judge(report: &CensusReport) -> Result<(), Failure> {
     if report.clean {
         return Ok(());
     }
-    Err(Failure::refused("the census is not clean: not everything is where the rings say"))
+    Err(Failure::refused(
+        "the census is not clean: some replicas are missing, outdated or misplaced",
+    ))
 }
 
 #[cfg(test)]

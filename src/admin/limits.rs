@@ -18,7 +18,10 @@ pub(super) const PATIENCE: Duration = Duration::from_mins(10);
 pub(super) fn count(text: &str) -> Result<Bound, String> {
     match text {
         "none" => Ok(Bound::None),
-        text => text.parse().map(Bound::At).map_err(|_| format!("{text:?} is no number, nor none")),
+        text => text
+            .parse()
+            .map(Bound::At)
+            .map_err(|_| format!("{text:?} is neither a number nor none")),
     }
 }
 
@@ -30,19 +33,19 @@ pub(super) fn bytes(text: &str) -> Result<Bound, String> {
     }
 }
 
-/// How much may be held.
+/// Arguments of `quota`.
 #[derive(Args, Debug)]
 pub(super) struct QuotaArgs {
-    /// Its name
+    /// Name of the bucket or tenant
     name: String,
-    /// Bytes of all versions and unfinished uploads together, such as 500GiB; or none
+    /// Maximum bytes of all versions and open uploads, such as 500GiB; none: unlimited
     #[arg(long, value_name = "BYTES|none", value_parser = bytes)]
     bytes: Option<Bound>,
-    /// Objects, each version counted; or none
+    /// Maximum number of versions; none: unlimited
     #[arg(long, value_name = "N|none", value_parser = count)]
     objects: Option<Bound>,
-    /// Bytes of the index: 512, the key and what is said of it for each version, delete marker, unfinished
-    /// upload, part and bucket; none: 1 GiB beside what the other bounds allow
+    /// Maximum bytes of the index: 512, the key and its metadata for each version, delete marker,
+    /// open upload, part and bucket; none: 1 GiB beside what the other limits allow
     #[arg(long, value_name = "BYTES|none", value_parser = bytes)]
     index: Option<Bound>,
 }
@@ -67,12 +70,12 @@ impl QuotaArgs {
     }
 }
 
-/// Of which bucket it is asked how much it holds.
+/// Arguments of `martlet admin bucket usage`.
 #[derive(Args, Debug)]
 pub(super) struct UsageArgs {
-    /// The bucket
+    /// Bucket
     bucket: String,
-    /// Count it now, and not only if nobody has
+    /// Count now, even if a count exists
     #[arg(long)]
     now: bool,
 }
@@ -95,7 +98,7 @@ fn number(number: Option<u64>, otherwise: &str) -> String {
 /// Formats a quota and its usage.
 fn quota(line: &QuotaLine) -> String {
     let row = |what: &str, held: Option<u64>, bound: Option<u64>| {
-        vec![what.to_owned(), number(held, "not counted"), number(bound, "any number")]
+        vec![what.to_owned(), number(held, "not counted"), number(bound, "unlimited")]
     };
     let header = vec![line.name.clone(), "held".to_owned(), "allowed".to_owned()];
     let rows = [
@@ -106,7 +109,7 @@ fn quota(line: &QuotaLine) -> String {
     ];
     let mut text = table(&rows, &[1, 2]);
     if line.counted_ms.is_some() {
-        text += "As counted some seconds ago or more; what was written since is held besides.\n";
+        text += "Counts are some seconds old or older; later writes are not included.\n";
     }
     text
 }
@@ -146,11 +149,11 @@ mod tests {
             ..QuotaLine::default()
         };
         let text = quota(&line);
-        for words in ["100", "7", "any number", "as counted"] {
+        for words in ["100", "7", "unlimited", "counts are"] {
             assert!(text.to_lowercase().contains(words), "{words}: {text}");
         }
         let text = quota(&QuotaLine::default());
-        assert!(text.contains("not counted") && !text.contains("As counted"), "{text}");
+        assert!(text.contains("not counted") && !text.contains("Counts are"), "{text}");
     }
 
     #[test]

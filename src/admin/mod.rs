@@ -29,8 +29,8 @@ use crate::membership::key::ClusterSecret;
 /// Arguments of `martlet admin`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The commands prove themselves with the root secret: from MARTLET_ROOT_SECRET_KEY, or from the data \
-folder of a server on this machine. Members of a cluster take the cluster's key instead.
+The commands authenticate with the root secret from MARTLET_ROOT_SECRET_KEY or from the data \
+folder of a server on this machine. Members of a cluster need --cluster-key-file instead.
 
 Examples:
   martlet admin status
@@ -53,7 +53,7 @@ pub(crate) struct AdminArgs {
         default_value = "127.0.0.1:9001"
     )]
     admin_address: SocketAddr,
-    /// Data folder of the server, for its credentials
+    /// Data folder of the server, to read its credentials
     #[arg(
         long,
         global = true,
@@ -62,7 +62,7 @@ pub(crate) struct AdminArgs {
         default_value = "martlet-data"
     )]
     data_dir: PathBuf,
-    /// File with the key of the cluster that the process belongs to
+    /// File with the cluster's key, for members of a cluster
     #[arg(long, global = true, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
     cluster_key_file: Option<PathBuf>,
     /// Print JSON
@@ -74,42 +74,42 @@ pub(crate) struct AdminArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Where the bytes of an object lie: file, offset, length and BLAKE3 of each extent
+    /// Show file, offset, length and BLAKE3 of an object's extents
     Extents {
-        /// The bucket
+        /// Bucket
         bucket: String,
-        /// The key
+        /// Key
         key: String,
     },
-    /// How a process and its cluster are: nodes, devices, rings, moves, and what waits
+    /// Show the status of a process and its cluster
     Status,
-    /// How full each device is and will be, and how much can still be written
+    /// Show used, expected and free space of devices and policies
     Capacity,
-    /// How well the rings in use spread what they place: dispersion and balance
+    /// Show dispersion and balance of the rings in use
     Dispersion,
-    /// Count what every device holds, against the rings; exit code 1 if it is not all there
+    /// Compare all devices with the rings; exit code 1 on differences
     Census(CensusArgs),
-    /// What the background workers of every process have done, and what waits for them
+    /// Show progress and backlog of all background workers
     Workers(WorkersArgs),
-    /// The storage policies: how each keeps what is written under it
+    /// Storage policies
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// What can be set about a bucket besides what S3 has words for
+    /// Bucket settings beyond S3's
     #[command(subcommand)]
     Bucket(BucketCommand),
     /// Tenants: accounts that own buckets
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Users of a tenant, who may do less than all of it
+    /// Users of a tenant, with limited permissions
     #[command(subcommand)]
     User(UserCommand),
-    /// Roles of a tenant, which somebody may take on for a while
+    /// Roles of a tenant, for temporary credentials
     #[command(subcommand)]
     Role(RoleCommand),
     /// Access keys of tenants and users
     #[command(subcommand)]
     Key(KeyCommand),
-    /// The rings of a cluster: who has which, and newer ones
+    /// Rings of a cluster: show their epochs, push newer ones
     #[command(subcommand)]
     Ring(RingCommand),
 }
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
         Command::Key(command) => command.run(&server()?, args.json)?,
         Command::Ring(command) => {
             let file = args.cluster_key_file.as_deref().ok_or_else(|| {
-                Failure::usage("name the key of the cluster with --cluster-key-file")
+                Failure::usage("no cluster key is given: name its file with --cluster-key-file")
             })?;
             ring::run(command, file, args.json)?;
         }

@@ -7,12 +7,12 @@ use super::wire::{self, PolicyLine};
 use crate::columns::table;
 use crate::failure::Failure;
 
-/// What is asked of policies.
+/// Subcommands of `martlet admin policy`.
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// All of them: how each keeps what is written under it, and which one new buckets get
+    /// List storage policies with their redundancy and the default for new buckets
     #[command(after_help = "\
-Only a server or a proxy knows which one new buckets get: ask one of them.
+Only servers and proxies know the default for new buckets: use the admin address of one.
 
 Examples:
   martlet admin policy list

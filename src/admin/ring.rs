@@ -26,10 +26,10 @@ use crate::membership::rings::RingName;
 use crate::membership::routes::{self, OfferAnswer, RingsAnswer};
 use crate::membership::settings::TlsArgs;
 
-/// What is done with rings.
+/// Subcommands of `martlet admin ring`.
 #[derive(Debug, Subcommand)]
 pub(super) enum RingCommand {
-    /// Give a node newer rings; the others take them from it
+    /// Send newer rings to a node, from which the others fetch them
     #[command(after_help = "Examples:
   martlet admin --cluster-key-file cluster.key ring push index.ring data-0.ring --node 10.0.0.1:6200")]
     Push {
@@ -42,9 +42,9 @@ pub(super) enum RingCommand {
         #[command(flatten)]
         tls: TlsArgs,
     },
-    /// Show which storage node has which rings
+    /// Show the ring epochs of each storage node
     Status {
-        /// Internal address of a storage node; it says where the others are
+        /// Internal address of any storage node
         #[arg(long, value_name = "HOST:PORT")]
         node: String,
         #[command(flatten)]
@@ -99,13 +99,13 @@ async fn push(proof: &Proof, files: &[PathBuf], node: &str) -> Result<(), Failur
         let OfferAnswer { taken, waits, refused } =
             decode(node, &sent.map_err(|error| broken(node, &error))?)?;
         if let Some(reason) = refused {
-            return Err(Failure::refused(format!("{node} refuses {}: {reason}", file.display())));
+            return Err(Failure::refused(format!("{node} refused {}: {reason}", file.display())));
         }
         let epoch = ring.epoch();
         let became = match (taken, waits) {
-            (true, _) => "is in place",
-            (_, true) => "is kept until the ring change before it is over,",
-            _ => "was there already",
+            (true, _) => "is in use",
+            (_, true) => "waits for the end of the ring change before it,",
+            _ => "was already known",
         };
         println!("{name} of epoch {epoch} {became} at {node}");
     }
@@ -142,14 +142,16 @@ fn addresses(ring: &Ring) -> BTreeMap<String, String> {
 
 fn decode<T: DeserializeOwned>(node: &str, bytes: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(bytes).map_err(|error| {
-        Failure::refused(format!("{node} is no storage node of this version: {error}"))
+        Failure::refused(format!(
+            "{node} does not answer as a storage node of this version: {error}"
+        ))
     })
 }
 
 fn broken(node: &str, error: &martlet_protocol::Error) -> Failure {
     Failure::refused(format!(
-        "{node} could not be asked: {error}; is it the internal address of a storage node, and is this \
-         the key of its cluster?"
+        "{node} could not be reached: {error}; check that it is a storage node's internal address \
+         and that the key is its cluster's"
     ))
 }
 

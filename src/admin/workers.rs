@@ -10,11 +10,11 @@ use super::ask::Server;
 use super::wire::{self, WorkersOf};
 use crate::failure::Failure;
 
-/// Whom to ask about workers.
+/// Arguments of `martlet admin workers`.
 #[derive(Args, Debug)]
 pub(super) struct WorkersArgs {
-    /// Admin address of a process, such as `<http://10.0.0.1:6301>`; repeat it for several [default:
-    /// --admin-address]. Any member of a cluster knows of the workers of all
+    /// Admin address of a process, such as `<http://10.0.0.1:6301>`; repeatable [default:
+    /// --admin-address]. Each member of a cluster knows all workers
     #[arg(long = "url", value_name = "URL")]
     urls: Vec<AdminUrl>,
 }
@@ -28,9 +28,10 @@ impl FromStr for AdminUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-        address.parse().map(Self).map_err(|_| {
-            format!("\"{text}\" is no admin address: write http://HOST:PORT, the host as a number")
-        })
+        address
+            .parse()
+            .map(Self)
+            .map_err(|_| format!("\"{text}\" is not an admin address: write http://IP:PORT"))
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(address));
         }
         for text in ["", "https://10.0.0.1:6301", "n1:6301", "http://10.0.0.1"] {
-            assert!(text.parse::<AdminUrl>().unwrap_err().contains("http://HOST:PORT"), "{text}");
+            assert!(text.parse::<AdminUrl>().unwrap_err().contains("http://IP:PORT"), "{text}");
         }
     }
 

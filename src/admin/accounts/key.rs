@@ -13,11 +13,11 @@ use crate::admin::wire::accounts::{
 };
 use crate::failure::Failure;
 
-/// What is asked of access keys.
+/// Subcommands of `martlet admin key`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-Secrets are shown once, when they are made. In the index they lie sealed by the master key of the process \
-that is asked, if it has one (master_key_file), and in clear if it has none.
+Secrets are shown once, when they are made. The index stores them encrypted if the process at the \
+admin address has a master key (master_key_file), else in plain text.
 
 Examples:
   martlet admin key create --tenant research
@@ -26,59 +26,59 @@ Examples:
   martlet admin key list --tenant research
   martlet admin key rotate AKIA…")]
 pub(in crate::admin) enum KeyCommand {
-    /// Make an access key and its secret
+    /// Create an access key and its secret
     Create(CreateArgs),
-    /// List them
+    /// List access keys
     List {
-        /// Those of this tenant alone
+        /// List keys of this tenant only
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
     },
-    /// Show one, without its secret
+    /// Show an access key without its secret
     Show(WhichKey),
-    /// Let it in no more, until it is enabled
+    /// Disable the key until it is enabled again
     Disable(WhichKey),
-    /// Let it in again
+    /// Enable the key
     Enable(WhichKey),
-    /// Give it another secret; the one before is void within a second
+    /// Replace the secret; the old one stops working within a second
     Rotate {
         #[command(flatten)]
         which: WhichKey,
-        /// The secret, where it was made elsewhere
+        /// New secret [default: generated]
         #[arg(long, value_name = "SECRET", env = "MARTLET_NEW_SECRET_KEY", hide_env_values = true)]
         secret_key: Option<String>,
     },
-    /// Say where its requests may come from and how fast, in place of what was said before
+    /// Set the networks and rates of the key's requests
     Limit {
         #[command(flatten)]
         which: WhichKey,
         #[command(flatten)]
         limit: LimitArgs,
     },
-    /// Delete it
+    /// Delete the key
     Delete(WhichKey),
 }
 
-/// A key.
+/// Name of a key.
 #[derive(Args, Debug)]
 pub(in crate::admin) struct WhichKey {
-    /// The access key
+    /// Access key
     access_key: String,
 }
 
-/// A key to be made.
+/// Arguments of `martlet admin key create`.
 #[derive(Args)]
 pub(in crate::admin) struct CreateArgs {
-    /// Whose it is
+    /// Tenant that owns the key
     #[arg(long, value_name = "NAME")]
     tenant: String,
-    /// The user that it speaks for [default: the whole tenant]
+    /// User that the key belongs to [default: the whole tenant]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// The access key, where it was made elsewhere
+    /// Access key to use, with --secret-key [default: generated]
     #[arg(long, value_name = "KEY", requires = "secret_key")]
     access_key: Option<String>,
-    /// Its secret
+    /// Secret to use, with --access-key [default: generated]
     #[arg(
         long,
         value_name = "SECRET",
@@ -87,7 +87,7 @@ pub(in crate::admin) struct CreateArgs {
         requires = "access_key"
     )]
     secret_key: Option<String>,
-    /// Take its requests from this network alone; repeat it for several
+    /// Allow its requests only from this network; repeatable
     #[arg(long = "network", value_name = "CIDR")]
     networks: Vec<Network>,
 }
@@ -147,7 +147,7 @@ impl KeyCommand {
             }
             Self::Delete(which) => {
                 let deleted: Deleted = server.delete(KEY, &which.query())?;
-                show(&deleted, json, |it| format!("the access key {} is deleted\n", it.deleted));
+                show(&deleted, json, |it| format!("deleted access key {}\n", it.deleted));
                 return Ok(());
             }
         };

@@ -80,7 +80,7 @@ pub(super) fn role(line: &RoleLine) -> String {
         ("state", state(line.enabled)),
     ]);
     let trust = line.trust.as_deref().unwrap_or("the tenant's own keys");
-    format!("{about}\nmay do:\n{}\n\ntrusts:\n{trust}\n", line.policy)
+    format!("{about}\npolicy:\n{}\n\ntrust:\n{trust}\n", line.policy)
 }
 
 /// Formats roles as a table.
@@ -116,11 +116,11 @@ pub(super) fn key(line: &KeyLine) -> String {
         ("state", state(line.enabled)),
         ("from", &from),
         ("rate", &at),
-        ("secret lies", if line.sealed { "sealed by a master key" } else { "in clear" }),
+        ("secret stored", if line.sealed { "encrypted by a master key" } else { "in clear" }),
     ]);
     let mut text = rows(&pairs);
     if line.secret_key.is_some() {
-        text += "\nThe secret is shown this once.\n";
+        text += "\nThe secret is shown only this once.\n";
     }
     text
 }

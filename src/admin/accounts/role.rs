@@ -13,71 +13,71 @@ use crate::admin::wire::roles::{ROLE, ROLES, RoleAsked, RoleLine};
 use crate::failure::Failure;
 use crate::units::parse_span;
 
-/// What is asked of roles.
+/// Subcommands of `martlet admin role`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A role is what somebody may be for a while: AssumeRole and AssumeRoleWithWebIdentity at the S3 address give \
-credentials that may do what its policy says. Its trust document says who may take it on; without one, the \
-tenant's own keys.
+AssumeRole and AssumeRoleWithWebIdentity at the S3 address return temporary credentials with the \
+permissions of the role's policy. The trust document names the principals that may assume the \
+role; without one, only the tenant's own keys may.
 
 Examples:
   martlet admin role create --tenant research reader --policy reader.json --trust trust.json
   martlet admin role set --tenant research reader --max-session 12h
   martlet admin role disable --tenant research reader")]
 pub(in crate::admin) enum RoleCommand {
-    /// Make a role
+    /// Create a role
     Create {
         #[command(flatten)]
         who: WhichRole,
-        /// File with what it may do: a policy without principals
+        /// File with the role's policy, without principals
         #[arg(long, value_name = "FILE")]
         policy: PathBuf,
-        /// File with who may take it on [default: the tenant's own keys]
+        /// File with the trust document [default: the tenant's own keys]
         #[arg(long, value_name = "FILE")]
         trust: Option<PathBuf>,
-        /// How long its sessions are at most, 15m to 12h
+        /// Maximum duration of a session, 15m to 12h
         #[arg(long, value_name = "TIME", value_parser = parse_span, default_value = "1h")]
         max_session: Duration,
     },
-    /// List those of a tenant
+    /// List the roles of a tenant
     List {
-        /// The tenant
+        /// Tenant
         #[arg(long, value_name = "NAME")]
         tenant: String,
     },
-    /// Show one
+    /// Show a role
     Show(WhichRole),
-    /// Change it; its sessions are held to what it says then
+    /// Change a role; open sessions follow the change
     #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)
         .args(["policy", "trust", "max_session"])))]
     Set {
         #[command(flatten)]
         who: WhichRole,
-        /// File with what it may do
+        /// File with the role's new policy
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// File with who may take it on
+        /// File with the new trust document
         #[arg(long, value_name = "FILE")]
         trust: Option<PathBuf>,
-        /// How long its sessions are at most, 15m to 12h
+        /// Maximum duration of a session, 15m to 12h
         #[arg(long, value_name = "TIME", value_parser = parse_span)]
         max_session: Option<Duration>,
     },
-    /// Let nobody take it on, and end its sessions
+    /// Disable the role and end its sessions
     Disable(WhichRole),
-    /// Let it be taken on again
+    /// Enable the role
     Enable(WhichRole),
-    /// Delete one, and end its sessions
+    /// Delete the role and end its sessions
     Delete(WhichRole),
 }
 
-/// A role.
+/// Name of a role.
 #[derive(Args, Debug)]
 pub(in crate::admin) struct WhichRole {
-    /// Its tenant
+    /// Tenant of the role
     #[arg(long, value_name = "NAME")]
     tenant: String,
-    /// Its name: letters, digits and _+=,.@-
+    /// Name of the role: letters, digits and _+=,.@-
     name: String,
 }
 
@@ -131,7 +131,7 @@ impl RoleCommand {
             }
             Self::Delete(who) => {
                 let deleted: Deleted = server.delete(ROLE, &who.query())?;
-                show(&deleted, json, |it| format!("the role {} is deleted\n", it.deleted));
+                show(&deleted, json, |it| format!("deleted role {}\n", it.deleted));
                 return Ok(());
             }
         };

@@ -13,11 +13,11 @@ use crate::admin::wire::accounts::{
 use crate::admin::wire::limits::TENANT_QUOTA;
 use crate::failure::Failure;
 
-/// What is asked of tenants.
+/// Subcommands of `martlet admin tenant`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A tenant is an account of its own: it owns the buckets that its keys make, and sees no others unless \
-their policies let it in. Whatever is changed is in force everywhere within a second.
+A tenant is an account: it owns the buckets that its keys create. Other buckets are closed to it \
+unless their policies allow it. Changes apply at all proxies within a second.
 
 Examples:
   martlet admin tenant create research --display-name 'The research group'
@@ -27,49 +27,51 @@ Examples:
   martlet admin tenant quota research --bytes 500GiB --objects 1000000
   martlet admin tenant disable research")]
 pub(in crate::admin) enum TenantCommand {
-    /// Make a tenant
+    /// Create a tenant
     Create {
-        /// Its name: letters, digits and _+=,.@-
+        /// Name of the tenant: letters, digits and _+=,.@-
         name: String,
-        /// What S3 calls it beside its canonical id [default: its name]
+        /// Display name in S3 replies [default: the tenant's name]
         #[arg(long, value_name = "TEXT")]
         display_name: Option<String>,
-        /// Take its requests from this network alone; repeat it for several
+        /// Allow its requests only from this network; repeatable
         #[arg(long = "network", value_name = "CIDR")]
         networks: Vec<Network>,
     },
-    /// List them
+    /// List tenants
     List,
-    /// Show one
+    /// Show a tenant
     Show {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Let none of its keys in, until it is enabled
+    /// Disable all keys of the tenant until it is enabled again
     Disable {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Let its keys in again
+    /// Enable the tenant
     Enable {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Say where its requests may come from and how fast, in place of what was said before
+    /// Set the networks and rates of the tenant's requests
     Limit {
-        /// Its name
+        /// Name of the tenant
         name: String,
         #[command(flatten)]
         limit: LimitArgs,
     },
-    /// Show how much its buckets hold and may hold together, or set how much
-    #[command(after_help = "\
-Writes beyond a quota are refused with QuotaExceeded, whatever they replace; deletes never are. Buckets are \
-counted every some seconds, large ones less often, and each proxy adds what it has written since.")]
+    /// Show or set the quota of the tenant's buckets together
+    #[command(
+        after_help = "Writes beyond a quota fail with QuotaExceeded, even if they replace objects; \
+            deletes always succeed. Workers count buckets every few seconds, large ones less \
+            often, and each proxy adds its own writes since the last count."
+    )]
     Quota(QuotaArgs),
-    /// Delete one that has no users, roles, keys and buckets any more
+    /// Delete a tenant without users, roles, keys and buckets
     Delete {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
 }
@@ -102,7 +104,7 @@ impl TenantCommand {
             Self::Quota(args) => return args.run(server, (TENANT_QUOTA, "tenant"), json),
             Self::Delete { name } => {
                 let deleted: Deleted = server.delete(TENANT, &[("tenant", name)])?;
-                show(&deleted, json, |it| format!("the tenant {} is deleted\n", it.deleted));
+                show(&deleted, json, |it| format!("deleted tenant {}\n", it.deleted));
                 return Ok(());
             }
         };

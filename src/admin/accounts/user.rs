@@ -13,13 +13,13 @@ use crate::admin::wire::accounts::{Deleted, USER, USERS, UserAsked, UserLine};
 use crate::admin::wire::roles::{USER_POLICY, UserPolicy};
 use crate::failure::Failure;
 
-/// What is asked of users.
+/// Subcommands of `martlet admin user`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-A user may do at most what its role says, of what its tenant may: admin all of it; read-write reads \
-everything and writes and deletes objects; read-only reads. Bucket policies name it as \
-arn:aws:iam::TENANT:user/NAME. With a policy of its own it may do no more than that and buckets' policies \
-allow. A tenant needs no users: its own keys may do all that it may.
+A user's role limits its permissions within the tenant's: admin allows everything; read-write \
+reads everything, and writes and deletes objects; read-only reads. Bucket policies name a user as \
+arn:aws:iam::TENANT:user/NAME. A user with a policy of its own may only do what that policy and \
+bucket policies allow. Users are optional: the tenant's own keys have all of its permissions.
 
 Examples:
   martlet admin user create --tenant research trainer --role read-write
@@ -27,54 +27,54 @@ Examples:
   martlet admin user set --tenant research trainer --role read-only
   martlet admin user policy put --tenant research trainer policy.json")]
 pub(in crate::admin) enum UserCommand {
-    /// Make a user
+    /// Create a user
     Create {
         #[command(flatten)]
         who: WhichUser,
-        /// What it may do at most
+        /// Role that limits the user's permissions
         #[arg(long, value_name = "admin|read-write|read-only", default_value = "admin")]
         role: Role,
     },
-    /// List those of a tenant
+    /// List the users of a tenant
     List {
-        /// The tenant
+        /// Tenant
         #[arg(long, value_name = "NAME")]
         tenant: String,
     },
-    /// Show one
+    /// Show a user
     Show(WhichUser),
-    /// Change its role
+    /// Change the role of a user
     Set {
         #[command(flatten)]
         who: WhichUser,
-        /// What it may do at most
+        /// Role that limits the user's permissions
         #[arg(long, value_name = "admin|read-write|read-only")]
         role: Role,
     },
-    /// The policy of its own, if it has one
+    /// Manage the policy of a user
     #[command(subcommand)]
     Policy(UserPolicyCommand),
-    /// Let none of its keys in, until it is enabled
+    /// Disable all keys of the user until it is enabled again
     Disable(WhichUser),
-    /// Let its keys in again
+    /// Enable the user
     Enable(WhichUser),
-    /// Delete one that has no keys any more
+    /// Delete a user without keys
     Delete(WhichUser),
 }
 
-/// What is asked of the policy of a user.
+/// Subcommands of `martlet admin user policy`.
 #[derive(Debug, Subcommand)]
 pub(in crate::admin) enum UserPolicyCommand {
-    /// Give it a policy, in place of the one it had
+    /// Set the policy of a user
     Put {
         #[command(flatten)]
         who: WhichUser,
-        /// File with a policy without principals
+        /// File with the policy, without principals
         file: PathBuf,
     },
-    /// Show it
+    /// Show the policy of a user
     Get(WhichUser),
-    /// Take it away: its role alone says what it may do
+    /// Delete the policy of a user; the role remains as the limit
     Delete(WhichUser),
 }
 
@@ -98,13 +98,13 @@ impl UserPolicyCommand {
     }
 }
 
-/// A user.
+/// Name of a user.
 #[derive(Args, Debug)]
 pub(in crate::admin) struct WhichUser {
-    /// Its tenant
+    /// Tenant of the user
     #[arg(long, value_name = "NAME")]
     tenant: String,
-    /// Its name: letters, digits and _+=,.@-
+    /// Name of the user: letters, digits and _+=,.@-
     name: String,
 }
 
@@ -144,7 +144,7 @@ impl UserCommand {
             }
             Self::Delete(who) => {
                 let deleted: Deleted = server.delete(USER, &who.query())?;
-                show(&deleted, json, |it| format!("the user {} is deleted\n", it.deleted));
+                show(&deleted, json, |it| format!("deleted user {}\n", it.deleted));
                 return Ok(());
             }
         };

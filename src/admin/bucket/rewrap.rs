@@ -11,12 +11,12 @@ use crate::admin::print;
 use crate::admin::wire::rewrap::{REWRAP, RewrapLine};
 use crate::failure::Failure;
 
-/// Which bucket, and how fast.
+/// Arguments of `martlet admin bucket rewrap`.
 #[derive(Args, Debug)]
 pub(in crate::admin) struct RewrapArgs {
-    /// The bucket
+    /// Bucket
     bucket: String,
-    /// Versions a second that are looked at, at most [default: as fast as it goes]
+    /// Maximum versions per second [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
 }
@@ -47,20 +47,19 @@ fn span_of(seen: u64, rate: Option<u32>) -> Duration {
     rate.map_or(Duration::ZERO, |rate| Duration::from_secs(seen) / rate)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the command does nothing else meanwhile")]
+#[expect(clippy::disallowed_methods, reason = "the command's only thread has no other work")]
 fn rest(span: Duration) {
     thread::sleep(span);
 }
 
 fn text(line: &RewrapLine) -> String {
     let RewrapLine { bucket, seen, rewrapped, failed, uploads, .. } = line;
-    let mut text =
-        format!("{bucket}: the keys of {rewrapped} versions of {seen} were wrapped anew\n");
+    let mut text = format!("{bucket}: rewrapped the keys of {rewrapped} of {seen} versions\n");
     if let Some(failure) = &line.failure {
-        let _ = writeln!(text, "{failed} could not be, the last of them {failure}");
+        let _ = writeln!(text, "{failed} versions failed, last: {failure}");
     }
     if *uploads > 0 {
-        let _ = writeln!(text, "{uploads} uploads that began before are open");
+        let _ = writeln!(text, "{uploads} earlier uploads are still open");
     }
     text
 }
@@ -70,10 +69,10 @@ fn judge(line: &RewrapLine) -> Result<(), Failure> {
     match (line.failed, line.uploads) {
         (0, 0) => Ok(()),
         (0, uploads) => Err(Failure::refused(format!(
-            "{uploads} open uploads need the old master key: run it again once they have ended"
+            "{uploads} open uploads need the old master key: run the command again after they end"
         ))),
         (failed, _) => Err(Failure::refused(format!(
-            "{failed} versions need the old master key still: run it again later"
+            "{failed} versions still need the old master key: run the command again later"
         ))),
     }
 }
@@ -96,9 +95,7 @@ mod tests {
         let all = page(3, Some("k: no"), Some("m")).and(page(2, None, None));
         assert_eq!((all.seen, all.rewrapped, all.failed), (5, 5, 1));
         assert_eq!((all.failure.as_deref(), all.after_key.as_deref()), (Some("k: no"), None));
-        assert!(
-            text(&all).contains("of 5 were wrapped anew\n1 could not be, the last of them k: no")
-        );
+        assert!(text(&all).contains("of 5 versions\n1 versions failed, last: k: no"));
         assert!(judge(&all).is_err() && judge(&page(9, None, None)).is_ok());
         assert!(judge(&RewrapLine { uploads: 1, ..page(9, None, None) }).is_err());
     }

@@ -36,7 +36,7 @@ pub(super) fn until_it_ends(
     Ok(line)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the command does nothing else meanwhile")]
+#[expect(clippy::disallowed_methods, reason = "the command's only thread has no other work")]
 fn rest() {
     thread::sleep(TICK);
 }
@@ -45,7 +45,7 @@ fn rest() {
 fn message(line: &RewriteLine) -> String {
     let (all, all_bytes) = (line.objects_to_move, size(line.bytes_to_move));
     if line.state == "looking" {
-        return format!("looking: {all} objects to move, {all_bytes}");
+        return format!("scanning: {all} objects to move, {all_bytes}");
     }
     let mut message = format!(
         "{} of {all} objects moved, {} of {all_bytes}, {} seen",
@@ -54,10 +54,10 @@ fn message(line: &RewriteLine) -> String {
         line.seen
     );
     if line.failed > 0 {
-        let _ = write!(message, ", {} could not be", line.failed);
+        let _ = write!(message, ", {} failed", line.failed);
     }
     match line.eta_s {
-        Some(seconds) => message + &format!(", {} to go", span(seconds.saturating_mul(1000))),
+        Some(seconds) => message + &format!(", {} left", span(seconds.saturating_mul(1000))),
         None => message,
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn text(line: &RewriteLine) -> String {
     let bytes = size(line.moved_bytes);
     let mut text = format!("{bucket}: {state}, {moved} objects moved, {bytes}, of {seen} seen\n");
     if let Some(failure) = &line.failure {
-        let _ = writeln!(text, "{failed} could not be moved, the last of them {failure}");
+        let _ = writeln!(text, "{failed} objects could not be moved, last: {failure}");
     }
     text
 }
@@ -77,12 +77,15 @@ pub(super) fn text(line: &RewriteLine) -> String {
 pub(super) fn judge(line: &RewriteLine) -> Result<(), Failure> {
     if let Some(error) = &line.error {
         let left = line.left;
-        return Err(Failure::refused(format!("{left} objects are left: {error}: begin it again")));
+        return Err(Failure::refused(format!(
+            "{left} objects were not moved: {error}: start the rewrite again"
+        )));
     }
     match line.failed {
         0 => Ok(()),
         failed => Err(Failure::refused(format!(
-            "{failed} objects could not be moved, and stay where they were: begin it again later"
+            "{failed} objects could not be moved and keep their storage policy: start the rewrite \
+             again later"
         ))),
     }
 }
@@ -109,10 +112,10 @@ mod tests {
 
     #[test]
     fn the_bar_says_what_was_moved_and_what_is_left() {
-        let told = "4 of 10 objects moved, 4.0 MiB of 10.0 MiB, 7 seen, 90 s to go";
+        let told = "4 of 10 objects moved, 4.0 MiB of 10.0 MiB, 7 seen, 90 s left";
         assert_eq!(message(&moving()), told);
         let looking = RewriteLine { state: "looking".into(), ..moving() };
-        assert_eq!(message(&looking), "looking: 10 objects to move, 10.0 MiB");
+        assert_eq!(message(&looking), "scanning: 10 objects to move, 10.0 MiB");
     }
 
     #[test]
@@ -121,9 +124,9 @@ mod tests {
         assert!(judge(&done).is_ok());
         assert_eq!(text(&done), "b: done, 4 objects moved, 4.0 MiB, of 7 seen\n");
         let failed = RewriteLine { failed: 2, failure: Some("k: no".into()), ..done.clone() };
-        assert!(text(&failed).contains("2 could not be moved, the last of them k: no"));
-        assert!(judge(&failed).unwrap_err().to_string().contains("begin it again later"));
+        assert!(text(&failed).contains("2 objects could not be moved, last: k: no"));
+        assert!(judge(&failed).unwrap_err().to_string().contains("start the rewrite again later"));
         let ended = RewriteLine { error: Some("it was stopped".into()), ..done };
-        assert!(judge(&ended).unwrap_err().to_string().contains("6 objects are left"));
+        assert!(judge(&ended).unwrap_err().to_string().contains("6 objects were not moved"));
     }
 }

@@ -20,12 +20,12 @@ pub(crate) fn census(report: &CensusReport) -> String {
     let mut text = table(&rows, &[1, 2, 3, 4, 5]);
     let _ = writeln!(
         text,
-        "{partitions} partitions; {moving} replicas moving, as far as the rings say; {hints} hints"
+        "{partitions} partitions; {moving} replicas moving according to the rings; {hints} hints"
     );
     if report.lost > 0 {
         let _ = writeln!(
             text,
-            "{} extents are LOST: fewer fragments of them are left than it takes",
+            "{} extents are LOST: too few fragments are left to recover them",
             report.lost
         );
     }
@@ -39,7 +39,7 @@ pub(crate) fn census(report: &CensusReport) -> String {
         let _ = writeln!(text, "  {finding}");
     }
     text += if report.clean {
-        "clean: everything is where the rings say, and nowhere else\n"
+        "clean: every replica is where the rings place it, and nowhere else\n"
     } else {
         "NOT CLEAN\n"
     };
@@ -65,7 +65,7 @@ mod tests {
         let text = census(&report);
         for words in [
             "registers      10      29        1       0      0",
-            "2 extents are LOST: fewer fragments",
+            "2 extents are LOST: too few fragments",
             "device d4 does not answer",
             "  d4 lacks a register",
             "NOT CLEAN",

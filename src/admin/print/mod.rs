@@ -84,8 +84,8 @@ pub(crate) fn extents(object: &ObjectExtents) -> String {
     let head = format!("{bucket}/{key}  {bytes} bytes  ETag {etag}\n");
     match stored.as_str() {
         "extents" => {}
-        "inline" => return head + "inline: its bytes are within the index, not in an extent\n",
-        _ => return head + "empty: there are no bytes\n",
+        "inline" => return head + "inline: stored in the index, without an extent\n",
+        _ => return head + "empty: no bytes\n",
     }
     let mut rows =
         vec![row(["object offset", "device", "file offset", "length", "BLAKE3", "file"])];
@@ -151,6 +151,6 @@ mod tests {
             stored: "inline".into(),
             extents: Vec::new(),
         };
-        assert!(extents(&object).contains("inline: its bytes are within the index"));
+        assert!(extents(&object).contains("inline: stored in the index"));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn capacity(capacity: &Capacity) -> String {
     let Capacity { total_bytes, used_bytes, extent_bytes, .. } = capacity;
     let _ = writeln!(
         text,
-        "\nall devices: {} of {} used, {} of it extents; {} of everything",
+        "\nall devices: {} of {} used, {} of that by extents; each object has {}",
         size(*used_bytes),
         size(*total_bytes),
         size(*extent_bytes),
@@ -24,12 +24,12 @@ pub(crate) fn capacity(capacity: &Capacity) -> String {
     );
     let _ = writeln!(
         text,
-        "objects of {} can be written until the first device is full, of {} until all are",
+        "room for objects: {} until the first device is full, {} until all are",
         size(capacity.writable_until_first_full_bytes),
         size(capacity.writable_until_all_full_bytes),
     );
     for node in &capacity.silent {
-        let _ = writeln!(text, "the node {node} does not answer: its devices are left out");
+        let _ = writeln!(text, "node {node} does not answer: its devices are not included");
     }
     for warning in &capacity.warnings {
         let _ = writeln!(text, "WARNING {warning}");

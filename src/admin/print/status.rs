@@ -34,7 +34,7 @@ pub(crate) fn status(status: &ServerStatus) -> String {
     if let Some(epoch) = waiting_epoch {
         let _ = writeln!(
             text,
-            "the index ring of epoch {epoch} waits for the change before it to be over"
+            "the index ring of epoch {epoch} waits for the end of the change before it"
         );
     }
     let workers: Vec<_> =
@@ -170,7 +170,7 @@ fn high_water(device: &DeviceLine) -> f64 {
 
 fn moving(moves: &[MovesLine]) -> String {
     let mut heads = vec!["ring", "epoch", "partitions moving", "of", "replicas moving", "of"];
-    heads.extend(["change", "phase", "receivers that have all"]);
+    heads.extend(["change", "phase", "receivers done"]);
     let mut rows = vec![heads.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     rows.extend(moves.iter().map(|it| {
         let dash = || "-".to_owned();
@@ -206,7 +206,7 @@ fn busy(processes: &[(&ProcessReport, &Vec<WorkerLine>)]) -> String {
         ]));
     }
     match rows.len() {
-        1 => "\nno worker has anything waiting\n".to_owned(),
+        1 => "\nno worker has a backlog\n".to_owned(),
         _ => format!("\n{}", table(&rows, &[2, 3, 4, 5])),
     }
 }

@@ -12,7 +12,7 @@ const OLD_MS: u64 = 15_000;
 /// Formats the workers of all processes.
 pub(crate) fn workers(processes: &[WorkersOf]) -> String {
     if processes.is_empty() {
-        return "no process with workers was heard of\n".to_owned();
+        return "no process with workers is known\n".to_owned();
     }
     let mut heads = vec!["process", "worker", "rate", "done", "mended", "copied", "freed", "kept"];
     heads.extend(["ahead", "waiting", "oldest", "eta", "state"]);
@@ -27,7 +27,7 @@ pub(crate) fn workers(processes: &[WorkersOf]) -> String {
     let mut text = table(&rows, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     for process in processes {
         if let Some(ms) = process.heard_ms_ago.filter(|ms| *ms > OLD_MS) {
-            let _ = writeln!(text, "{} was last heard of {} ago", process.process, span(ms));
+            let _ = writeln!(text, "last report of {}: {} ago", process.process, span(ms));
         }
     }
     text
@@ -35,7 +35,7 @@ pub(crate) fn workers(processes: &[WorkersOf]) -> String {
 
 fn cells(worker: &WorkerLine) -> Vec<String> {
     let state = match &worker.error {
-        Some(error) => format!("{} failures, the last: {error}", worker.failures),
+        Some(error) => format!("{} failures, last: {error}", worker.failures),
         None if worker.idle => "idle".to_owned(),
         None => "working".to_owned(),
     };
@@ -92,8 +92,8 @@ mod tests {
         }]);
         for words in [
             "replicator r1  update  12.2/s     7       4  3.0 MiB  1.0 KiB     0     90      300   4 min  25 s  working",
-            "3 failures, the last: n2 does not answer",
-            "replicator r1 was last heard of 60 s ago",
+            "3 failures, last: n2 does not answer",
+            "last report of replicator r1: 60 s ago",
         ] {
             assert!(text.contains(words), "{words}\n{text}");
         }

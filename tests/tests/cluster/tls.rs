@@ -80,7 +80,7 @@ async fn push_rings(cluster: &mut Cluster) {
         let bare = asked(cluster, &push, None);
         assert_eq!(bare.status.code(), Some(1), "without papers: {bare:?}");
         let told = text(&asked(cluster, &push, Some(cluster.operator_papers())));
-        assert!(told.contains("is in place"), "{told}");
+        assert!(told.contains("is in use"), "{told}");
         let wanted = format!("{}-{}", ring.epoch(), hex::encode(&ring.hash()[..8]));
         until(&format!("all have {name} {wanted}"), PATIENCE, async || {
             let status = ["ring", "status", "--node", &address];
@@ -118,7 +118,7 @@ async fn all_that_a_cluster_does_works_over_tls() {
     assert!(census.registers > LENGTHS.len() && census.extents >= LENGTHS.len(), "{census}");
     assert_eq!(asked(&cluster, &["census"], None).status.code(), Some(1), "without papers");
     let told = text(&asked(&cluster, &["census"], Some(cluster.operator_papers())));
-    assert!(told.contains("clean: everything is where the rings say"), "{told}");
+    assert!(told.contains("clean: every replica is where the rings place it"), "{told}");
     recorder.finish(&cluster).await;
 }
 

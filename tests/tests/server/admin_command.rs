@@ -139,8 +139,8 @@ async fn capacity_dispersion_and_workers_are_told() {
         assert!((share("fullness") - share("fullness_projected")).abs() < 1e-9);
     }
     let shown = text(&asked(&cluster, node, &["capacity"]));
-    assert!(shown.contains("3 copies of everything"), "{shown}");
-    assert!(shown.contains("can be written until the first device is full"), "{shown}");
+    assert!(shown.contains("each object has 3 copies"), "{shown}");
+    assert!(shown.contains("until the first device is full"), "{shown}");
 
     let spread = json(&cluster, node, &["dispersion"]);
     let rings = spread.as_array().unwrap();
@@ -152,7 +152,7 @@ async fn capacity_dispersion_and_workers_are_told() {
     let census = json(&cluster, node, &["census"]);
     assert_eq!((&census["clean"], &census["extents"]["copies"]), (&true.into(), &3.into()));
     let shown = text(&asked(&cluster, node, &["census"]));
-    assert!(shown.contains("clean: everything is where the rings say"), "{shown}");
+    assert!(shown.contains("clean: every replica is where the rings place it"), "{shown}");
 
     until("the workers of all replicators are known", async || {
         let told = json(&cluster, node, &["workers"]);
@@ -236,9 +236,9 @@ async fn a_server_tells_of_its_devices_and_workers() {
     assert!(list(&workers[0], "workers").iter().any(|worker| worker["worker"] == "sweep"));
     let capacity: Value = serde_json::from_str(&ask(&["capacity", "--json"])).unwrap();
     assert_eq!((capacity["replicas"].as_u64(), list(&capacity, "devices").len()), (Some(1), 1));
-    assert!(ask(&["capacity"]).contains("1 copies of everything"));
+    assert!(ask(&["capacity"]).contains("each object has 1 copies"));
     assert!(ask(&["dispersion"]).contains("index"));
-    assert!(ask(&["census"]).contains("clean: everything"));
+    assert!(ask(&["census"]).contains("clean: every replica"));
     let refused = server.ask(&["workers", "--url", "nonsense"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }

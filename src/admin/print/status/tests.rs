@@ -95,5 +95,5 @@ fn a_server_tells_of_its_own_devices() {
     let own = ProcessReport { devices: vec![device(true)], ..ProcessReport::of("server") };
     let text = status(&ServerStatus { own, ..ServerStatus::default() });
     assert!(text.contains("(server) is not ready\n") && text.contains("d3      -"), "{text}");
-    assert!(text.contains("no worker has anything waiting"), "{text}");
+    assert!(text.contains("no worker has a backlog"), "{text}");
 }
