@@ -15,7 +15,8 @@ use crate::{admin, bench, cluster, proxy, replicator, ring, server, storage_node
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "Start here:\n  martlet server          a server on this machine, with its data in ./martlet-data\n  martlet server --help   what can be set about it"
+    after_help = "Start here:\n  martlet server          a server on this machine, with its data \
+        in ./martlet-data\n  martlet server --help   its settings"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -24,21 +25,21 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a server: the S3 door, the store and its background workers in one process
+    /// Run a server: S3 endpoint, storage and background workers in one process
     Server(Box<server::ServerArgs>),
-    /// Run a storage node of a cluster: the devices of one machine
+    /// Run a cluster's storage node, which serves the devices of one machine
     StorageNode(Box<storage_node::StorageNodeArgs>),
-    /// Run a proxy of a cluster: the S3 door in front of its storage nodes
+    /// Run a cluster's proxy, the S3 endpoint in front of its storage nodes
     Proxy(Box<proxy::ProxyArgs>),
-    /// Run a replicator of a cluster: its background workers
+    /// Run a cluster's replicator, which runs its background workers
     Replicator(Box<replicator::ReplicatorArgs>),
-    /// Ask a running process: where objects lie, how devices, nodes, rings and workers are
+    /// Query a running process: objects, devices, nodes, rings, workers
     Admin(Box<admin::AdminArgs>),
-    /// Look after a ring: which device holds what
+    /// Build and inspect rings, which place data on devices
     Ring(Box<ring::RingArgs>),
-    /// Try out a whole cluster of real processes on this machine
+    /// Run a test cluster of real processes on this machine
     Cluster(Box<cluster::ClusterArgs>),
-    /// Put load on any S3 endpoint and measure it
+    /// Measure any S3 endpoint under load
     Bench(Box<bench::BenchArgs>),
 }
 
@@ -74,7 +75,7 @@ fn on_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(command),
         Err(error) => {
-            eprintln!("martlet: no runtime could be started: {error}");
+            eprintln!("martlet: the async runtime could not be started: {error}");
             ExitCode::FAILURE
         }
     }

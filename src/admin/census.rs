@@ -58,10 +58,10 @@ pub(super) fn take(
         let options = client_options(Arc::new(SystemClock), tls.clone());
         Arc::new(HttpBackend::new(address, secret.key.clone(), options, Arc::new(|_| ())))
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::refused(format!("the async runtime could not be started: {error}"))
+        })?;
     runtime.block_on(async {
         let rings = rings(&status, reach).await?;
         let cluster = cluster(&rings, Term(status.term), reach)?;

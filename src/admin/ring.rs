@@ -72,10 +72,10 @@ struct NodeRings {
 pub(super) fn run(command: &RingCommand, key_file: &Path, json: bool) -> Result<(), Failure> {
     let (RingCommand::Push { tls, .. } | RingCommand::Status { tls, .. }) = command;
     let proof = Proof { secret: ClusterSecret::load(key_file)?, tls: tls.load()? };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::refused(format!("the async runtime could not be started: {error}"))
+        })?;
     match command {
         RingCommand::Push { files, node, .. } => runtime.block_on(push(&proof, files, node)),
         RingCommand::Status { node, .. } => {

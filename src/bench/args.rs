@@ -11,51 +11,51 @@ use crate::units::{Size, parse_span};
 
 /// Arguments of `martlet bench`.
 #[derive(Args, Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent command-line flag")]
 pub(crate) struct BenchArgs {
-    /// Where the server listens, such as `http://127.0.0.1:9000`
+    /// URL of the S3 endpoint
     #[arg(long, default_value = "http://127.0.0.1:9000")]
     pub(crate) endpoint: String,
-    /// What to do over and over
+    /// Operation to repeat
     #[arg(long, value_enum)]
     pub(crate) op: Op,
-    /// Bytes of an object, or of a range
+    /// Bytes per object, or per range
     #[arg(long, default_value = "4KiB")]
     pub(crate) size: Size,
-    /// Bytes of the objects that ranges are read from
+    /// Bytes of the objects for range reads
     #[arg(long, default_value = "64MiB")]
     pub(crate) object_size: Size,
-    /// Requests under way at a time, each on a connection of its own
+    /// Concurrent requests, each on its own connection
     #[arg(long, default_value_t = 16)]
     pub(crate) concurrency: usize,
-    /// How long, such as `10s`, `500ms` or `2m`
+    /// Duration of the run, such as `10s`, `500ms` or `2m`
     #[arg(long, default_value = "10s", value_parser = parse_span)]
     pub(crate) duration: Duration,
     /// Threads that send the requests
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
-    /// Objects to prepare; for PUT, overwrite so many names instead of making new ones
+    /// Objects to prepare; for PUT, overwrite this many keys instead of creating new ones
     #[arg(long)]
     pub(crate) objects: Option<u64>,
-    /// The bucket; it is made, and removed afterwards, if it is not there
+    /// Bucket; created before the run and removed afterwards if missing
     #[arg(long, default_value = "martlet-bench")]
     pub(crate) bucket: String,
-    /// What the names of all objects begin with
+    /// Prefix of all keys
     #[arg(long, default_value = "bench")]
     pub(crate) prefix: String,
-    /// The objects are there already: neither make nor remove them
+    /// Use existing objects: neither create nor remove them
     #[arg(long)]
     pub(crate) prepared: bool,
-    /// Leave what was prepared for a later run with --prepared
+    /// Keep the prepared objects for a later run with --prepared
     #[arg(long, conflicts_with = "prepared")]
     pub(crate) keep: bool,
-    /// Sign URLs before the run instead of each request's headers
+    /// Presign URLs before the run instead of signing each request
     #[arg(long, group = "signing")]
     pub(crate) presigned: bool,
     /// Sign the SHA-256 of the payload too
     #[arg(long, group = "signing")]
     pub(crate) signed_payload: bool,
-    /// Do not sign at all, for plain web servers
+    /// Send unsigned requests, for plain web servers
     #[arg(long, group = "signing", requires = "prepared")]
     pub(crate) unsigned: bool,
     /// Access key
@@ -64,25 +64,25 @@ pub(crate) struct BenchArgs {
     /// Secret key
     #[arg(long, env = "MARTLET_ROOT_SECRET_KEY", default_value = "", hide_env_values = true)]
     pub(crate) secret_key: String,
-    /// Region that requests are signed for
+    /// Region in signatures
     #[arg(long, default_value = "us-east-1")]
     pub(crate) region: String,
-    /// Process ids of the server, whose CPU seconds are reported; `ROLE=PID` counts by role
+    /// Server process ids to report CPU seconds of; `ROLE=PID` groups by role
     #[arg(long, value_delimiter = ',', value_name = "[ROLE=]PID")]
     pub(crate) pid: Vec<Watched>,
-    /// Report each such span of the run too, such as 1s
+    /// Also report each interval of the run, such as 1s
     #[arg(long, value_parser = parse_span, value_name = "SPAN")]
     pub(crate) every: Option<Duration>,
     /// Print one JSON object and no progress
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where `--op files` writes
+    /// Folder for `--op files`
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Let `--op files` compute MD5 over what it writes
+    /// Compute the MD5 of written data in `--op files`
     #[arg(long)]
     pub(crate) md5: bool,
-    /// Let `--op files` overwrite one file a thread instead of making new ones
+    /// Overwrite one file per thread in `--op files` instead of creating new ones
     #[arg(long)]
     pub(crate) in_place: bool,
 }
@@ -98,11 +98,11 @@ pub(crate) enum Op {
     Range,
     /// List up to 1,000 keys
     List,
-    /// Delete objects; ends early when none is left
+    /// Delete objects; stops early when none is left
     Delete,
-    /// Of 20 requests 13 read, 5 write, one deletes and one lists
+    /// Mix of 65 % reads, 25 % writes, 5 % deletes and 5 % listings
     Mixed,
-    /// No server: create, write, fsync and rename files, and sync their folder
+    /// Without a server: create, write, fsync and rename files, and sync their folder
     Files,
 }
 
@@ -123,21 +123,21 @@ impl BenchArgs {
     /// Checks that the arguments fit together.
     pub(crate) fn check(&self) -> Result<()> {
         let complaint = if self.concurrency == 0 || self.threads == 0 {
-            "--concurrency and --threads start at 1"
+            "--concurrency and --threads must be at least 1"
         } else if self.op == Op::Files && self.dir.is_none() {
             "--op files needs --dir"
         } else if self.op == Op::Range && self.size.0 > self.object_size.0 {
-            "--size of a range lies within --object-size"
+            "--size of a range must be at most --object-size"
         } else if self.every == Some(Duration::ZERO) {
-            "--every starts at 1ms"
+            "--every must be at least 1ms"
         } else if self.size.0 == 0 && matches!(self.op, Op::Range | Op::Files) {
-            "--size starts at 1 here"
+            "--size must be at least 1 for this operation"
         } else if self.signing() != Signing::None
             && self.op != Op::Files
             && (self.access_key.is_empty() || self.secret_key.is_empty())
         {
-            "give --access-key and --secret-key (or MARTLET_ROOT_ACCESS_KEY and \
-             MARTLET_ROOT_SECRET_KEY), or --unsigned"
+            "no credentials: set --access-key and --secret-key (or MARTLET_ROOT_ACCESS_KEY and \
+             MARTLET_ROOT_SECRET_KEY), or use --unsigned"
         } else {
             return Ok(());
         };

@@ -30,7 +30,7 @@ impl Endpoint {
         let uri: Uri =
             url.parse().map_err(|_| BenchError::new(format_args!("not a URL: {url}")))?;
         if uri.scheme_str() != Some("http") || !matches!(uri.path(), "" | "/") {
-            return Err(BenchError::new("the endpoint has the form http://host:port"));
+            return Err(BenchError::new("the endpoint must have the form http://host:port"));
         }
         let authority = uri.authority().expect("a URL with a scheme has a host");
         let port = authority.port_u16().unwrap_or(80);
@@ -105,7 +105,7 @@ impl Connection {
         if !usable {
             self.open().await?;
         }
-        let sender = self.sender.as_mut().expect("it was opened");
+        let sender = self.sender.as_mut().expect("the connection was opened above");
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         if response.status().is_success() {
             return count(response.into_body()).await.map(Reply::Answered);

@@ -30,8 +30,9 @@ impl FromStr for Watched {
     /// Parses `1234` or `proxy=1234`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (role, pid) = text.split_once('=').unwrap_or(("server", text));
-        let pid =
-            pid.parse().map_err(|_| format!("\"{pid}\" is no process id: write 12 or proxy=12"))?;
+        let pid = pid
+            .parse()
+            .map_err(|_| format!("\"{pid}\" is not a process id: write 12 or proxy=12"))?;
         Ok(Self { role: role.to_owned(), pid })
     }
 }
@@ -45,7 +46,7 @@ pub(super) fn seconds(watched: &[Watched]) -> Result<BTreeMap<String, f64>> {
         let stat = fs::read_to_string(&path)
             .map_err(|error| BenchError::new(format_args!("process {pid}: {error}")))?;
         *sums.entry(role.clone()).or_insert(0.0) += parse(&stat)
-            .ok_or_else(|| BenchError::new(format_args!("{path} is not as it should be")))?;
+            .ok_or_else(|| BenchError::new(format_args!("{path} has an unexpected format")))?;
     }
     Ok(sums)
 }

@@ -14,14 +14,14 @@ use crate::policies::NamedCode;
 #[command(after_help = "\
 Examples:
   martlet cluster up --nodes 4             4 nodes, 3 copies, and a proxy at 127.0.0.1:9000
-  martlet cluster status                   what runs, where, and how it is
-  martlet cluster kill 2                   node 2 loses power; reads and writes go on
-  martlet cluster start 2                  and comes back
-  martlet cluster pause n3                 one process hangs; `resume n3` lets it go on
+  martlet cluster status                   processes, addresses and readiness
+  martlet cluster kill 2                   node 2 loses power; reads and writes continue
+  martlet cluster start 2                  node 2 comes back
+  martlet cluster pause n3                 one process hangs until `resume n3`
   martlet cluster add-node --zone 2        a node joins and takes its share of entries and extents
 
-A number names a node with all its processes, as a machine that fails; a name such as n2, r2 or p1 \
-names one process. All commands but `up` speak to the `up` that runs in the same folder.")]
+A number selects a node with all its processes, like a failing machine; a name such as n2, r2 or \
+p1 selects one process. All commands but `up` need a running `up` in the same folder.")]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -29,14 +29,14 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Start a cluster of real processes on this machine, and watch over it until Ctrl-C
+    /// Start a cluster of real processes on this machine until Ctrl-C
     #[command(after_help = "\
-The first start makes keys, credentials and rings in the folder; a later one brings the same cluster \
-back, and needs no flags but the folder. The shape of a cluster that exists is not changed by flags.
+The first start creates keys, credentials and rings in the folder. A later start restores the same \
+cluster and needs only the folder; other flags don't change an existing cluster.
 
-MARTLET_NOTIFICATIONS and what else is about events, MARTLET_ACCESS_LOG, MARTLET_BUCKET_LOG_INTERVAL and \
-MARTLET_LIFECYCLE_DAY_SECONDS are handed on to the processes that they are for; other settings are for \
-their files (<folder>/p1/proxy.toml and so on).
+MARTLET_NOTIFICATIONS and the other event settings, MARTLET_ACCESS_LOG, \
+MARTLET_BUCKET_LOG_INTERVAL and MARTLET_LIFECYCLE_DAY_SECONDS are passed to the processes that use \
+them. Other settings belong in the processes' files (<folder>/p1/proxy.toml and so on).
 
 Examples:
   martlet cluster up
@@ -44,7 +44,7 @@ Examples:
   martlet cluster up --nodes 6 --policy ec=4+2
   martlet cluster up --nodes 1 --replicas 1 --devices-per-node 1")]
     Up(UpArgs),
-    /// What runs, where, and how it is
+    /// Show processes, devices and rings
     Status {
         #[command(flatten)]
         place: Place,
@@ -52,48 +52,48 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// Kill a node or a process at once, as a power cut would
+    /// Kill a node or a process, like a power cut
     #[command(after_help = "Example:\n  martlet cluster kill 2")]
     Kill(Target),
-    /// Start again what was killed, was stopped or died
+    /// Restart a killed, stopped or dead node or process
     #[command(after_help = "Example:\n  martlet cluster start 2")]
     Start(Target),
-    /// Stop a node or a process in good order
+    /// Stop a node or a process cleanly
     #[command(after_help = "Example:\n  martlet cluster stop p2")]
     Stop(Target),
-    /// Let a node or a process hang, without its connections closing
+    /// Suspend a node or a process; its connections stay open
     #[command(after_help = "Example:\n  martlet cluster pause 3")]
     Pause(Target),
-    /// Let what was paused go on
+    /// Resume a paused node or process
     #[command(after_help = "Example:\n  martlet cluster resume 3")]
     Resume(Target),
-    /// Let a new node join: it takes its share of entries and extents
+    /// Add a node, which takes its share of entries and extents
     #[command(after_help = "\
-The new devices are added to all rings, and the rings are given to a node, from where they travel. \
-The replicators bring over what moves.
+The new devices are added to all rings, and a node gets the rings and spreads them. The \
+replicators copy the moved data.
 
 Example:
   martlet cluster add-node --zone 2")]
     AddNode {
         #[command(flatten)]
         place: Place,
-        /// Its zone; the next in turn unless given
+        /// Zone of the node [default: the next in turn]
         #[arg(long)]
         zone: Option<u32>,
     },
-    /// What `up` starts processes through: dies with its parent
+    /// Wrapper of `up`'s processes that dies with its parent
     #[command(hide = true)]
     Child {
-        /// The parent's process id
+        /// Process id of the parent
         #[arg(long)]
         parent: u32,
-        /// The role and its flags
+        /// Role and its flags
         #[arg(last = true, required = true)]
         arguments: Vec<String>,
     },
 }
 
-/// Which cluster.
+/// Selection of a cluster.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Place {
     /// Folder of the cluster
@@ -106,10 +106,10 @@ pub(super) struct Place {
     pub(super) data_dir: PathBuf,
 }
 
-/// Which cluster, and what of it.
+/// Selection of a cluster and one of its nodes or processes.
 #[derive(Args, Debug)]
 pub(super) struct Target {
-    /// Number of a node, or name of a process: 2, n2, r2, p1
+    /// Node number or process name: 2, n2, r2, p1
     pub(super) which: Which,
     #[command(flatten)]
     pub(super) place: Place,
@@ -123,23 +123,22 @@ pub(super) struct UpArgs {
     /// Nodes
     #[arg(long, default_value_t = 4)]
     nodes: usize,
-    /// Devices of each node
+    /// Devices per node
     #[arg(long, default_value_t = 2)]
     devices_per_node: usize,
-    /// Zones that the nodes are dealt over
+    /// Zones, which get the nodes in turn
     #[arg(long, default_value_t = 2)]
     zones: u32,
     /// Proxies
     #[arg(long, default_value_t = 1)]
     proxies: usize,
-    /// Copies of everything, each on a node of its own
+    /// Copies of each object, on different nodes
     #[arg(long, default_value_t = 3)]
     replicas: usize,
-    /// A storage policy of fragments over the same devices, such as ec=4+2: four of data and two of
-    /// parity; repeat it for several
+    /// Erasure-coded storage policy, such as ec=4+2: four data and two parity fragments; repeatable
     #[arg(long = "policy", value_name = "NAME=K+M")]
     policies: Vec<String>,
-    /// Port of the first proxy; another is chosen, and kept, where somebody has it
+    /// Port of the first proxy; a free one is chosen and kept if it is in use
     #[arg(long, default_value_t = 9000)]
     s3_port: u16,
 }
@@ -153,7 +152,7 @@ impl UpArgs {
             if (1..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Failure::usage(format!("--{name} is 1 to {most}, not {value}")))
+            Err(Failure::usage(format!("--{name} must be 1 to {most}, not {value}")))
         };
         within("nodes", nodes, NODES_MAX)?;
         within("devices-per-node", devices_per_node, DEVICES_MAX)?;
@@ -161,15 +160,15 @@ impl UpArgs {
         within("zones", zones.try_into().unwrap_or(usize::MAX), nodes)?;
         if !(1..=nodes).contains(&replicas) {
             return Err(Failure::usage(format!(
-                "{replicas} copies need as many nodes, and there are {nodes}: give --nodes \
-                 {replicas}, or fewer --replicas"
+                "{replicas} copies need as many nodes, and there are {nodes}: use --nodes \
+                 {replicas} or fewer --replicas"
             )));
         }
         let devices = nodes * devices_per_node;
         if let Some(policy) = policies.iter().find(|policy| policy.devices() > devices) {
             return Err(Failure::usage(format!(
-                "the policy {}={} needs {} devices, one for each fragment, and there are {devices}: give \
-                 more --nodes or --devices-per-node, or a code of fewer fragments",
+                "the policy {}={} needs {} devices, one for each fragment, and there are \
+                 {devices}: use more --nodes or --devices-per-node, or a code with fewer fragments",
                 policy.name,
                 policy.code,
                 policy.devices()
@@ -237,13 +236,13 @@ mod tests {
     #[test]
     fn shapes_that_can_not_be_are_refused_with_what_can() {
         for (line, words) in [
-            ("up --nodes 2", "give --nodes 3"),
-            ("up --nodes 0", "--nodes is 1 to 32"),
+            ("up --nodes 2", "use --nodes 3"),
+            ("up --nodes 0", "--nodes must be 1 to 32"),
             ("up --replicas 0", "0 copies"),
-            ("up --zones 5", "--zones is 1 to 4"),
-            ("up --zones 0", "--zones is 1 to 4"),
-            ("up --proxies 99", "--proxies is 1 to 16"),
-            ("up --devices-per-node 17", "--devices-per-node is 1 to 16"),
+            ("up --zones 5", "--zones must be 1 to 4"),
+            ("up --zones 0", "--zones must be 1 to 4"),
+            ("up --proxies 99", "--proxies must be 1 to 16"),
+            ("up --devices-per-node 17", "--devices-per-node must be 1 to 16"),
             (
                 "up --policy ec=8+3",
                 "ec=8+3 needs 11 devices, one for each fragment, and there are 8",

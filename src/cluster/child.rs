@@ -24,12 +24,12 @@ pub(super) fn this_program() -> PathBuf {
 /// Returns only on failure.
 pub(super) fn become_role(parent: u32, arguments: &[String]) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
-        Failure::refused(format!("the kernel won't bind this process to its parent: {error}"))
+        Failure::refused(format!("the parent-death signal can't be set: {error}"))
     })?;
     // The parent may have exited before the signal was set.
     let now = getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
     if now != Some(parent) {
-        return Err(Failure::refused("the cluster that started this process is gone"));
+        return Err(Failure::refused("the `martlet cluster up` that started this process is gone"));
     }
     let error = Command::new(this_program()).arg0("martlet").args(arguments).exec();
     Err(Failure::refused(format!("the role can't be started: {error}")))

@@ -43,7 +43,10 @@ impl Control {
     /// Listens in a folder that this process has locked.
     pub(super) fn listen(dir: &Path) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| {
-            Failure::refused(format!("no socket can be made in {}: {error}", dir.display()))
+            Failure::refused(format!(
+                "the control socket in {} can't be created: {error}",
+                dir.display()
+            ))
         };
         let path = dir.join(NAME);
         match fs::remove_file(&path) {
@@ -109,7 +112,7 @@ async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<Asked>) {
             let stopping = Reply::Refused("the cluster is stopping".to_owned());
             reply.await.unwrap_or(stopping)
         }
-        Err(error) => Reply::Refused(format!("that is no request of this version: {error}")),
+        Err(error) => Reply::Refused(format!("not a request of this version: {error}")),
     };
     let mut line = serde_json::to_vec(&reply).expect("plain data can be encoded");
     line.push(b'\n');
@@ -137,7 +140,7 @@ pub(super) fn ask(dir: &Path, request: &Request) -> Result<Reply, Failure> {
         _ => Failure::refused(format!("{} can't be reached: {error}", dir.display())),
     })?;
     exchange(&mut stream, request).map_err(|error| {
-        Failure::refused(format!("the cluster in {} gave no answer: {error}", dir.display()))
+        Failure::refused(format!("the cluster in {} did not answer: {error}", dir.display()))
     })
 }
 
@@ -215,6 +218,6 @@ mod tests {
             answer = answer => answer.unwrap(),
             (request, _) = control.next() => panic!("it was taken for {request:?}"),
         };
-        assert!(answer.contains("no request of this version"), "{answer}");
+        assert!(answer.contains("not a request of this version"), "{answer}");
     }
 }

@@ -54,7 +54,7 @@ impl ClusterFolder {
     /// Opens a folder and makes its missing files. Chosen ports stay reserved in `ports`.
     pub(super) fn open(path: &Path, shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
         let unusable = |error: &std::io::Error| {
-            Failure::refused(format!("the folder {} can't be made: {error}", path.display()))
+            Failure::refused(format!("the folder {} can't be created: {error}", path.display()))
         };
         // The folder holds secrets and all users' data.
         make_folder(path).map_err(|error| unusable(&error))?;

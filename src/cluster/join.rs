@@ -38,8 +38,8 @@ pub(super) async fn add_node(
             .map_err(|error| Failure::refused(format!("the new ring can't be read: {error}")))?;
         let given = push::give(supervisor, name, bytes).await?;
         said.push(format!(
-            "{} has {} in zone {}; the {name} ring of epoch {} gives it {} replicas of {what}, and \
-             names who held them before; {given} has it, and passes it on",
+            "{} has {} in zone {}; the {name} ring of epoch {} gives it {} replicas of {what} and \
+             names their previous holders; {given} got the ring and passes it on",
             node.name,
             node.devices.join(" and "),
             node.zone,
@@ -48,8 +48,8 @@ pub(super) async fn add_node(
         ));
     }
     said.push(
-        "the replicators bring over what moves: `martlet cluster status` and `martlet admin status` \
-         show how far they are"
+        "the replicators copy the moved data: `martlet cluster status` and `martlet admin status` \
+         show their progress"
             .to_owned(),
     );
     Ok(said)

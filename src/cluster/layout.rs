@@ -172,7 +172,7 @@ impl Layout {
         let number = self.nodes.len() + 1;
         if number > NODES_MAX {
             return Err(Failure::refused(format!(
-                "a cluster on one machine has {NODES_MAX} nodes at most"
+                "a cluster on one machine has at most {NODES_MAX} nodes"
             )));
         }
         let in_turn = u32::try_from(number - 1).unwrap_or_default() % self.zones + 1;
@@ -184,15 +184,15 @@ impl Layout {
             admin_port: ports.take(offset(NODE_ADMIN_PORT, 1, number))?,
             replicator_admin_port: ports.take(offset(REPLICATOR_ADMIN_PORT, 1, number))?,
         });
-        Ok(self.nodes.last().expect("it was added just now"))
+        Ok(self.nodes.last().expect("the node was added above"))
     }
 
     /// Parses the contents of `cluster.toml`.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let broken = |why: &dyn fmt::Display| {
             Failure::refused(format!(
-                "{FILE} is not as it was written ({why}): restore it; it says which ports and \
-                 devices the cluster has"
+                "{FILE} is damaged ({why}): restore it from a copy; it lists the cluster's ports \
+                 and devices"
             ))
         };
         let layout: Self = toml::from_str(text).map_err(|error| broken(&error.message()))?;
@@ -208,7 +208,10 @@ impl Layout {
     /// Formats the contents of `cluster.toml`.
     pub(super) fn to_text(&self) -> String {
         let body = toml::to_string(self).expect("names and numbers make TOML");
-        format!("# What is where in this cluster. `martlet cluster` reads and writes it.\n{body}")
+        format!(
+            "# Nodes, ports and devices of this cluster, read and written by `martlet \
+             cluster`.\n{body}"
+        )
     }
 
     /// All processes, in start order.
@@ -324,7 +327,7 @@ pub(super) mod tests {
             layout.add_node(None, ports).unwrap();
         }
         let refusal = layout.add_node(None, ports).unwrap_err().to_string();
-        assert!(refusal.contains("32 nodes at most"), "{refusal}");
+        assert!(refusal.contains("at most 32 nodes"), "{refusal}");
     }
 
     #[test]
@@ -339,7 +342,7 @@ pub(super) mod tests {
         ];
         for text in spoiled {
             let refusal = Layout::parse(&text).unwrap_err().to_string();
-            assert!(refusal.starts_with("cluster.toml is not as it was written"), "{refusal}");
+            assert!(refusal.starts_with("cluster.toml is damaged"), "{refusal}");
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         Command::Child { parent, arguments } => child::become_role(*parent, arguments),
         command => {
             let json = matches!(command, Command::Status { json: true, .. });
-            let (place, request) = command.request().expect("all others ask a running cluster");
+            let (place, request) = command.request().expect("all other commands have a request");
             up::ask(&place.data_dir, &request, json)
         }
     }

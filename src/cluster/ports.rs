@@ -25,7 +25,7 @@ impl Ports {
         // Port 0 lets the kernel choose.
         let mut candidates = std::iter::once(wanted).chain(further).chain([0]);
         let found = candidates.find_map(|port| TcpListener::bind(loopback(port)).ok());
-        let nothing = || Failure::refused("no port of this machine is free on 127.0.0.1");
+        let nothing = || Failure::refused("no free port on 127.0.0.1");
         let listener = found.ok_or_else(nothing)?;
         let port = listener.local_addr().map_err(|_| nothing())?.port();
         self.0.push(listener);
@@ -38,7 +38,7 @@ pub(super) fn check_free(member: &Member) -> Result<(), Failure> {
     for address in member.addresses() {
         let Err(error) = TcpListener::bind(address) else { continue };
         let why = match error.kind() {
-            ErrorKind::AddrInUse => "something else listens there: stop it and start again".into(),
+            ErrorKind::AddrInUse => "another process listens there: stop it and start again".into(),
             _ => error.to_string(),
         };
         return Err(Failure::refused(format!(

@@ -58,7 +58,7 @@ pub(super) fn commands(status: &Status) -> String {
 From another shell:
   martlet cluster status --data-dir {dir}
   martlet cluster kill 2 --data-dir {dir}       and start, stop, pause, resume, add-node
-Ctrl-C stops everything in good order.
+Ctrl-C stops everything cleanly.
 "
     )
 }

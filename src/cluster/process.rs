@@ -67,7 +67,7 @@ impl Process {
     /// `up`.
     pub(super) fn start(&mut self) -> Result<(), Failure> {
         if self.child.is_some() {
-            return Err(Failure::refused(format!("{} is {} already", self.name, self.state)));
+            return Err(Failure::refused(format!("{} is already {}", self.name, self.state)));
         }
         let failed = |what: &str, error: &std::io::Error| {
             Failure::refused(format!("{} can't be started: {what}: {error}", self.name))
@@ -158,7 +158,7 @@ impl Process {
         self.look();
         let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let Some(pid) = pid else {
-            return Err(Failure::refused(format!("{} does not run ({})", self.name, self.state)));
+            return Err(Failure::refused(format!("{} is not running ({})", self.name, self.state)));
         };
         kill_process(pid, signal)
             .map_err(|error| Failure::refused(format!("{} (process {pid:?}): {error}", self.name)))
@@ -168,7 +168,7 @@ impl Process {
         let deadline = Instant::now() + patience;
         while self.child.is_some() && !self.look() {
             if Instant::now() > deadline {
-                let sentence = format!("{} does not end", self.name);
+                let sentence = format!("{} did not exit in time", self.name);
                 return Err(Failure::refused(sentence));
             }
             sleep(LOOK_EVERY).await;

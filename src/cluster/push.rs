@@ -47,7 +47,7 @@ async fn offer(node: &HttpBackend, name: &str, ring: Bytes) -> Result<bool, Stri
     let path = format!("{RINGS}/{name}");
     let answer = node.put(&path, ring).await.map_err(|error| error.to_string())?;
     let answer: OfferAnswer =
-        serde_json::from_slice(&answer).map_err(|_| "it answers otherwise".to_owned())?;
+        serde_json::from_slice(&answer).map_err(|_| "its answer can't be decoded".to_owned())?;
     match answer.refused {
         Some(why) => Err(why),
         // A waiting ring is stored; it spreads once it is in use.

@@ -101,8 +101,9 @@ pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
 
 fn first_builder(purpose: &Purpose, layout: &Layout) -> Result<Builder, Failure> {
     let mut lineage = [0; 16];
-    getrandom::fill(&mut lineage)
-        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    getrandom::fill(&mut lineage).map_err(|error| {
+        Failure::refused(format!("the operating system provides no random numbers: {error}"))
+    })?;
     #[expect(clippy::cast_precision_loss, reason = "a handful of replicas")]
     let settings = Settings {
         policy: purpose.policy,

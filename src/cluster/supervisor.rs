@@ -90,7 +90,7 @@ impl Supervisor {
                 watched.process.look();
                 if let State::Died(how) = watched.process.state() {
                     return Err(Failure::refused(format!(
-                        "{name} ended instead of becoming ready ({how}); the end of {}:\n{}",
+                        "{name} exited before it was ready ({how}); end of {}:\n{}",
                         watched.process.log().display(),
                         watched.process.last_words()
                     )));
@@ -101,7 +101,7 @@ impl Supervisor {
                 }
                 if Instant::now() > deadline {
                     return Err(Failure::refused(format!(
-                        "{name} does not become ready ({reason}); the end of {}:\n{}",
+                        "{name} is not ready in time ({reason}); end of {}:\n{}",
                         watched.process.log().display(),
                         watched.process.last_words()
                     )));
@@ -121,8 +121,8 @@ impl Supervisor {
         dead.map(|(pid, Watched { member, process })| {
             let name = &member.name;
             format!(
-                "{name} (process {pid}) {}; `martlet cluster start {name}` starts it again, and {} \
-                 may say why:\n{}",
+                "{name} (process {pid}) {}; restart it with `martlet cluster start {name}`; end of \
+                 {}:\n{}",
                 process.state(),
                 process.log().display(),
                 process.last_words()
@@ -153,7 +153,7 @@ impl Supervisor {
         let states: Vec<String> = chosen.iter().map(|at| self.told(*at)).collect();
         chosen.retain(|at| self.watched[*at].process.pid().is_some());
         if chosen.is_empty() {
-            let sentence = format!("nothing of {which} runs: {}", states.join(", "));
+            let sentence = format!("no process of {which} is running: {}", states.join(", "));
             return Err(Failure::refused(sentence));
         }
         Ok(chosen)
@@ -203,7 +203,7 @@ impl Supervisor {
         for at in chosen {
             let Watched { member, process } = &mut self.watched[at];
             let in_order = process.stop(STOP).await?;
-            let how = if in_order { "stopped" } else { "did not stop in good order; see its log" };
+            let how = if in_order { "stopped" } else { "did not stop cleanly; see its log" };
             said.push(format!("{} {how}", member.name));
         }
         Ok(said)

@@ -36,29 +36,34 @@ pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
     let folder = ClusterFolder::open(dir, shape.clone(), &mut ports)?;
     if folder.layout.policies != shape.policies && !shape.policies.is_empty() {
         println!(
-            "{} keeps its storage policies: others come by `martlet ring` and `martlet admin ring push`",
+            "{} keeps its storage policies: add others with `martlet ring` and `martlet admin ring \
+             push`",
             dir.display()
         );
     }
     if folder.layout.nodes.len() != shape.nodes && !folder.is_new {
-        println!("{} has {} nodes, and keeps them", dir.display(), folder.layout.nodes.len());
+        println!(
+            "{} already has {} nodes; --nodes is ignored",
+            dir.display(),
+            folder.layout.nodes.len()
+        );
     }
     // A single thread: the kernel binds children to the thread that starts them.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::refused(format!("the async runtime could not be started: {error}"))
+        })?;
     runtime.block_on(watch(folder, ports))
 }
 
 async fn watch(folder: ClusterFolder, ports: Ports) -> Result<(), Failure> {
-    let untaken = |error| Failure::refused(format!("signals can't be taken: {error}"));
+    let untaken = |error| Failure::refused(format!("signal handlers can't be installed: {error}"));
     let mut signals = Signals::take().map_err(untaken)?;
     let mut control = Control::listen(folder.path())?;
     let mut supervisor = Supervisor::new(folder);
     let started = tokio::select! {
         started = supervisor.start_all(ports) => started,
-        _ = signals.next() => Err(Failure::refused("stopped before everything was ready")),
+        _ = signals.next() => Err(Failure::refused("stopped before all processes were ready")),
     };
     let outcome = match started {
         Ok(()) => {
@@ -71,13 +76,13 @@ async fn watch(folder: ClusterFolder, ports: Ports) -> Result<(), Failure> {
     let unruly = tokio::select! {
         unruly = supervisor.stop_all() => unruly,
         () = insistence(&mut signals) => {
-            eprintln!("martlet: killing what is left");
-            vec!["what was left".to_owned()]
+            eprintln!("martlet: killing the remaining processes");
+            vec!["the remaining processes".to_owned()]
         }
     };
     supervisor.kill_all().await;
     if outcome.is_ok() && !unruly.is_empty() {
-        let sentence = format!("{} did not stop in good order: see the logs", unruly.join(", "));
+        let sentence = format!("{} did not stop cleanly: see the logs", unruly.join(", "));
         return Err(Failure::refused(sentence));
     }
     outcome
@@ -123,7 +128,7 @@ async fn attend(
     control: &mut Control,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    let untaken = |error| Failure::refused(format!("signals can't be taken: {error}"));
+    let untaken = |error| Failure::refused(format!("signal handlers can't be installed: {error}"));
     let mut deaths = signal(SignalKind::child()).map_err(untaken)?;
     loop {
         for sentence in supervisor.look() {

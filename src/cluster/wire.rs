@@ -42,7 +42,7 @@ impl FromStr for Which {
         if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric()) {
             return Ok(Self::Process(text.to_owned()));
         }
-        Err("a node is named by its number, a process by its name: 2, n2, r2 or p1".to_owned())
+        Err("neither a node's number nor a process's name: write 2, n2, r2 or p1".to_owned())
     }
 }
 

@@ -17,27 +17,26 @@ use crate::process::settings::list;
 /// clock.
 const TEST_CLOCK_OFFSET_MS: &str = "MARTLET_TEST_CLOCK_OFFSET_MS";
 
-/// Flags that every member has.
+/// Flags of every member.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub(crate) struct MemberArgs {
-    /// The member's name; that of a storage node is the one that the rings have
+    /// Name of this member; a storage node's name in the rings
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Folder for what it must remember, the rings above all
+    /// Folder for persistent state, such as the rings
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<PathBuf>,
-    /// Where /healthz, /readyz and /metrics answer
+    /// Address of the admin API, /healthz, /readyz and /metrics
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     admin_address: Option<SocketAddr>,
-    /// File with the key that all members share: 64 hexadecimal digits, mode 0600
+    /// File with the cluster's shared key: 64 hexadecimal digits, mode 0600
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster_key_file: Option<PathBuf>,
-    /// Ring file, named index.ring or data-0.ring; taken where it is newer than the one that is kept;
-    /// repeat it for each ring
+    /// Ring file, named index.ring or data-0.ring, used if newer than the stored one; repeatable
     #[arg(long = "ring", value_name = "FILE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rings: Vec<PathBuf>,
@@ -46,7 +45,7 @@ pub(crate) struct MemberArgs {
     tls: TlsArgs,
 }
 
-/// Flags for TLS between members, each showing a certificate.
+/// Flags for mutual TLS between members.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 #[expect(clippy::struct_field_names, reason = "the names are the flags")]
 pub(crate) struct TlsArgs {
@@ -54,11 +53,11 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_certificate: Option<PathBuf>,
-    /// Its private key
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_key: Option<PathBuf>,
-    /// Certificates of the authority that all members have theirs from
+    /// Certificates of the authority that signed all members' certificates (PEM)
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_ca: Option<PathBuf>,
@@ -75,14 +74,14 @@ impl TlsArgs {
             }
             _ => {
                 return Err(Failure::usage(
-                    "TLS between members takes tls_certificate, tls_key and tls_ca, all three of them",
+                    "TLS between members needs all three of tls_certificate, tls_key and tls_ca",
                 ));
             }
         };
         refuse_if_shared(&files.key, "the TLS key")?;
         let tls = Tls::load(&files).map_err(|error| {
             Failure::refused(format!(
-                "TLS between members can't be had: {error}; mend the PEM file"
+                "TLS between members can't be set up: {error}; correct the PEM file"
             ))
         })?;
         Ok(Some(tls))
@@ -124,8 +123,8 @@ impl MemberSettings {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) {
             return Err(Failure::usage(format!(
-                "the name \"{name}\" is no name: give one of letters, digits, -, _ and . with --name, \
-                 for a storage node the one that the rings have"
+                "invalid name \"{name}\": set --name to letters, digits, -, _ and .; a storage \
+                 node needs its name in the rings"
             )));
         }
         Ok(name)
@@ -145,7 +144,7 @@ impl MemberSettings {
     pub(crate) fn secret(&self) -> Result<ClusterSecret, Failure> {
         let path = self.cluster_key_file.as_deref().ok_or_else(|| {
             Failure::usage(
-                "no cluster key is given: name the file with --cluster-key-file; make one with: \
+                "no cluster key is given: name its file with --cluster-key-file; create one with: \
                  (umask 077; openssl rand -hex 32 > cluster.key)",
             )
         })?;
@@ -168,9 +167,7 @@ impl MemberSettings {
             return Ok(Arc::new(SystemClock));
         };
         let offset_ms = text.parse().map_err(|_| {
-            Failure::usage(format!(
-                "{TEST_CLOCK_OFFSET_MS} is \"{text}\", and should be a whole number"
-            ))
+            Failure::usage(format!("{TEST_CLOCK_OFFSET_MS} must be a whole number, not \"{text}\""))
         })?;
         Ok(Arc::new(Wrong { offset_ms }))
     }

@@ -23,26 +23,26 @@ use crate::units::Size;
 /// Environment variable for tests only: minimum size of an upload's parts, in bytes.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
 
-/// Flags of a role that S3 clients connect to.
+/// Flags of a role with an S3 endpoint.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub(crate) struct DoorArgs {
-    /// Where S3 clients connect [default: 127.0.0.1:9000]
+    /// Address for S3 clients [default: 127.0.0.1:9000]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) s3_address: Option<SocketAddr>,
-    /// Host name under which bucket.NAME means a bucket; repeat it for several [default: localhost]
+    /// Domain of virtual-hosted buckets, as in bucket.NAME; repeatable [default: localhost]
     #[arg(long = "domain", value_name = "NAME")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) domains: Vec<String>,
-    /// PEM file with the certificate that S3 clients are shown, and those between it and its authority
+    /// PEM file with the certificate chain of the S3 endpoint
     #[arg(long, value_name = "FILE", requires = "s3_tls_key")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) s3_tls_certificate: Option<PathBuf>,
-    /// PEM file with its private key
+    /// PEM file with the private key of the S3 endpoint
     #[arg(long, value_name = "FILE", requires = "s3_tls_certificate")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) s3_tls_key: Option<PathBuf>,
-    /// Storage policy of buckets whose maker asks for none, by its name [default: the first]
+    /// Default storage policy for new buckets [default: the first policy]
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) default_policy: Option<String>,
@@ -197,44 +197,47 @@ impl DoorSettings {
     pub(crate) fn check(&self, admin_address: SocketAddr) -> Result<(), Failure> {
         if self.root_access_key.is_some() != self.root_secret_key.is_some() {
             return Err(Failure::usage(
-                "set both MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY, or neither: one \
-                 without the other lets nobody in",
+                "only one of MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY is set: set both \
+                 or neither",
             ));
         }
         let is_odd = |key: &String| key.len() < 3 || key.contains(['/', ',']);
         if self.root_access_key.as_ref().is_some_and(is_odd) {
             return Err(Failure::usage(
-                "the access key needs at least 3 characters, and neither '/' nor ','",
+                "the root access key needs at least 3 characters, without '/' and ','",
             ));
         }
         let is_short = |secret: &Hidden| secret.0.len() < ROOT_SECRET_BYTES_MIN;
         if self.root_secret_key.as_ref().is_some_and(is_short) {
             return Err(Failure::usage(format!(
-                "the secret key needs at least {ROOT_SECRET_BYTES_MIN} characters, as signatures let \
-                 whoever reads them try guesses: make one with openssl rand -base64 30"
+                "the root secret key needs at least {ROOT_SECRET_BYTES_MIN} characters, because \
+                 signatures allow offline guessing: make one with openssl rand -base64 30"
             )));
         }
         if self.max_requests == 0 {
-            return Err(Failure::usage("max_requests starts at 1: at 0 nobody could come in"));
+            return Err(Failure::usage("max_requests must be at least 1"));
         }
         if self.max_anonymous_requests == Some(0) {
             return Err(Failure::usage(
-                "max_anonymous_requests starts at 1: what nobody may do, policies of buckets say",
+                "max_anonymous_requests must be at least 1: to refuse anonymous requests, use \
+                 bucket policies",
             ));
         }
         if self.document_buffer.0 < DOCUMENT_BUFFER_BYTES_MIN {
             return Err(Failure::usage(
-                "document_buffer starts at 8MiB: two documents need as much",
+                "document_buffer must be at least 8MiB, the size of two documents",
             ));
         }
         if self.write_buffer.0 < WRITE_BUFFER_BYTES_MIN {
-            return Err(Failure::usage("write_buffer starts at 64MiB: coded writes need as much"));
+            return Err(Failure::usage(
+                "write_buffer must be at least 64MiB, which coded writes need",
+            ));
         }
         self.check_provider()?;
         if self.s3_address == admin_address && self.s3_address.port() != 0 {
             return Err(Failure::usage(format!(
-                "S3 clients and operators can't share the address {admin_address}: give one of them \
-                 another port"
+                "s3_address and admin_address can't share {admin_address}: choose another port for \
+                 one"
             )));
         }
         Ok(())
@@ -249,8 +252,8 @@ impl DoorSettings {
         ];
         if given.iter().any(|it| *it) && !given.iter().all(|it| *it) {
             return Err(Failure::usage(
-                "tokens of an identity provider are taken where oidc_issuer, oidc_audiences and \
-                 oidc_jwks_file are set, all of them",
+                "an identity provider needs all three of oidc_issuer, oidc_audiences and \
+                 oidc_jwks_file",
             ));
         }
         Ok(())
@@ -278,8 +281,8 @@ impl DoorSettings {
         if !is_secure && !address.ip().is_loopback() {
             tracing::warn!(
                 %address,
-                "other machines can connect, and what they send is not encrypted: set \
-                 s3_tls_certificate and s3_tls_key"
+                "unencrypted connections from other machines are possible: set s3_tls_certificate \
+                 and s3_tls_key"
             );
         }
         endpoint
@@ -291,7 +294,7 @@ impl DoorSettings {
             (None, None) => Ok(None),
             (Some(chain), Some(key)) => Certificate::load(chain, key).map(Some),
             _ => Err(Failure::usage(
-                "TLS at the S3 address takes s3_tls_certificate and s3_tls_key, both of them",
+                "TLS at the S3 address needs both s3_tls_certificate and s3_tls_key",
             )),
         }
     }
@@ -386,10 +389,10 @@ mod tests {
         assert!(root(None, None).check(admin).is_ok());
         assert!(root(Some("abc"), Some("1234567890123456")).check(admin).is_ok());
         assert!(told(root(Some("abc"), None)).contains("or neither"));
-        assert!(told(root(Some("a/c"), Some("12345678"))).contains("neither '/' nor ','"));
+        assert!(told(root(Some("a/c"), Some("12345678"))).contains("without '/' and ','"));
         assert!(told(root(Some("abc"), Some("123456789012345"))).contains("at least 16"));
         let tight = DoorSettings { write_buffer: Size(1 << 20), ..DoorSettings::default() };
-        assert!(told(tight).contains("starts at 64MiB"));
+        assert!(told(tight).contains("at least 64MiB"));
         assert!(
             told(DoorSettings { s3_address: admin, ..root(None, None) }).contains("can't share")
         );

@@ -24,7 +24,9 @@ pub(crate) fn run(
         .thread_name("martlet")
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
-        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+        .map_err(|error| {
+            Failure::refused(format!("the async runtime could not be started: {error}"))
+        })?;
     let outcome = runtime.block_on(process);
     runtime.shutdown_timeout(LAST_CALLS_MAX);
     outcome
@@ -36,6 +38,6 @@ fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "could not raise the limit of open files");
     }
 }

@@ -19,18 +19,18 @@ use super::listen::{Bounds, HEAD_BYTES_MAX, Limits};
 use crate::failure::Failure;
 use crate::units::parse_span;
 
-/// Flags that every role has.
+/// Flags of every role.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub(crate) struct CommonArgs {
     /// TOML file with settings
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
-    /// How logs look on standard error
+    /// Format of logs on standard error [default: text]
     #[arg(long, value_enum, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info, debug, or a filter such as info,martlet=debug
+    /// Log level (error, warn, info, debug) or filter, such as info,martlet=debug
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
@@ -99,16 +99,16 @@ impl Common {
     /// Refuses invalid values.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.max_connections == 0 {
-            return Err(Failure::usage("max_connections starts at 1: at 0 nobody could come in"));
+            return Err(Failure::usage("max_connections must be at least 1"));
         }
         if [self.max_unauthenticated, self.max_unauthenticated_per_address].contains(&Some(0)) {
             return Err(Failure::usage(
-                "max_unauthenticated and max_unauthenticated_per_address start at 1: every connection \
-                 begins without a key",
+                "max_unauthenticated and max_unauthenticated_per_address must be at least 1, since \
+                 every connection starts unauthenticated",
             ));
         }
         if self.max_threads == 0 {
-            return Err(Failure::usage("max_threads starts at 1: at 0 nothing would be done"));
+            return Err(Failure::usage("max_threads must be at least 1"));
         }
         Ok(())
     }
@@ -140,14 +140,14 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How logs look.
+/// Format of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Human-readable lines.
     #[default]
     Text,
-    /// For machines: one object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -234,7 +234,7 @@ fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>
 }
 
 /// Turns a parse error into a usage error that names the setting.
-#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
 fn sentence(error: figment::Error) -> Failure {
     let at = error.path.join(".");
     Failure::usage(if at.is_empty() {
@@ -289,7 +289,7 @@ pub(crate) fn number_from(variable: &str) -> Result<Option<u64>, Failure> {
         return Ok(None);
     };
     let number = text.parse().map_err(|_| {
-        Failure::usage(format!("{variable} is \"{text}\", and should be a whole number"))
+        Failure::usage(format!("{variable} must be a whole number, not \"{text}\""))
     })?;
     Ok(Some(number))
 }

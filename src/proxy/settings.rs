@@ -15,10 +15,10 @@ pub(super) const DATA_DIR: &str = "martlet-proxy";
 pub(super) const ADMIN_PORT: u16 = 9001;
 
 const AFTER_HELP: &str = "\
-Every setting can also come from the environment (MARTLET_NAME, MARTLET_S3_ADDRESS, …) or from a TOML \
-file; flags win over the environment, the environment over the file. The root credentials come from \
-MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY, and must be the same for all proxies of a \
-cluster: there are none by default.
+Every setting can also come from the environment (MARTLET_NAME, MARTLET_S3_ADDRESS, …) or from a \
+TOML file; flags override the environment, which overrides the file. The root credentials \
+come from MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY, without a default. They must be the \
+same for all proxies of a cluster.
 
 A file:
   name = \"p1\"
@@ -85,7 +85,7 @@ impl Settings {
         match (&self.door.root_access_key, &self.door.root_secret_key) {
             (Some(access_key), Some(secret)) => Ok((access_key, secret)),
             _ => Err(Failure::usage(
-                "no root credentials are given: set MARTLET_ROOT_ACCESS_KEY and \
+                "no root credentials are set: set MARTLET_ROOT_ACCESS_KEY and \
                  MARTLET_ROOT_SECRET_KEY, the same for all proxies of the cluster",
             )),
         }

@@ -18,8 +18,8 @@ pub(super) const DATA_DIR: &str = "martlet-replicator";
 pub(super) const ADMIN_PORT: u16 = 6301;
 
 const AFTER_HELP: &str = "\
-Every setting can also come from the environment (MARTLET_NAME, MARTLET_NODES, …) or from a TOML file; \
-flags win over the environment, the environment over the file.
+Every setting can also come from the environment (MARTLET_NAME, MARTLET_NODES, …) or from a TOML \
+file; flags override the environment, which overrides the file.
 
 A file for a replicator beside the storage node n1:
   name = \"r1\"
@@ -39,11 +39,11 @@ pub(crate) struct ReplicatorArgs {
     #[command(flatten)]
     #[serde(flatten)]
     member: MemberArgs,
-    /// Node whose devices it looks after; repeat it for several [default: all]
+    /// Node whose devices the workers serve; repeatable [default: all]
     #[arg(long = "node", value_name = "NAME")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<String>,
-    /// Run each worker to its end, say what it did, and exit
+    /// Run each worker to completion, print a summary and exit
     #[arg(long)]
     #[serde(skip)]
     pub(super) once: bool,

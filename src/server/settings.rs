@@ -17,10 +17,11 @@ use crate::process::upkeep::UpkeepSettings;
 use crate::units::Size;
 
 const AFTER_HELP: &str = "\
-Every setting can also come from the environment (MARTLET_DATA_DIR, MARTLET_S3_ADDRESS, …) or from a \
-TOML file (data_dir = \"…\", s3_address = \"…\"); flags win over the environment, the environment over \
-the file. Credentials come from MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY; without them the \
-first start makes some, keeps them in the data folder and prints them once.
+Every setting can also come from the environment (MARTLET_DATA_DIR, MARTLET_S3_ADDRESS, …) or from \
+a TOML file (data_dir = \"…\", s3_address = \"…\"); flags override the environment, which \
+overrides the file. Credentials come from MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY; \
+without them, the first start generates credentials, stores them in the data folder and prints \
+them once.
 
 Examples:
   martlet server
@@ -32,24 +33,22 @@ Examples:
 #[derive(Args, Clone, Debug, Default, Serialize)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ServerArgs {
-    /// Folder for what the server must remember: credentials and devices [default: ./martlet-data]
+    /// Folder for credentials and the list of devices [default: ./martlet-data]
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<PathBuf>,
-    /// Folder on a disk that objects are spread over; repeat it for each disk [default: one within
-    /// the data folder]
+    /// Folder of a device, one per disk; repeatable [default: one within the data folder]
     #[arg(long = "device", value_name = "DIR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<PathBuf>,
-    /// A storage policy of fragments over the devices, such as ec=2+1: two of data and one of parity;
-    /// repeat it for several
+    /// Erasure-coded storage policy, such as ec=2+1: two data and one parity fragment; repeatable
     #[arg(long = "policy", value_name = "NAME=K+M")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     policies: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
     door: DoorArgs,
-    /// Where /healthz, /readyz and /metrics answer [default: 127.0.0.1:9001]
+    /// Address of the admin API, /healthz, /readyz and /metrics [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     admin_address: Option<SocketAddr>,
@@ -222,7 +221,7 @@ mod tests {
         assert!(refusal("log_format = 'xml'").contains("\"log_format\""));
         assert!(refusal("root_access_key = 'abcdef'").contains("or neither"));
         assert!(refusal("policies = ['4+2']").contains("as in ec=4+2"));
-        assert!(refusal("max_connections = 0").contains("nobody could come in"));
+        assert!(refusal("max_connections = 0").contains("max_connections must be at least 1"));
         assert!(refusal("s3_address = '127.0.0.1:9001'").contains("can't share"));
     }
 

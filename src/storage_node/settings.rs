@@ -18,9 +18,9 @@ pub(super) const DATA_DIR: &str = "martlet-storage-node";
 pub(super) const ADMIN_PORT: u16 = 6201;
 
 const AFTER_HELP: &str = "\
-Every setting can also come from the environment (MARTLET_NAME, MARTLET_INTERNAL_ADDRESS, …) or from a \
-TOML file; flags win over the environment, the environment over the file. A file for a node with two \
-disks:
+Every setting can also come from the environment (MARTLET_NAME, MARTLET_INTERNAL_ADDRESS, …) or \
+from a TOML file; flags override the environment, which overrides the file. A file for a node with \
+two disks:
 
   name = \"n1\"
   data_dir = \"/var/lib/martlet/n1\"
@@ -43,11 +43,11 @@ pub(crate) struct StorageNodeArgs {
     #[command(flatten)]
     #[serde(flatten)]
     member: MemberArgs,
-    /// Where other members of the cluster connect [default: 127.0.0.1:6200]
+    /// Address for other members of the cluster [default: 127.0.0.1:6200]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     internal_address: Option<SocketAddr>,
-    /// A device: its name in the rings, and its folder; repeat it for each disk
+    /// Device: its name in the rings and its folder; repeatable
     #[arg(long = "device", value_name = "NAME=DIR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<String>,
@@ -103,11 +103,11 @@ impl Settings {
         let settings = Self { member: told.extract()?, common: told.extract()?, ..told.extract()? };
         settings.common.check()?;
         if settings.max_requests == 0 {
-            return Err(Failure::usage("max_requests starts at 1: at 0 nobody could ask"));
+            return Err(Failure::usage("max_requests must be at least 1"));
         }
         if settings.devices.is_empty() {
             return Err(Failure::usage(
-                "no device is given: name each as the rings do, with its folder, as in \
+                "no device is given: name each with its name in the rings and its folder, as in \
                  --device sdb=/mnt/sdb",
             ));
         }
@@ -133,7 +133,7 @@ fn devices<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, PathBuf>,
     for item in items.iter().filter(|item| !item.is_empty()) {
         let parts = item.split_once('=').filter(|(name, dir)| !name.is_empty() && !dir.is_empty());
         let (name, dir) = parts.ok_or_else(|| {
-            serde::de::Error::custom(format!("\"{item}\" should be NAME=DIR, as in sdb=/mnt/sdb"))
+            serde::de::Error::custom(format!("\"{item}\" must be NAME=DIR, as in sdb=/mnt/sdb"))
         })?;
         if devices.insert(name.to_owned(), PathBuf::from(dir)).is_some() {
             let twice = format!("the device {name} is given twice");

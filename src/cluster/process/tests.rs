@@ -65,7 +65,7 @@ async fn a_kill_is_at_once_and_a_second_one_is_refused() {
     assert!(!is_there(pid));
     assert!(!process.last_words().contains("bye"));
     let refusal = process.kill().await.unwrap_err().to_string();
-    assert_eq!(refusal, "n1 does not run (stopped)");
+    assert_eq!(refusal, "n1 is not running (stopped)");
 }
 
 #[tokio::test]
@@ -81,7 +81,9 @@ async fn a_death_is_noticed_once_and_told_with_its_last_words() {
     assert_eq!(process.state(), &State::Died("exit code 3".into()));
     assert_eq!(process.last_words(), "  │ hello world\n  │ so it ends\n");
     // The kernel may have reused the process id, so no signal is sent.
-    assert!(process.pause().unwrap_err().to_string().contains("does not run (died: exit code 3)"));
+    assert!(
+        process.pause().unwrap_err().to_string().contains("is not running (died: exit code 3)")
+    );
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ async fn a_number_names_a_node_and_a_name_a_process() {
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[0].starts_with("n2 (process ") && said[1].starts_with("r2 (process "), "{said:?}");
     let refusal = supervisor.kill(&Which::Node(2)).await.unwrap_err().to_string();
-    assert_eq!(refusal, "nothing of node 2 runs: n2 is stopped, r2 is stopped");
+    assert_eq!(refusal, "no process of node 2 is running: n2 is stopped, r2 is stopped");
     let said = supervisor.pause(&Which::Process("p1".into())).unwrap();
     assert!(said.len() == 1 && said[0].ends_with("is paused"), "{said:?}");
     let refusal = supervisor.kill(&Which::Process("x9".into())).await.unwrap_err().to_string();
@@ -114,7 +114,7 @@ async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
     }
     // A process that dies before it is ready fails the start.
     let refusal = supervisor.start(&Which::Process("r3".into())).await.unwrap_err().to_string();
-    assert!(refusal.contains("ended instead of becoming ready"), "{refusal}");
+    assert!(refusal.contains("exited before it was ready"), "{refusal}");
     assert!(refusal.contains("│ alas"), "{refusal}");
 }
 

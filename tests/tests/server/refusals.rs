@@ -20,7 +20,11 @@ fn refuses(setup: &Setup, code: i32, words: &str) {
 fn flags_and_settings_that_make_no_sense() {
     refuses(&Setup::new().flags(&["--no-such-flag"]), 2, "--no-such-flag");
     refuses(&Setup::new().flags(&["--s3-address", "here"]), 2, "here");
-    refuses(&Setup::new().unset("MARTLET_ROOT_SECRET_KEY"), 2, "set both MARTLET_ROOT_ACCESS_KEY");
+    refuses(
+        &Setup::new().unset("MARTLET_ROOT_SECRET_KEY"),
+        2,
+        "only one of MARTLET_ROOT_ACCESS_KEY",
+    );
     refuses(&Setup::new().set("MARTLET_ROOT_SECRET_KEY", "short"), 2, "at least 16 characters");
     refuses(
         &Setup::new().set("MARTLET_HEADER_TIMEOUT", "soon"),
