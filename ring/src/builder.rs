@@ -75,7 +75,7 @@ impl Settings {
     fn check(&self) -> Result<()> {
         if self.part_power > PART_POWER_MAX {
             return Err(Error::invalid(format!(
-                "part power {} is too large: the largest is {PART_POWER_MAX}",
+                "part power {} is too large: the maximum is {PART_POWER_MAX}",
                 self.part_power
             )));
         }
@@ -95,7 +95,7 @@ fn check_replicas(replicas: f64) -> Result<()> {
     if (1.0..=most).contains(&replicas) {
         return Ok(());
     }
-    let message = format!("a ring has 1 to {REPLICAS_MAX} replicas, not {replicas}");
+    let message = format!("the number of replicas must be 1 to {REPLICAS_MAX}, not {replicas}");
     Err(Error::invalid(message))
 }
 
@@ -106,8 +106,8 @@ pub(crate) fn check_redundancy(redundancy: Redundancy, replicas: f64) -> Result<
         return Ok(());
     }
     let message = format!(
-        "a ring of the erasure code {redundancy} has {fragments} replicas, one for each fragment, \
-         and not {replicas}"
+        "a ring of the erasure code {redundancy} needs {fragments} replicas, one for each \
+         fragment, not {replicas}"
     );
     Err(Error::invalid(message))
 }
@@ -116,9 +116,8 @@ fn check_overload(overload: f64) -> Result<()> {
     if overload.is_finite() && overload >= 0.0 {
         return Ok(());
     }
-    let message = format!(
-        "overload is a share such as 0.1 for a tenth, and never below zero; not {overload}"
-    );
+    let message =
+        format!("overload must be a finite fraction of at least 0, such as 0.1, not {overload}");
     Err(Error::invalid(message))
 }
 
@@ -254,8 +253,8 @@ impl Builder {
     pub fn ring(&self) -> Result<Ring> {
         if self.changed && self.table.is_some() {
             return Err(Error::conflict(
-                "devices or settings have changed since the last rebalance, and a ring written now \
-                 would not be what you asked for: rebalance first",
+                "devices or settings have changed since the last rebalance: rebalance before \
+                 writing the ring",
             ));
         }
         self.standing()
@@ -353,7 +352,7 @@ impl Builder {
                 let more = if self.devices().count() > known.len() { ", …" } else { "" };
                 let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
                 Error::not_found(format!(
-                    "there is no device {id}; there are: {known}{more}. `show` lists them all"
+                    "there is no device {id}; there are: {known}{more}. `show` lists all devices"
                 ))
             })
     }
@@ -362,6 +361,8 @@ impl Builder {
         if self.devices.len() < DEVICES_MAX {
             return Ok(());
         }
-        Err(Error::invalid(format!("a ring takes {DEVICES_MAX} devices at most: make another")))
+        Err(Error::invalid(format!(
+            "a ring has at most {DEVICES_MAX} devices: use another ring for more"
+        )))
     }
 }

@@ -45,7 +45,7 @@ impl Diff {
     pub fn new(old: &Ring, new: &Ring) -> Result<Self> {
         if new.part_power() < old.part_power() {
             return Err(Error::invalid(
-                "the second ring has fewer partitions than the first: name the older one first",
+                "the second ring has fewer partitions than the first: name the older ring first",
             ));
         }
         let (before, after) = (Figures::of_ring(old), Figures::of_ring(new));

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let name = path
         .file_name()
-        .ok_or_else(|| Error::invalid(format!("{} is no file name", path.display())))?;
+        .ok_or_else(|| Error::invalid(format!("{} has no file name", path.display())))?;
     let mut beside = name.to_owned();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = path.with_file_name(beside);

@@ -128,7 +128,7 @@ impl Ring {
             || handoff_unit.is_nan()
             || handoff_unit <= 0.0
         {
-            return Err(Error::corrupt("the ring file names an impossible shape"));
+            return Err(Error::corrupt("the ring file has impossible dimensions"));
         }
         let redundancy = redundancy.map_err(|error| Error::corrupt(error.to_string()))?;
         let identity = Identity {
@@ -170,7 +170,7 @@ impl Ring {
 /// Checks magic, version, length and hash; returns the bytes that the hash covers.
 fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
     if bytes.len() < MAGIC.len() || &bytes[..MAGIC.len()] != MAGIC {
-        return Err(Error::corrupt("this is no ring file: it does not begin as one does"));
+        return Err(Error::corrupt("not a ring file: it has another magic number"));
     }
     if bytes.len() < HEADER_BYTES_MIN + HASH_BYTES {
         return Err(Error::corrupt("the ring file is cut short: copy it again"));
@@ -179,7 +179,7 @@ fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
     if !(VERSION_MIN..=VERSION).contains(&version) {
         return Err(Error::corrupt(format!(
             "the ring file has format {version}, and this program reads formats {VERSION_MIN} to \
-             {VERSION}: upgrade whichever is older"
+             {VERSION}: use the matching version of martlet"
         )));
     }
     let length = bytes[LENGTH_AT..LENGTH_AT + 8].try_into().map(u64::from_le_bytes);
@@ -188,15 +188,12 @@ fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
     if actual != length {
         let fault = if actual < length { "cut short" } else { "followed by other bytes" };
         return Err(Error::corrupt(format!(
-            "the ring file is {fault}: it says that it has {length} bytes and has {actual}; copy \
-             it again"
+            "the ring file is {fault}: {actual} bytes instead of {length}; copy it again"
         )));
     }
     let (body, hash) = bytes.split_at(bytes.len() - HASH_BYTES);
     if blake3::hash(body).as_bytes() != hash {
-        return Err(Error::corrupt(
-            "the ring file was changed after it was written: its hash differs; copy it again",
-        ));
+        return Err(Error::corrupt("the ring file is damaged: its hash differs; copy it again"));
     }
     Ok(body)
 }
@@ -306,7 +303,7 @@ impl Reader<'_> {
             .ok_or_else(|| Error::corrupt("the ring file ends in the middle of a name"))?;
         self.rest = rest;
         String::from_utf8(head.to_vec())
-            .map_err(|_| Error::corrupt("the ring file has a name that is no text"))
+            .map_err(|_| Error::corrupt("the ring file has a name that is not UTF-8"))
     }
 
     fn device(&mut self) -> Result<Device> {

@@ -198,8 +198,8 @@ fn warnings(devices: &[DevicePlan], pace: Pace) -> Vec<String> {
         .filter_map(|device| Some((device, device.peak.filter(|peak| *peak > pace.high_water)?)))
         .map(|(device, peak)| {
             format!(
-                "{} ({}) would be {:.1} % full on the way, above its high-water mark of {:.0} %: \
-                 give it less weight, or move in smaller steps",
+                "{} ({}) would be up to {:.1} % full during the moves, above its high-water mark \
+                 of {:.0} %: reduce its weight, or move in smaller steps",
                 device.id,
                 device.name,
                 peak * 100.0,

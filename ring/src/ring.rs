@@ -83,7 +83,7 @@ impl Ring {
             return Err(Error::invalid(message));
         }
         if !devices.is_sorted_by(|a, b| a.id < b.id) {
-            return Err(Error::corrupt("the devices of a ring are sorted by id, these are not"));
+            return Err(Error::corrupt("the ring's devices are not sorted by id"));
         }
         let unknown = |slot: &u16| usize::from(*slot) >= devices.len();
         if let Some((partition, _)) = table.rows().find(|(_, row)| row.iter().any(unknown)) {
@@ -91,14 +91,14 @@ impl Ring {
             return Err(Error::corrupt(message));
         }
         if !moves.is_sorted_by(|a, b| (a.partition, a.replica) < (b.partition, b.replica)) {
-            return Err(Error::corrupt("the moves of a ring are sorted, these are not"));
+            return Err(Error::corrupt("the ring's moves are not sorted"));
         }
         let is_elsewhere = |step: &Move| {
             let Partition(partition) = step.partition;
             partition >= table.parts() || usize::from(step.replica) >= table.replicas_of(partition)
         };
         if moves.iter().any(is_elsewhere) {
-            return Err(Error::corrupt("a ring moves a replica that it doesn't have"));
+            return Err(Error::corrupt("the ring moves a replica that doesn't exist"));
         }
         check_redundancy(identity.redundancy, table.replicas_exact())?;
         let ids = devices.iter().map(|device| device.id).collect();
@@ -112,8 +112,8 @@ impl Ring {
     pub fn of_devices(policy: PolicyId, replicas: usize, devices: &[Device]) -> Result<Self> {
         if replicas == 0 || replicas > devices.len() {
             let message = format!(
-                "{replicas} replicas need as many devices, and there are {}: add devices or ask \
-                 for fewer replicas",
+                "{replicas} replicas need as many devices, and there are {}: add devices or reduce \
+                 the replicas",
                 devices.len()
             );
             return Err(Error::invalid(message));
@@ -129,12 +129,14 @@ impl Ring {
         devices: &[Device],
     ) -> Result<Self> {
         let Some(fragments) = code.fragments() else {
-            return Err(Error::invalid(format!("\"{code}\" is no erasure code such as \"4+2\"")));
+            return Err(Error::invalid(format!(
+                "\"{code}\" is not an erasure code such as \"4+2\""
+            )));
         };
         if usize::from(fragments) > devices.len() {
             return Err(Error::invalid(format!(
-                "the erasure code {code} needs {fragments} devices, one for each fragment, and there \
-                 are {}: add devices, or choose a code of fewer fragments",
+                "the erasure code {code} needs {fragments} devices, one for each fragment, and \
+                 there are {}: add devices, or choose a code with fewer fragments",
                 devices.len()
             )));
         }
@@ -344,7 +346,7 @@ mod tests {
         assert_eq!(Ring::decode(&ring.encode()).unwrap().identity(), identity);
         for (code, devices, words) in [
             (code, &devices[..5], "4+2 needs 6 devices, one for each fragment, and there are 5"),
-            (Redundancy::Replicated, &devices[..], "is no erasure code"),
+            (Redundancy::Replicated, &devices[..], "is not an erasure code"),
         ] {
             let refusal = Ring::of_code(PolicyId(3), "ec", code, devices).unwrap_err().to_string();
             assert!(refusal.contains(words), "{refusal}");

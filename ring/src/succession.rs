@@ -21,12 +21,12 @@ impl Ring {
             || mine.redundancy != theirs.redundancy
         {
             return Err(Error::conflict(
-                "that ring belongs to another cluster or another policy: use this policy's own",
+                "the new ring belongs to another cluster or policy: use a ring of this policy",
             ));
         }
         if theirs.epoch < mine.epoch {
             return Err(Error::conflict(format!(
-                "that ring is older: it has epoch {}, and epoch {} is in use",
+                "the new ring is older: it has epoch {}, and epoch {} is in use",
                 theirs.epoch, mine.epoch
             )));
         }
@@ -35,17 +35,17 @@ impl Ring {
                 return Ok(());
             }
             return Err(Error::conflict(format!(
-                "there are two rings of epoch {}: someone used a copy of the builder; write a new \
-                 ring from the one whose ring is in use",
+                "there are two rings of epoch {}, because a copy of the builder was used: write a \
+                 new ring from the builder whose ring is in use",
                 mine.epoch
             )));
         }
         let is_far = |held: u64, next: u64| next.saturating_sub(held) > RING_AHEAD_MAX;
         if is_far(mine.epoch, theirs.epoch) || is_far(self.change(), next.change()) {
             return Err(Error::conflict(format!(
-                "that ring has epoch {} and change {}, too far above epoch {} and change {}, which are \
-                 in use: no ring could follow it; write a new ring from the builder whose ring is in \
-                 use",
+                "the new ring has epoch {} and change {}, too far above epoch {} and change {}, \
+                 which are in use: no ring could follow it; write a new ring from the builder \
+                 whose ring is in use",
                 theirs.epoch,
                 next.change(),
                 mine.epoch,
@@ -75,7 +75,7 @@ impl Ring {
         self.check_successor(next, is_done)?;
         if next.replicas_exact().to_bits() != self.replicas_exact().to_bits() {
             return Err(Error::conflict(format!(
-                "the index has {} replicas, and that can't be changed yet: that ring has {}",
+                "the index has {} replicas, which can't be changed: the new ring has {}",
                 self.replicas_exact(),
                 next.replicas_exact()
             )));
@@ -95,8 +95,8 @@ impl Ring {
             let holder = self.primaries(here).nth(usize::from(step.replica));
             if holder != Some(step.previous) {
                 return Err(Error::conflict(format!(
-                    "that ring moves partition {} on before it has arrived: run settle first, after \
-                     a census, and rebalance then",
+                    "the new ring moves partition {} again before its last move is done: run \
+                     `settle` after a clean census, then rebalance",
                     step.partition.0
                 )));
             }
@@ -106,7 +106,9 @@ impl Ring {
 
     fn check_moves(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {
         if next.part_power() < self.part_power() {
-            return Err(Error::conflict("that ring has fewer partitions: it would lose data"));
+            return Err(Error::conflict(
+                "the new ring has fewer partitions, which would lose data",
+            ));
         }
         let shift = next.part_power() - self.part_power();
         let open: BTreeSet<Partition> = self
@@ -122,8 +124,8 @@ impl Ring {
                 let is_back = next.primaries(half).nth(replica) == Some(step.previous);
                 if !is_back && next.previous(half, replica) != Some(step.previous) {
                     return Err(Error::conflict(format!(
-                        "that ring forgets that {} is still handing over partition {}: settle only \
-                         after a census",
+                        "the new ring omits that {} is still handing over partition {}: run \
+                         `settle` only after a clean census",
                         step.previous, step.partition.0
                     )));
                 }
@@ -135,7 +137,7 @@ impl Ring {
                 for (before, after) in self.primaries(partition).zip(next.primaries(half)) {
                     if before != after && next.device(before).is_some() {
                         return Err(Error::conflict(format!(
-                            "that ring moves partition {} again before its last move is done",
+                            "the new ring moves partition {} again before its last move is done",
                             partition.0
                         )));
                     }

@@ -20,18 +20,18 @@ Start here:
   martlet ring data.builder rebalance
   martlet ring data.builder write-ring
 
-Devices are named by id (d7), or by where they are: r1, r1z2, r1z2-alpha, r1z2-alpha/sdb."
+Select devices by id (d7) or by place: r1, r1z2, r1z2-alpha, r1z2-alpha/sdb."
 )]
 pub(crate) struct RingArgs {
-    /// The builder file; commands that only look take a ring file too
+    /// Builder file; read-only commands also accept a ring file
     pub(super) builder: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// Draw the ring's balance into this file
+    /// Write a picture (SVG) of the ring's balance to this file
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
-    /// Who does this, for the builder's history
+    /// Author of the change in the builder's history
     #[arg(long, global = true, value_name = "NAME", env = "USER", hide_env_values = true)]
     pub(super) who: Option<String>,
     #[command(subcommand)]
@@ -40,62 +40,62 @@ pub(crate) struct RingArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a builder without devices
+    /// Create a builder without devices
     Create(CreateArgs),
     /// Add devices, such as r1z2-alpha@10.0.0.5:6200/sdb 4000
     Add(AddArgs),
-    /// Remove devices that are dead or empty: what they held goes elsewhere at once
+    /// Remove dead or empty devices; the next rebalance moves all their replicas
     Remove {
-        /// Which devices
+        /// Devices by id or place
         #[arg(required = true)]
         devices: Vec<String>,
-        /// Even the last device of a zone that placement needs
+        /// Remove even the last device of a zone that placement needs
         #[arg(long)]
         force: bool,
     },
     /// Change the weight of devices
     SetWeight {
-        /// Which devices
+        /// Devices by id or place
         devices: String,
-        /// Their share of the data, in proportion to the others'
+        /// New weight: the share of data relative to other devices
         #[arg(allow_negative_numbers = true)]
         weight: f64,
     },
-    /// Change what is known of a device; no data moves
+    /// Change a device's address, name or metadata; no data moves
     SetInfo(InfoArgs),
-    /// Empty devices in steps, one with each rebalance
+    /// Empty devices in steps, one per rebalance
     Drain {
-        /// Which devices
+        /// Devices by id or place
         #[arg(required = true)]
         devices: Vec<String>,
-        /// Rebalances until they are empty
+        /// Number of rebalances until the devices are empty
         #[arg(long, default_value_t = 4)]
         steps: u32,
     },
-    /// Change how far beyond its share a device may be loaded for the sake of distance
+    /// Set how far a device may exceed its share for better dispersion
     SetOverload {
-        /// 0.1 for a tenth
+        /// Fraction of the share, such as 0.1
         #[arg(allow_negative_numbers = true)]
         overload: f64,
     },
-    /// Change the number of replicas
+    /// Set the number of replicas
     SetReplicas {
-        /// 3, or 2.5 for half the partitions with three and half with two
+        /// Number such as 3, or 2.5: three for half of the partitions, two for the others
         #[arg(allow_negative_numbers = true)]
         replicas: f64,
     },
-    /// Change how long a moved partition is left alone
+    /// Set the minimum time between two moves of a partition
     SetMinPartHours {
         /// Hours
         hours: u32,
     },
     /// Double the number of partitions; no data moves
     IncreasePartPower,
-    /// What a rebalance would move, and what that takes
+    /// Show the moves of a rebalance and their cost
     Plan(PlanArgs),
-    /// Make the assignment follow the devices
+    /// Assign partitions to devices anew, and make the next ring
     Rebalance {
-        /// Only say what it would do, as `plan` does
+        /// Show the plan without changing the builder
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -103,59 +103,59 @@ pub(super) enum Command {
     },
     /// Write the ring file that servers read
     WriteRing {
-        /// Where to; beside the builder, with the ending .ring, if it isn't given
+        /// Output file [default: builder's name with .ring]
         file: Option<PathBuf>,
     },
-    /// Make a lost builder again from its ring file
+    /// Recreate a lost builder from its ring file
     Reconstruct {
-        /// The ring file that is in use
+        /// Ring file in use
         ring: PathBuf,
-        /// How long a moved partition is left alone, in hours
+        /// Minimum hours between two moves of a partition
         #[arg(long, default_value_t = 24)]
         min_part_hours: u32,
-        /// How far beyond its share a device may be loaded for the sake of distance
+        /// Maximum excess of a device over its share for better dispersion
         #[arg(long, default_value_t = 0.0)]
         overload: f64,
     },
-    /// Say that all moves are done, as a census found
+    /// Record that all moves are done, after a clean census
     Settle,
-    /// Let the next rebalance move what moved lately
+    /// Let the next rebalance move recently moved partitions again
     PretendMinPartHoursPassed,
-    /// Look for contradictions
+    /// Check the builder for inconsistencies
     Validate,
-    /// Regions, zones, nodes and devices, with what they hold beside their share
+    /// Show the tree of regions, zones, nodes and devices with replicas and shares
     Show {
-        /// How far down the tree to go; nodes where there are many devices
+        /// Depth of the tree [default: device, or node above 64 devices]
         #[arg(long, value_enum)]
         depth: Option<Depth>,
     },
-    /// How far devices are from their shares
+    /// Show the deviation of devices from their shares
     Balance {
-        /// All devices, not only the worst
+        /// Show all devices instead of the worst ones
         #[arg(long)]
         all: bool,
     },
-    /// Where replicas lie closer together than they need to
+    /// Show places whose replicas are closer together than necessary
     Dispersion,
-    /// Devices by id or place
+    /// List devices by id or place
     Search {
-        /// d7, r1, r1z2, r1z2-alpha, r1z2-alpha/sdb
+        /// Id or place: d7, r1, r1z2, r1z2-alpha, r1z2-alpha/sdb
         devices: String,
     },
-    /// Where a key is: its partition, primaries and handoffs
+    /// Show partition, primaries and handoffs of a key
     Locate(LocateArgs),
-    /// Who did what, and when
+    /// Show the history of changes
     History,
-    /// How two ring files differ
+    /// Compare two ring files
     Diff {
-        /// The older ring
+        /// Older ring file
         old: PathBuf,
-        /// The newer ring
+        /// Newer ring file
         new: PathBuf,
     },
 }
 
-/// How far down the tree `show` goes.
+/// Depth of the tree of `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Depth {
     Region,
@@ -166,38 +166,37 @@ pub(super) enum Depth {
 
 #[derive(Args, Debug)]
 pub(super) struct CreateArgs {
-    /// There will be two to the power of this many partitions: aim at 100 or more for each device
-    /// of the largest cluster that you can imagine
+    /// Number of partitions as a power of two; plan 100 or more per device of the largest cluster
+    /// to come
     #[arg(long, default_value_t = 16)]
     pub(super) part_power: u8,
-    /// Copies of everything [default: 3]
+    /// Number of replicas [default: 3]
     #[arg(long, allow_negative_numbers = true, conflicts_with = "erasure")]
     pub(super) replicas: Option<f64>,
-    /// Fragments instead of copies: 4+2 for four of data and two of parity, any two of which may be
-    /// lost. For rings of extents; entries are always copied
+    /// Erasure code instead of replicas, such as 4+2: four data and two parity fragments, of which
+    /// any two may be lost. Only for data rings
     #[arg(long, value_name = "K+M")]
     pub(super) erasure: Option<String>,
-    /// How long a moved partition is left alone, in hours
+    /// Minimum hours between two moves of a partition
     #[arg(long, default_value_t = 24)]
     pub(super) min_part_hours: u32,
-    /// How far beyond its share a device may be loaded for the sake of distance: 0.1 for a tenth
+    /// Maximum excess of a device over its share for better dispersion, such as 0.1
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub(super) overload: f64,
-    /// Number of the storage policy that the ring places
+    /// Number of the ring's storage policy
     #[arg(long, default_value_t = 0)]
     pub(super) policy: u16,
-    /// Its name, by which buckets and storage classes ask for it; that of policy 0 is `default` unless
-    /// it is given
+    /// Name of the storage policy, for buckets and storage classes [default for policy 0: default]
     #[arg(long, value_name = "NAME")]
     pub(super) policy_name: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct AddArgs {
-    /// Places and weights in turn
+    /// Place and weight of each device
     #[arg(value_names = ["PLACE", "WEIGHT"], num_args = 2.., allow_negative_numbers = true)]
     pub(super) devices: Vec<String>,
-    /// A file with a place, a weight and metadata on each line
+    /// File with a place, a weight and metadata on each line
     #[arg(
         long,
         value_name = "FILE",
@@ -205,19 +204,19 @@ pub(super) struct AddArgs {
         required_unless_present = "devices"
     )]
     pub(super) from: Option<PathBuf>,
-    /// Whatever else people want to know of the devices
+    /// Free-form metadata
     #[arg(long, default_value = "", conflicts_with = "from")]
     pub(super) meta: String,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct InfoArgs {
-    /// Which device
+    /// Device by id or place
     pub(super) device: String,
-    /// New address of its node, as host:port
+    /// New address of the device's node, as host:port
     #[arg(long)]
     pub(super) address: Option<String>,
-    /// New name on the node
+    /// New name of the device on its node
     #[arg(long)]
     pub(super) name: Option<String>,
     /// New metadata
@@ -227,30 +226,29 @@ pub(super) struct InfoArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct PlanArgs {
-    /// Breaks ties; the same for the same epoch if it isn't given, so that a rebalance does what its
-    /// plan said
+    /// Seed for ties [default: derived from the epoch, so that a rebalance follows its plan]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// How full devices are: JSON such as {"d0": {"used": 1000, "capacity": 4000}}, or what
-    /// `martlet admin status --json` says
+    /// Usage of devices: JSON such as {"d0": {"used": 1000, "capacity": 4000}}, or the output of
+    /// `martlet admin status --json`
     #[arg(long, value_name = "FILE")]
     pub(super) usage: Option<PathBuf>,
-    /// Bytes a second that each device gives to moving
+    /// Bytes per second of moves at each device
     #[arg(long, value_name = "BYTES", default_value = "100MB")]
     pub(super) bandwidth: Size,
-    /// Fullness above which a device takes no more
+    /// Fraction of a device's capacity above which the plan warns
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     pub(super) high_water: f64,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct LocateArgs {
-    /// Name of the bucket, or its id in 32 hexadecimal digits
+    /// Name or id (32 hexadecimal digits) of the bucket
     #[arg(required_unless_present_any = ["extent", "partition"])]
     pub(super) bucket: Option<String>,
-    /// The key; a running server is asked for the id of a bucket that is given by its name
+    /// Key; a bucket given by name needs a running server, which knows its id
     pub(super) key: Option<String>,
-    /// Shards of the index of a bucket that is given by its id
+    /// Number of index shards of a bucket given by id
     #[arg(long, default_value_t = martlet_protocol::limits::INDEX_SHARDS_DEFAULT)]
     pub(super) shards: u16,
     /// Admin address of the server or proxy to ask
@@ -267,13 +265,13 @@ pub(super) struct LocateArgs {
     /// File with the key of the cluster to ask
     #[arg(long, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
     pub(super) cluster_key_file: Option<PathBuf>,
-    /// An extent by its id in 32 hexadecimal digits, on a ring of extents
+    /// Extent by its id (32 hexadecimal digits), on a data ring
     #[arg(long, value_name = "ID", conflicts_with_all = ["bucket", "partition"])]
     pub(super) extent: Option<String>,
-    /// A partition by its number
+    /// Partition by its number
     #[arg(long, value_name = "NUMBER", conflicts_with = "bucket")]
     pub(super) partition: Option<u32>,
-    /// Handoffs to name
+    /// Number of handoffs to list
     #[arg(long, default_value_t = 6)]
     pub(super) handoffs: usize,
 }

@@ -14,13 +14,14 @@ use crate::policies;
 
 /// Default number of replicas.
 const REPLICAS: f64 = 3.0;
-const NEXT: &str = "nothing moves before `rebalance`; `plan` says what would";
+const NEXT: &str = "nothing moves until `rebalance`; `plan` shows the moves";
 
 /// Creates a builder without devices. Returns it with a sentence and notes for the operator.
 pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>), Failure> {
     let mut lineage = [0; 16];
-    getrandom::fill(&mut lineage)
-        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    getrandom::fill(&mut lineage).map_err(|error| {
+        Failure::refused(format!("the operating system provides no random numbers: {error}"))
+    })?;
     let redundancy = args.erasure.as_deref().map(policies::code).transpose()?.unwrap_or_default();
     let fragments = redundancy.fragments().map(f64::from);
     let settings = Settings {
@@ -52,8 +53,7 @@ fn policy_name(args: &CreateArgs) -> Result<String, Failure> {
         Some(name) => policies::check_name(name).map(|()| name.clone()),
         None if args.policy == 0 => Ok(policies::FIRST_NAME.to_owned()),
         None => Err(Failure::usage(format!(
-            "policy {} needs a name of its own, which buckets ask for it by: give it with \
-             --policy-name",
+            "policy {} needs a name, by which buckets select it: set it with --policy-name",
             args.policy
         ))),
     }
@@ -77,13 +77,13 @@ pub(super) fn reconstruct(
 ) -> Result<(Builder, String, Vec<String>), Failure> {
     let builder = Builder::from_ring(ring, min_part_hours, overload, now_ms)?;
     let sentence = format!(
-        "made the builder again from the ring of epoch {}: {} devices, no data moves",
+        "reconstructed the builder from the ring of epoch {}: {} devices, no data moves",
         ring.epoch(),
         ring.devices().len()
     );
     let notes = format!(
-        "a ring doesn't tell min-part-hours and overload: they are {min_part_hours} and {overload} \
-         now; the history before is lost"
+        "a ring file lacks min-part-hours and overload: they are {min_part_hours} and {overload} \
+         now; earlier history is lost"
     );
     Ok((builder, sentence, vec![notes]))
 }
@@ -98,26 +98,26 @@ pub(super) fn edit(builder: &mut Builder, command: &Command) -> Result<Answer, F
         Command::Drain { devices, steps } => drain(builder, devices, *steps),
         Command::SetOverload { overload } => {
             builder.set_overload(*overload)?;
-            Ok(Answer::done(&format!("overload is {overload} now"), &[NEXT.to_owned()]))
+            Ok(Answer::done(&format!("overload is now {overload}"), &[NEXT.to_owned()]))
         }
         Command::SetReplicas { replicas } => {
             builder.set_replicas(*replicas)?;
-            Ok(Answer::done(&format!("replicas are {replicas} now"), &[NEXT.to_owned()]))
+            Ok(Answer::done(&format!("replicas are now {replicas}"), &[NEXT.to_owned()]))
         }
         Command::SetMinPartHours { hours } => {
             builder.set_min_part_hours(*hours);
-            Ok(Answer::done(&format!("min-part-hours is {hours} now"), &[]))
+            Ok(Answer::done(&format!("min-part-hours is now {hours}"), &[]))
         }
         Command::IncreasePartPower => increase_part_power(builder),
         Command::Settle => settle(builder),
         Command::PretendMinPartHoursPassed => {
             builder.pretend_min_part_hours_passed();
-            let sentence = "the next rebalance may move what moved lately";
-            let note = "servers refuse a ring that moves a partition again before they are done \
-                        with it; it is taken once they are";
+            let sentence = "the next rebalance may move recently moved partitions";
+            let note = "servers refuse a ring that moves a partition again before its last move is \
+                done; push the ring again afterwards";
             Ok(Answer::done(sentence, &[note.to_owned()]))
         }
-        other => unreachable!("{other:?} changes no builder"),
+        other => unreachable!("{other:?} does not edit a builder"),
     }
 }
 
@@ -129,8 +129,7 @@ fn add(builder: &mut Builder, args: &AddArgs) -> Result<Answer, Failure> {
     let ids = devices.into_iter().map(|new| builder.add(new)).collect::<Result<Vec<_>, _>>()?;
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
         return Err(Failure::refused(
-            "there is no device in that file: write a place and a weight on \
-                                     each line",
+            "no devices in the file: write a place and a weight on each line",
         ));
     };
     let sentence = match ids.len() {
@@ -147,7 +146,7 @@ fn add(builder: &mut Builder, args: &AddArgs) -> Result<Answer, Failure> {
 fn read_words(words: &[String], meta: &str) -> Result<Vec<NewDevice>, Failure> {
     if !words.len().is_multiple_of(2) {
         return Err(Failure::usage(
-            "devices are given as places and weights in turn: add r1z1-a@10.0.0.1:6200/sdb 4000",
+            "each device needs a place and a weight: add r1z1-a@10.0.0.1:6200/sdb 4000",
         ));
     }
     words.chunks(2).map(|pair| read_device(&pair[0], &pair[1], meta)).collect()
@@ -156,7 +155,7 @@ fn read_words(words: &[String], meta: &str) -> Result<Vec<NewDevice>, Failure> {
 fn read_device(place: &str, weight: &str, meta: &str) -> Result<NewDevice, Failure> {
     let place: Place = place.parse()?;
     let weight = weight.parse().map_err(|_| {
-        Failure::refused(format!("`{weight}` is no weight: write a number such as 4000"))
+        Failure::refused(format!("`{weight}` is not a weight: write a number such as 4000"))
     })?;
     Ok(place.with(weight, meta))
 }
@@ -191,7 +190,7 @@ fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<Answer, 
     for device in &devices {
         builder.set_weight(device.id, weight)?;
     }
-    let sentence = format!("weight of {} is {weight} now", name(&devices));
+    let sentence = format!("weight of {} is now {weight}", name(&devices));
     Ok(Answer::done(&sentence, &[NEXT.to_owned()]))
 }
 
@@ -199,12 +198,12 @@ fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<Answer, Failure> {
     let device = select_one(builder, &args.device)?;
     let InfoArgs { address, name, meta, .. } = args;
     if address.is_none() && name.is_none() && meta.is_none() {
-        return Err(Failure::usage("say what to change: --address, --name or --meta"));
+        return Err(Failure::usage("nothing to change: set --address, --name or --meta"));
     }
     let info = DeviceInfo { address: address.clone(), name: name.clone(), meta: meta.clone() };
     builder.set_info(device.id, info)?;
-    let note = "servers learn of it with the ring that the next `rebalance` makes; no data moves";
-    Ok(Answer::done(&format!("changed what is known of {}", device.id), &[note.to_owned()]))
+    let note = "servers get the change with the ring of the next `rebalance`; no data moves";
+    Ok(Answer::done(&format!("changed the information about {}", device.id), &[note.to_owned()]))
 }
 
 fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<Answer, Failure> {
@@ -213,24 +212,27 @@ fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<Answer, 
         builder.drain(device.id, steps)?;
     }
     let sentence = format!("draining {} in {steps} rebalances", name(&devices));
-    let note = "`rebalance` takes the first step; `remove` them when they are empty";
+    let note = "`rebalance` takes the first step; `remove` the devices when they are empty";
     Ok(Answer::done(&sentence, &[note.to_owned()]))
 }
 
 fn increase_part_power(builder: &mut Builder) -> Result<Answer, Failure> {
     let power = builder.increase_part_power()?;
     let mut notes = builder.advice();
-    notes.push("each partition is two now, where it was: no data moves".to_owned());
-    Ok(Answer::done(&format!("2^{power} partitions from now on"), &notes))
+    notes.push("each partition was split in two in place: no data moves".to_owned());
+    Ok(Answer::done(&format!("the ring now has 2^{power} partitions"), &notes))
 }
 
 fn settle(builder: &mut Builder) -> Result<Answer, Failure> {
     let settled = builder.settle()?;
     let sentence = match settled {
-        0 => "nothing was moving".to_owned(),
-        count => format!("{count} replicas have arrived, and their previous holders are forgotten"),
+        0 => "no replica was moving".to_owned(),
+        count => format!("recorded {count} replicas as moved and forgot their previous holders"),
     };
-    let notes =
-        if settled == 0 { Vec::new() } else { vec!["`write-ring` tells servers".to_owned()] };
+    let notes = if settled == 0 {
+        Vec::new()
+    } else {
+        vec!["`write-ring` writes the file for servers".to_owned()]
+    };
     Ok(Answer::done(&sentence, &notes))
 }

@@ -59,7 +59,9 @@ fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
     }
     if let Some(extent) = &args.extent {
         let id = ExtentId(sixteen(extent).ok_or_else(|| {
-            Failure::refused(format!("`{extent}` is no extent's id: it has 32 hexadecimal digits"))
+            Failure::refused(format!(
+                "`{extent}` is not an extent's id: write 32 hexadecimal digits"
+            ))
         })?);
         return Ok(Target {
             what: format!("extent {extent}"),
@@ -84,7 +86,7 @@ fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
 
 fn key_of(ring: &Ring, bucket: [u8; 16], shards: u16, key: &str) -> Result<Target, Failure> {
     if !shards.is_power_of_two() {
-        return Err(Failure::usage(format!("a bucket has a power of two of shards, not {shards}")));
+        return Err(Failure::usage(format!("--shards must be a power of two, not {shards}")));
     }
     let shard = shard_of(key.as_bytes(), shards);
     let partition = ring.partition(index_placement(BucketId(bucket), shard));
@@ -97,13 +99,12 @@ fn look_up(bucket: &str, args: &LocateArgs) -> Result<([u8; 16], u16), Failure> 
     let line = admin::bucket(args.admin_address, &args.data_dir, key_file, bucket);
     let line = line.map_err(|failure| {
         Failure::refused(format!(
-            "keys are placed by the id of their bucket, and `{bucket}` is a name: {failure}. Give the \
-             32 hexadecimal digits of the id that `martlet admin bucket show {bucket}` prints, or \
-             leave the key out to see where the bucket's own record is"
+            "the id of bucket `{bucket}` can't be looked up: {failure}. Pass the id that `martlet \
+             admin bucket show {bucket}` prints, or omit the key to locate the bucket's own record"
         ))
     })?;
     let id = sixteen(&line.id);
-    let id = id.ok_or_else(|| Failure::refused(format!("`{}` is no id of a bucket", line.id)))?;
+    let id = id.ok_or_else(|| Failure::refused(format!("`{}` is not a bucket's id", line.id)))?;
     Ok((id, line.index_shards))
 }
 

@@ -25,7 +25,7 @@ pub(super) fn look(builder: &Builder, path: &Path, command: &Command) -> Result<
         Command::Search { devices } => search(builder, devices),
         Command::History => Ok(history(builder)),
         Command::Validate => validate(builder),
-        other => unreachable!("{other:?} is no look"),
+        other => unreachable!("{other:?} is not a read-only command"),
     }
 }
 
@@ -59,7 +59,7 @@ fn balance(builder: &Builder, all: bool) -> Result<Answer, Failure> {
     if shown < order.len() {
         say(
             &mut text,
-            format_args!("and {} that deviate less; --all names them\n", order.len() - shown),
+            format_args!("and {} that deviate less; list them with --all\n", order.len() - shown),
         );
     }
     Ok(Answer::new(text, &json!({ "balance": figures.balance, "devices": figures.devices })))
@@ -69,8 +69,8 @@ fn dispersion(builder: &Builder) -> Result<Answer, Failure> {
     let figures = Figures::of_builder(builder)?;
     let (required, overload) = (builder.required_overload(), builder.settings().overload);
     let mut text = format!(
-        "dispersion {:.2} %: replicas that lie closer together than the numbers of regions, zones, \
-         nodes and devices would allow\n",
+        "dispersion {:.2} %: replicas that are closer together than the numbers of regions, zones, \
+         nodes and devices allow\n",
         figures.dispersion
     );
     if !figures.crowded.is_empty() {
@@ -84,9 +84,7 @@ fn dispersion(builder: &Builder) -> Result<Answer, Failure> {
     }
     say(
         &mut text,
-        format_args!(
-            "overload is {overload:.4}; as far apart as devices allow takes {required:.4}\n"
-        ),
+        format_args!("overload is {overload:.4}; the best dispersion needs {required:.4}\n"),
     );
     let json = json!({
         "dispersion": figures.dispersion,
@@ -126,7 +124,7 @@ fn validate(builder: &Builder) -> Result<Answer, Failure> {
     if builder.is_changed() {
         notes.push("devices or settings have changed since the last rebalance".to_owned());
     }
-    Ok(Answer::done("every replica has a device of its own", &notes))
+    Ok(Answer::done("the builder is valid: every replica has its own device", &notes))
 }
 
 fn history(builder: &Builder) -> Answer {

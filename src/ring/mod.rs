@@ -52,16 +52,14 @@ fn execute(args: &RingArgs, clock: &dyn Clock) -> Result<Answer, Failure> {
     }
     let Some(path) = &args.builder else {
         return Err(Failure::usage(
-            "name the builder file before the command: martlet ring data.builder show",
+            "no builder file: name it before the command, as in martlet ring data.builder show",
         ));
     };
     let mut session = Session { path, args, now_ms: clock.now_ms() };
     let (answer, ring) = session.run(&args.command)?;
     if let Some(picture) = &args.svg {
         let Some(ring) = ring else {
-            return Err(Failure::refused(
-                "there is no ring to draw yet: add devices, then rebalance",
-            ));
+            return Err(Failure::refused("there is no ring to draw: add devices, then rebalance"));
         };
         std::fs::write(picture, martlet_ring::svg::draw(&ring)).map_err(|error| {
             Failure::refused(format!(

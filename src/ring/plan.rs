@@ -34,8 +34,8 @@ pub(super) fn read_usage(file: &Path) -> Result<BTreeMap<DeviceId, Usage>, Failu
         .map_err(|error| Failure::refused(format!("{} can't be read: {error}", file.display())))?;
     let unclear = || {
         Failure::refused(format!(
-            "{} doesn't say how full devices are: write {{\"d0\": {{\"used\": 1000, \"capacity\": \
-             4000}}}} in bytes, or what `martlet admin status --json` says",
+            "{} lacks the usage of devices: write {{\"d0\": {{\"used\": 1000, \"capacity\": \
+             4000}}}} in bytes, or the output of `martlet admin status --json`",
             file.display()
         ))
     };
@@ -67,12 +67,12 @@ pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanAr
         counted(plan.partitions, "partition")
     );
     if usage.is_empty() {
-        text += "; with --usage this says how many bytes, how long it takes, and how full devices get\n";
+        text += "; add --usage to show bytes, duration and fullness\n";
     } else {
         say(
             &mut text,
             format_args!(
-                ": {}, in {:.1} hours at {} a second for each device\n",
+                ": {}, in {:.1} hours at {} per second and device\n",
                 size(plan.bytes),
                 plan.hours,
                 size(args.bandwidth.0)

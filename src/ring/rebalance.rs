@@ -32,7 +32,7 @@ pub(super) fn rebalance(
 fn sentence(report: &Report, before: u64) -> String {
     if report.epoch == before {
         let (what, how) = if report.rebalances_to_go == 0 {
-            ("nothing to do", "is as good as it gets")
+            ("nothing to do", "can't be improved")
         } else {
             ("nothing moved", "stays")
         };
@@ -55,23 +55,23 @@ fn notes(builder: &Builder, report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     if report.locked > 0 {
         notes.push(format!(
-            "{} left alone, because an earlier move of theirs isn't settled: once `martlet admin \
-             census` is clean, run `settle`, and rebalance again",
+            "{} skipped, because their earlier moves aren't settled: after `martlet admin census` \
+             is clean, run `settle` and rebalance again",
             counted(report.locked, "partition")
         ));
     }
     if report.rebalances_to_go > 0 {
         notes.push(format!(
-            "{} will still move something, each after the moves of the one before are done: at \
-             most one replica of a partition moves at a time",
+            "{} to go, each after the moves of the previous one: at most one replica of a \
+             partition moves at a time",
             counted(u64::from(report.rebalances_to_go), "more rebalance")
         ));
     }
     let (required, overload) = (builder.required_overload(), builder.settings().overload);
     if report.dispersion > 0.0 && required > overload {
         notes.push(format!(
-            "replicas lie closer together than they could: with `set-overload {:.2}` they would lie \
-             as far apart as the devices allow, at the price of balance",
+            "replicas are closer together than necessary: `set-overload {:.2}` spreads them as far \
+             as the devices allow, at the cost of balance",
             (required * 100.0).ceil() / 100.0
         ));
     }
@@ -88,7 +88,7 @@ pub(super) fn plan(
 ) -> Result<(Answer, Ring), Failure> {
     if !(args.high_water > 0.0 && args.high_water <= 1.0) {
         return Err(Failure::usage(format!(
-            "a high-water mark is a share of a device's capacity such as 0.9, not {}",
+            "--high-water must be above 0 and at most 1, such as 0.9, not {}",
             args.high_water
         )));
     }
@@ -117,7 +117,7 @@ pub(super) fn write_ring(
     let to = file.map_or_else(|| ring_path(path), Path::to_path_buf);
     if to == path {
         return Err(Failure::refused(format!(
-            "{} is the builder itself: give the ring file another name, such as {}",
+            "{} is the builder file: choose another name for the ring file, such as {}",
             path.display(),
             ring_path(&path.with_extension("builder")).display()
         )));
@@ -139,12 +139,14 @@ fn check_replaced(ring: &Ring, file: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let old = Ring::load(file).map_err(|error| {
-        Failure::refused(format!("{error}. If it isn't needed any more, move it away and repeat"))
+        Failure::refused(format!(
+            "{error}. If the old file is no longer needed, move it away and repeat"
+        ))
     })?;
     old.check_successor(ring, |_| true).map_err(|error| {
         Failure::refused(format!(
-            "{} can't be followed by this ring: {error}. If it isn't needed any more, move it away \
-             and repeat",
+            "this ring can't replace {}: {error}. If the old file is no longer needed, move it \
+             away and repeat",
             file.display()
         ))
     })

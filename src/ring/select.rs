@@ -12,8 +12,8 @@ pub(super) fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failu
         builder.devices().filter(|device| matches(device, text)).cloned().collect();
     if chosen.is_empty() {
         return Err(Failure::refused(format!(
-            "`{text}` names no device of this ring: name one by id, such as d7, or several by place, \
-             such as r1, r1z2, r1z2-alpha or r1z2-alpha/sdb; `show` lists them all"
+            "no device of this ring matches `{text}`: use an id such as d7, or a place such as r1, \
+             r1z2, r1z2-alpha or r1z2-alpha/sdb; `show` lists all devices"
         )));
     }
     Ok(chosen)
@@ -24,7 +24,7 @@ pub(super) fn select_one(builder: &Builder, text: &str) -> Result<Device, Failur
     let mut chosen = select(builder, text)?;
     if chosen.len() > 1 {
         return Err(Failure::refused(format!(
-            "`{text}` names {} devices, and this is for one at a time: name it by id, such as {}",
+            "`{text}` matches {} devices, but the command takes one: use its id, such as {}",
             chosen.len(),
             chosen[0].id
         )));

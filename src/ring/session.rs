@@ -76,7 +76,7 @@ impl Session<'_> {
     fn begin(&self, command: &Command) -> Outcome {
         if self.path.exists() {
             return Err(Failure::refused(format!(
-                "{} exists already: choose another name, or move it away first",
+                "{} already exists: choose another name, or move it away first",
                 self.path.display()
             )));
         }
@@ -86,7 +86,7 @@ impl Session<'_> {
                 let ring = Ring::load(ring)?;
                 edit::reconstruct(&ring, *min_part_hours, *overload, self.now_ms)?
             }
-            _ => unreachable!("only these two make a builder"),
+            _ => unreachable!("only `create` and `reconstruct` make a builder"),
         };
         self.record(&mut builder, &sentence);
         builder.save(self.path)?;
@@ -127,8 +127,8 @@ impl Session<'_> {
     pub(super) fn save(&self, builder: &Builder, before: &[u8]) -> Result<(), Failure> {
         if std::fs::read(self.path).ok().as_deref() != Some(before) {
             return Err(Failure::refused(format!(
-                "{} was changed by someone else at the same time, and nothing was written: look at \
-                 it, then repeat",
+                "{} was changed by another command at the same time, and nothing was written: \
+                 check it, then repeat",
                 self.path.display()
             )));
         }
@@ -144,8 +144,8 @@ impl Session<'_> {
     pub(super) fn open(&self) -> Result<(Builder, Vec<u8>), Failure> {
         if self.is_ring() {
             return Err(Failure::refused(format!(
-                "{} is a ring file, and only a builder can be changed: name its builder, or make one \
-                 with `martlet ring NEW.builder reconstruct {}`",
+                "{} is a ring file, and only builders can be changed: name its builder, or create \
+                 one with `martlet ring NEW.builder reconstruct {}`",
                 self.path.display(),
                 self.path.display()
             )));

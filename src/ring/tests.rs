@@ -158,6 +158,6 @@ fn a_builder_changed_meanwhile_is_not_overwritten() {
     let (builder, bytes) = session.open().unwrap();
     stage.run("data.builder set-overload 0.2");
     let error = session.save(&builder, &bytes).unwrap_err();
-    assert!(error.to_string().contains("changed by someone else"), "{error}");
+    assert!(error.to_string().contains("changed by another command"), "{error}");
     assert!(stage.run("data.builder show").contains("overload 0.2"));
 }

@@ -34,7 +34,7 @@ pub(super) fn deviation(balance: f64) -> String {
 }
 
 /// Formats a size such as `1.5 TiB`.
-#[expect(clippy::cast_precision_loss, reason = "for people")]
+#[expect(clippy::cast_precision_loss, reason = "displayed with one decimal")]
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0).unwrap_or(0);

@@ -44,7 +44,7 @@ pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answ
         text += &table(&rows, &[1, 2, 3, 4, 5]);
     }
     for device in builder.removed() {
-        say(&mut text, format_args!("{} {device} goes with the next rebalance\n", device.id));
+        say(&mut text, format_args!("the next rebalance removes {} {device}\n", device.id));
     }
     let json = json!({
         "settings": builder.settings(),

@@ -43,7 +43,7 @@ impl Builder {
         let heaviest = live.iter().map(|device| device.weight).fold(0.0, f64::max);
         let total: f64 = live.iter().map(|device| device.weight).sum();
         if live.is_empty() {
-            return vec!["no device has weight yet: add some".to_owned()];
+            return vec!["no device has weight: add devices".to_owned()];
         }
         let parts = f64::from(1u32 << self.settings.part_power);
         let total_replicas = parts * self.settings.replicas;
@@ -54,21 +54,21 @@ impl Builder {
         if each < PARTS_FEW {
             advice.push(format!(
                 "part power {} gives each device about {each:.0} replicas, too few to balance \
-                 within 1 %: use `increase-part-power`, or begin with a larger one",
+                 within 1 %: use `increase-part-power`, or start with a larger part power",
                 self.settings.part_power
             ));
         }
         if each > PARTS_MANY {
             advice.push(format!(
-                "part power {} gives each device about {each:.0} replicas, more than it can use: \
-                 every partition costs memory and comparisons; begin with a smaller one",
+                "part power {} gives each device about {each:.0} replicas, more than useful: every \
+                 partition costs memory and comparisons; start with a smaller part power",
                 self.settings.part_power
             ));
         }
         if heaviest / total * self.settings.replicas > 1.0 && count > self.settings.replicas {
             advice.push(format!(
-                "the heaviest device has {:.0} % of all weight but can hold one replica of each \
-                 partition only: part of it will stay empty",
+                "the heaviest device has {:.0} % of all weight but holds only one replica of each \
+                 partition: part of it stays empty",
                 heaviest / total * 100.0
             ));
         }

@@ -61,28 +61,29 @@ impl Builder {
 
     fn check_names(&self, new: &Device) -> Result<()> {
         if new.node.name.is_empty() || new.node.address.is_empty() || new.name.is_empty() {
-            let message = "a device needs the name and address of its node and a name of its own, \
-                           such as r1z2-alpha@10.0.0.5:6200/sdb";
+            let message = "a device needs its node's name and address and its own name, such as \
+                r1z2-alpha@10.0.0.5:6200/sdb";
             return Err(Error::invalid(message));
         }
         check_lengths(new)?;
         for other in self.devices() {
             if other.node.address == new.node.address && other.node_path() != new.node_path() {
                 return Err(Error::invalid(format!(
-                    "{} answers at {} already, as the node of {}: two nodes need two addresses",
+                    "{} already has the address {}, as the node of {}: each node needs its own \
+                     address",
                     other.node.name, new.node.address, other.id
                 )));
             }
             if other.node_path() == new.node_path() && other.node.address != new.node.address {
                 return Err(Error::invalid(format!(
-                    "node {} is known at {}, not {}: use that address, or change it first with \
-                     `set-info {} --address {}`",
+                    "node {} has the address {}, not {}: use the known address, or change it first \
+                     with `set-info {} --address {}`",
                     new.node.name, other.node.address, new.node.address, other.id, new.node.address
                 )));
             }
             if other.node_path() == new.node_path() && other.name == new.name {
                 return Err(Error::invalid(format!(
-                    "{new} is in the ring already, as {}: to change its weight, use `set-weight {} \
+                    "{new} is already in the ring as {}: to change its weight, use `set-weight {} \
                      WEIGHT`",
                     other.id, other.id
                 )));
@@ -142,7 +143,7 @@ impl Builder {
         let left = domains.len() - 1;
         Err(Error::conflict(format!(
             "{} ({leaving}) is the last device of {place}, and without it {} replicas share {left} \
-             {kind}{}: add a device there first, or repeat with --force",
+             {kind}{}: first add a device in {place}, or repeat with --force",
             leaving.id,
             self.settings.replicas,
             if left == 1 { "" } else { "s" },
@@ -174,19 +175,19 @@ impl Builder {
         for other in self.devices().filter(|other| other.id != id) {
             if is_mate(other) && other.name == device.name {
                 return Err(Error::invalid(format!(
-                    "{} is called {} already: choose another name",
+                    "{} already has the name {}: choose another name",
                     other.id, other.name
                 )));
             }
             if info.address.as_ref() == Some(&other.node.address) && !is_mate(other) {
                 return Err(Error::invalid(format!(
-                    "{} answers at {} already: two nodes need two addresses",
+                    "{} already has the address {}: each node needs its own address",
                     other.node.name, other.node.address
                 )));
             }
         }
         if device.name.is_empty() || info.address.as_ref().is_some_and(String::is_empty) {
-            return Err(Error::invalid("a name or an address has at least one character"));
+            return Err(Error::invalid("names and addresses need at least one character"));
         }
         check_lengths(&device)?;
         self.devices[slot] = device;
@@ -204,11 +205,11 @@ impl Builder {
     pub fn drain(&mut self, id: DeviceId, steps: u32) -> Result<()> {
         let slot = self.slot_of(id)?;
         if steps == 0 {
-            return Err(Error::invalid("a device is drained in one step at least"));
+            return Err(Error::invalid("the number of steps must be at least 1"));
         }
         let weight = self.devices[slot].weight;
         if weight <= 0.0 {
-            return Err(Error::conflict(format!("{id} has weight 0 already: it is drained")));
+            return Err(Error::conflict(format!("{id} already has weight 0: it is drained")));
         }
         self.drains.retain(|drain| drain.device != id);
         self.drains.push(Drain { device: id, step: weight / f64::from(steps) });
@@ -277,7 +278,7 @@ impl Builder {
     pub fn increase_part_power(&mut self) -> Result<u8> {
         let power = self.settings.part_power + 1;
         if power > PART_POWER_MAX {
-            let message = format!("part power {PART_POWER_MAX} is the largest there is");
+            let message = format!("the part power is already the maximum of {PART_POWER_MAX}");
             return Err(Error::invalid(message));
         }
         self.settings.part_power = power;
@@ -309,7 +310,7 @@ fn check_lengths(device: &Device) -> Result<()> {
     match fields.into_iter().find(|(_, text, most)| text.len() > *most) {
         None => Ok(()),
         Some((field, text, most)) => Err(Error::invalid(format!(
-            "the {field} has {} bytes, and a ring keeps {most}: shorten it",
+            "the {field} has {} bytes, more than the maximum of {most}: shorten it",
             text.len()
         ))),
     }
@@ -320,8 +321,8 @@ fn check_weight(weight: f64) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "a weight is a number from zero up, such as the size in GB; not {weight}. To empty a device, \
-         drain it"
+        "a weight must be a finite number of at least 0, such as the size in GB, not {weight}. To \
+         empty a device, drain it"
     )))
 }
 

@@ -104,14 +104,14 @@ impl Builder {
     pub fn from_json(text: &str) -> Result<Self> {
         let mut file: BuilderFile = serde_json::from_str(text).map_err(|error| {
             Error::corrupt(format!(
-                "this is no builder file ({error}): restore it from a copy, or make it again from \
-                 its ring file with `reconstruct`"
+                "not a builder file ({error}): restore it from a copy, or recreate it from its \
+                 ring file with `reconstruct`"
             ))
         })?;
         if file.martlet_ring_builder != FORMAT {
             let message = format!(
-                "the builder file has format {}, and this program reads format {FORMAT}: upgrade \
-                 whichever is older",
+                "the builder file has format {}, and this program reads format {FORMAT}: use the \
+                 matching version of martlet",
                 file.martlet_ring_builder
             );
             return Err(Error::corrupt(message));
@@ -120,8 +120,8 @@ impl Builder {
             let bare = serde_json::to_string(&file).expect("numbers and strings make JSON");
             if hex(blake3::hash(bare.as_bytes()).as_bytes()) != hash {
                 return Err(Error::corrupt(
-                    "the builder file was changed after it was written: restore it from a copy, \
-                     or, if you changed it knowingly, take its `blake3` line out",
+                    "the builder file was edited: restore it from a copy, or, if the edit was \
+                     intended, remove its `blake3` line",
                 ));
             }
         }
@@ -133,8 +133,8 @@ impl Builder {
         let text = std::fs::read_to_string(path).map_err(|error| {
             if error.kind() == std::io::ErrorKind::NotFound {
                 Error::not_found(format!(
-                    "there is no builder file {}: make one with `create`, or from a ring file with \
-                     `reconstruct`",
+                    "there is no builder file {}: create one with `create`, or from a ring file \
+                     with `reconstruct`",
                     path.display()
                 ))
             } else {
@@ -164,12 +164,12 @@ impl BuilderFile {
         if !devices.is_sorted_by(|a, b| a.id < b.id)
             || devices.last().is_some_and(|device| device.id.0 >= self.next_id)
         {
-            return Err(Error::corrupt("the builder file's devices are not in the order of ids"));
+            return Err(Error::corrupt("the builder file's devices are not sorted by id"));
         }
         if let Some(table) = &table
             && table.rows().any(|(_, row)| row.iter().any(|s| usize::from(*s) >= devices.len()))
         {
-            return Err(Error::corrupt("the builder file assigns a replica to no known device"));
+            return Err(Error::corrupt("the builder file assigns a replica to an unknown device"));
         }
         Ok(Builder {
             lineage: unhex(&self.lineage)?,
@@ -270,7 +270,7 @@ fn table_to_lines(table: &Table) -> Vec<String> {
 fn table_from_lines(lines: &[String], part_power: u8, width: usize, extra: u32) -> Result<Table> {
     let damaged = || {
         Error::corrupt(
-            "the builder file's assignment does not fit its part power: make the builder again \
+            "the builder file's assignment does not match its part power: recreate the builder \
              from its ring file with `reconstruct`",
         )
     };
@@ -299,13 +299,13 @@ fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        write!(text, "{byte:02x}").expect("a string takes all that is written");
+        write!(text, "{byte:02x}").expect("writing to a String can't fail");
     }
     text
 }
 
 fn unhex<const N: usize>(text: &str) -> Result<[u8; N]> {
-    let damaged = || Error::corrupt("the builder file has a hash or lineage that is none");
+    let damaged = || Error::corrupt("the builder file has a malformed hash or lineage");
     if text.len() != N * 2 || !text.is_ascii() {
         return Err(damaged());
     }

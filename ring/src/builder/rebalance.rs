@@ -80,7 +80,7 @@ impl Builder {
         if (live as f64) < self.settings.replicas.ceil() {
             return Err(Error::invalid(format!(
                 "{} replicas need as many devices with weight, and there are {live}: add devices, \
-                 or ask for fewer replicas with `set-replicas`",
+                 or reduce replicas with `set-replicas`",
                 self.settings.replicas
             )));
         }
@@ -96,9 +96,9 @@ impl Builder {
         let moved = self.moves.iter().filter(|begun| begun.at_ms == last_ms).count();
         let wait = (next_ms - now_ms).div_ceil(60_000);
         Err(Error::conflict(format!(
-            "the last rebalance moved {moved} replicas, and min-part-hours is {hours}: wait {} h {:02} \
-             min for replication to bring them over; or, once a census says that it has, run `settle` \
-             (or `pretend-min-part-hours-passed`)",
+            "the last rebalance moved {moved} replicas, and min-part-hours is {hours}: wait {} h \
+             {:02} min for replication, or run `settle` (or `pretend-min-part-hours-passed`) after \
+             a clean census",
             wait / 60,
             wait % 60,
         )))

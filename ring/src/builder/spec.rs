@@ -35,7 +35,7 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self> {
         read(text).ok_or_else(|| {
             Error::invalid(format!(
-                "`{text}` is no device: write region, zone, node, address and device name like \
+                "`{text}` is not a device: write region, zone, node, address and device name like \
                  r1z2-alpha@10.0.0.5:6200/sdb"
             ))
         })

@@ -68,7 +68,7 @@ fn a_ring_file_cut_short_at_any_byte_is_refused() {
     let bytes = eventful().ring().unwrap().encode();
     for length in 0..bytes.len() {
         let reason = refusal(&bytes[..length]);
-        let expected = if length < 8 { "no ring file" } else { "cut short" };
+        let expected = if length < 8 { "not a ring file" } else { "cut short" };
         assert!(reason.contains(expected), "{length} bytes: {reason}");
     }
 }
@@ -89,7 +89,7 @@ fn what_follows_a_ring_file_is_refused() {
     let mut bytes = eventful().ring().unwrap().encode();
     bytes.push(0);
     assert!(refusal(&bytes).contains("followed by other bytes"));
-    assert!(refusal(b"PK\x03\x04 something else altogether").contains("no ring file"));
+    assert!(refusal(b"PK\x03\x04 something else altogether").contains("not a ring file"));
     let mut newer = eventful().ring().unwrap().encode();
     newer[8] = 3;
     assert!(refusal(&newer).contains("format 3, and this program reads formats 1 to 2"));
@@ -182,7 +182,7 @@ fn a_builder_file_is_edited_knowingly_or_not_at_all() {
     let text = eventful().to_json();
     let edited = text.replace("\"weight\": 33.3", "\"weight\": 44.4");
     let error = Builder::from_json(&edited).unwrap_err();
-    assert!(error.to_string().contains("take its `blake3` line out"), "{error}");
+    assert!(error.to_string().contains("remove its `blake3` line"), "{error}");
     let line = edited.lines().find(|line| line.contains("\"blake3\"")).unwrap();
     let knowingly = edited.replace(line, "").replace("],\n\n}", "]\n}");
     let builder = Builder::from_json(&knowingly).unwrap();

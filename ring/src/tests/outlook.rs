@@ -66,7 +66,8 @@ fn a_plan_warns_of_devices_that_would_be_too_full_on_the_way() {
     let plan = plan(&builder, &half_full(&builder));
     assert_eq!(plan.warnings.len(), 2, "{:?}", plan.warnings);
     assert!(
-        plan.warnings[0].contains("100.0 % full on the way, above its high-water mark of 90 %")
+        plan.warnings[0]
+            .contains("100.0 % full during the moves, above its high-water mark of 90 %")
     );
     let dead = &plan.devices[0];
     assert_eq!((dead.after, dead.coming, dead.going), (0, 0, dead.before));
@@ -101,7 +102,7 @@ fn a_diff_names_what_came_went_and_changed() {
     builder.increase_part_power().unwrap();
     let finer = builder.ring().unwrap();
     assert_eq!(Diff::new(&new, &finer).unwrap().replicas_moved, 0);
-    assert!(Diff::new(&finer, &new).unwrap_err().to_string().contains("name the older one first"));
+    assert!(Diff::new(&finer, &new).unwrap_err().to_string().contains("name the older ring first"));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn advice_is_given_where_it_is_due() {
     assert!(small.advice()[0].contains("too few to balance within 1 %: use `increase-part-power`"));
     let mut large = builder(20, 3.0);
     add_zones(&mut large, 1..=3, 1, 1);
-    assert!(large.advice()[0].contains("begin with a smaller one"));
+    assert!(large.advice()[0].contains("start with a smaller part power"));
     let mut lopsided = builder(12, 3.0);
     add_zones(&mut lopsided, 1..=3, 1, 1);
     lopsided.add(new_device((1, 1, 1), 9, 900.0)).unwrap();

@@ -75,7 +75,7 @@ fn a_move_under_way_is_neither_forgotten_nor_overtaken() {
     let mut settled = builder.clone();
     settled.settle().unwrap();
     let settled = settled.ring().unwrap();
-    assert!(refusal(&old, &settled, false).contains("settle only after a census"));
+    assert!(refusal(&old, &settled, false).contains("only after a clean census"));
     old.check_successor(&settled, |_| true).unwrap();
     // A builder settled too early moves replicas again; a server that knows of open moves refuses.
     builder.settle().unwrap();
@@ -131,7 +131,7 @@ fn a_ring_that_was_not_rebalanced_is_not_written() {
     rebalance(&mut builder, 1);
     assert!(builder.ring().is_ok());
     builder.set_weight(DeviceId(0), 7.0).unwrap();
-    assert!(builder.ring().unwrap_err().to_string().contains("rebalance first"));
+    assert!(builder.ring().unwrap_err().to_string().contains("rebalance before writing the ring"));
 }
 
 fn index_refusal(old: &Ring, new: &Ring, known: Term) -> String {
@@ -147,7 +147,7 @@ fn the_index_goes_by_terms_where_other_rings_go_by_trust() {
     builder.settle().unwrap();
     let settled = builder.ring().unwrap();
     assert_eq!(settled.change(), old.change(), "nothing is elsewhere");
-    assert!(index_refusal(&old, &settled, moving).contains("settle only after a census"));
+    assert!(index_refusal(&old, &settled, moving).contains("only after a clean census"));
     for known in [over, Term(over.0 + 4), Term::NONE] {
         old.check_index_successor(&settled, known).unwrap();
     }
@@ -170,7 +170,7 @@ fn a_replica_of_the_index_that_moves_on_before_it_arrived_is_refused() {
     assert!(
         new.moves().iter().any(|step| step.change == new.change() && step.previous != newcomer)
     );
-    assert!(index_refusal(&old, &new, over).contains("run settle first"));
+    assert!(index_refusal(&old, &new, over).contains("after a clean census, then rebalance"));
     // After their moves were settled, replicas move from their current holders.
     let mut builder = cluster();
     grown(&mut builder, 50, HOUR_MS);
@@ -193,7 +193,7 @@ fn the_index_keeps_its_replicas_and_may_have_more_partitions() {
     wider.rebalance(Occasion { now_ms: HOUR_MS, seed: 2 }).unwrap();
     let wider = wider.ring().unwrap();
     old.check_successor(&wider, |_| true).unwrap();
-    assert!(index_refusal(&old, &wider, over).contains("can't be changed yet"));
+    assert!(index_refusal(&old, &wider, over).contains("which can't be changed"));
     builder.increase_part_power().unwrap();
     let finer = builder.ring().unwrap();
     assert_eq!(finer.change(), old.change(), "nothing is elsewhere");

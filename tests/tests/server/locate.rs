@@ -36,5 +36,5 @@ async fn a_key_is_found_by_the_name_of_its_bucket() {
 
     let (found, _, errors) = ring(&["locate", "nobody", "cat.jpg"]);
     let errors = String::from_utf8(errors).unwrap();
-    assert!(!found && errors.contains("`nobody` is a name"), "{errors}");
+    assert!(!found && errors.contains("the id of bucket `nobody` can't be looked up"), "{errors}");
 }
