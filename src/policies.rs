@@ -41,13 +41,13 @@ impl NamedCode {
     fn parse(text: &str) -> Result<Self, Failure> {
         let (name, code_text) = text.split_once('=').ok_or_else(|| {
             Failure::usage(format!(
-                "\"{text}\" is no policy: write a name and a code, as in ec=4+2"
+                "\"{text}\" is not a policy: write a name and a code, as in ec=4+2"
             ))
         })?;
         check_name(name)?;
         if is_same_policy(name, FIRST_NAME) {
             return Err(Failure::usage(format!(
-                "\"{name}\" is what the first policy is called, which keeps copies: choose another \
+                "\"{name}\" is the name of the first policy, which keeps copies: choose another \
                  name"
             )));
         }
@@ -65,14 +65,12 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
         return Err(Failure::usage(format!(
-            "\"{name}\" is no name for a policy: it has 1 to {NAME_BYTES_MAX} letters, digits, -, _ and \
-             ."
+            "\"{name}\" is not a policy name: use 1 to {NAME_BYTES_MAX} letters, digits, -, _ and ."
         )));
     }
     if is_same_policy(name, "STANDARD") {
         return Err(Failure::usage(
-            "no policy is called STANDARD: it is the storage class of what goes under its bucket's \
-             policy",
+            "a policy can't be named STANDARD, the storage class of the bucket's policy",
         ));
     }
     Ok(())
@@ -83,7 +81,7 @@ pub(crate) fn code(text: &str) -> Result<Redundancy, Failure> {
     match text.parse() {
         Ok(code @ Redundancy::Erasure { .. }) => Ok(code),
         Ok(Redundancy::Replicated) => {
-            Err(Failure::usage(format!("\"{text}\" is no erasure code such as 4+2")))
+            Err(Failure::usage(format!("\"{text}\" is not an erasure code such as 4+2")))
         }
         Err(error) => Err(Failure::usage(error.to_string())),
     }
@@ -92,8 +90,8 @@ pub(crate) fn code(text: &str) -> Result<Redundancy, Failure> {
 /// Returns advice for a code with `m` parity fragments; only m = 1 has any.
 pub(crate) fn advice(m: u8) -> Option<String> {
     (m == 1).then(|| {
-        "with one fragment of parity every fragment must be on disk before a write is acknowledged: \
-         keep a device more than there are fragments, or writes are refused while one is out"
+        "with one parity fragment, writes need all fragments on disk: use more devices than \
+         fragments, or writes fail while one device is out"
             .to_owned()
     })
 }
@@ -129,14 +127,14 @@ mod tests {
     fn what_is_none_is_refused_in_a_sentence() {
         for (texts, words) in [
             (&["4+2"][..], "as in ec=4+2"),
-            (&["=4+2"], "is no name for a policy"),
-            (&["a b=4+2"], "is no name for a policy"),
+            (&["=4+2"], "is not a policy name"),
+            (&["a b=4+2"], "is not a policy name"),
             (&["ec=4"], "erasure code such as \"4+2\""),
-            (&["ec=replicated"], "no erasure code such as 4+2"),
+            (&["ec=replicated"], "not an erasure code such as 4+2"),
             (&["ec=31+2"], "at most 32"),
             (&["ec=0+2"], "1 or more fragments of data"),
             (&["Default=4+2"], "which keeps copies"),
-            (&["standard=4+2"], "no policy is called STANDARD"),
+            (&["standard=4+2"], "can't be named STANDARD"),
             (&["a-b=4+2", "A_B=2+1"], "named twice"),
         ] {
             let sentence = told(texts);
@@ -147,7 +145,7 @@ mod tests {
 
     #[test]
     fn one_fragment_of_parity_is_worth_a_word() {
-        assert!(advice(1).is_some_and(|words| words.contains("refused while one is out")));
+        assert!(advice(1).is_some_and(|words| words.contains("fail while one device is out")));
         assert_eq!(advice(2), None);
     }
 }

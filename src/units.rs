@@ -27,7 +27,7 @@ impl FromStr for Size {
             number.checked_mul(factor)
         });
         bytes.map(Self).ok_or_else(|| {
-            format!("\"{text}\" is no number of bytes: write 4096, 4KiB, 64MiB or 5GB")
+            format!("\"{text}\" is not a number of bytes: write 4096, 4KiB, 64MiB or 5GB")
         })
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
         _ => None,
     });
     ms.map(Duration::from_millis)
-        .ok_or_else(|| format!("\"{text}\" is no span of time: write 500ms, 30s, 5m, 1h or 7d"))
+        .ok_or_else(|| format!("\"{text}\" is not a duration: write 500ms, 30s, 5m, 1h or 7d"))
 }
 
 /// Splits a text into its leading number and its unit.

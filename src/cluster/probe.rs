@@ -64,7 +64,7 @@ fn epochs(headers: &HeaderMap) -> String {
 pub(super) async fn get(address: SocketAddr, path: &str) -> Result<Answer, String> {
     match timeout(PATIENCE, exchange(address, path)).await {
         Ok(answer) => answer,
-        Err(_) => Err("it does not answer".to_owned()),
+        Err(_) => Err("no answer".to_owned()),
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     async fn who_takes_the_connection_and_says_nothing_hangs() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let found = readiness(listener.local_addr().unwrap()).await;
-        assert_eq!(found.reason, "it does not answer");
+        assert_eq!(found.reason, "no answer");
     }
 
     #[tokio::test]

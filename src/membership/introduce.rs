@@ -147,7 +147,8 @@ impl Introducer {
     fn remember(&self, introduction: Introduction) -> Option<Remembered> {
         let (peers, folder) = (&self.host.peers, &self.host.folder);
         let own = tokio::task::block_in_place(|| peers.meet(folder, introduction));
-        own.inspect_err(|error| tracing::error!(%error, "own devices can't be remembered")).ok()
+        own.inspect_err(|error| tracing::error!(%error, "could not store the state of own devices"))
+            .ok()
     }
 
     /// Returns true if a device is in the deciding set of some partition.
@@ -182,28 +183,28 @@ impl Introducer {
             Verdict::Confirmed if it.confirmed => self.advance(it).await,
             Verdict::Confirmed => self.node.confirm(device, it.current).await.inspect(|()| {
                 let generation = it.current.generation;
-                tracing::info!(%device, generation, "the device is the one that its peers remember");
+                tracing::info!(%device, generation, "peers confirmed the device");
             }),
             Verdict::HasToSync => {
                 self.quiet.insert(device, (it.current, Instant::now()));
                 if self.is_news(it, "has to sync") {
                     tracing::warn!(
                         %device,
-                        "the device stands in for one that others remember: it has no votes until it \
-                         has synced"
+                        "the device replaces one that its peers remember: no votes until it has \
+                         synced"
                     );
                 }
                 Ok(())
             }
             Verdict::Votes => self.node.set_voting(device, true).await.inspect(|()| {
-                tracing::info!(%device, "a new device of a new cluster has its votes");
+                tracing::info!(%device, "a new device of a new cluster got its votes");
             }),
             Verdict::Elsewhere(id) => {
                 if self.is_news(it, "is elsewhere") {
                     tracing::error!(
                         %device, known_as = %id,
-                        "the folder of the device holds another device: mount each disk where it was, \
-                         or exchange the paths in the settings; it has no votes here"
+                        "the folder holds another device, which has no votes here: mount each disk \
+                         where it was, or swap the paths in the settings"
                     );
                 }
                 Ok(())
@@ -213,14 +214,14 @@ impl Introducer {
                     tracing::error!(
                         %device, generation = it.current.generation, remembered = by.generation,
                         other = %by.device,
-                        "the device is an older copy of what its peers remember, or another disk: its \
-                         votes are taken away"
+                        "revoked the votes of the device, which is an older copy or another disk \
+                         than its peers remember"
                     );
                 }
             }),
         };
         if let Err(error) = done {
-            tracing::warn!(%device, %error, "what its peers know of a device can't be written down");
+            tracing::warn!(%device, %error, "could not record the peers' verdict on a device");
         }
     }
 
@@ -248,15 +249,15 @@ impl Introducer {
             if self.is_news(it, "waits for peers") {
                 tracing::error!(
                     %device,
-                    "the device has no votes, and too few of its peers have theirs for it to begin \
-                     anew: it is left as it is until they do"
+                    "the device has no votes, and too few peers have votes to restart it: waiting \
+                     for peers"
                 );
             }
             return;
         }
         match self.node.begin_anew(device).await {
-            Ok(()) => tracing::warn!(%device, "the device begins anew, without votes"),
-            Err(error) => tracing::warn!(%device, %error, "the device can't begin anew"),
+            Ok(()) => tracing::warn!(%device, "the device restarts empty, without votes"),
+            Err(error) => tracing::warn!(%device, %error, "could not restart the device empty"),
         }
     }
 
@@ -300,7 +301,7 @@ async fn ask(node: &Node, who: &Introduction) -> Option<Remembered> {
     match timeout(PATIENCE, asked).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).ok(),
         Ok(Err(error)) => {
-            tracing::debug!(node = node.name, %error, "a node was not introduced to a device");
+            tracing::debug!(node = node.name, %error, "could not introduce a device to a node");
             None
         }
         Err(_) => None,

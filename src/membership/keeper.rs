@@ -73,7 +73,7 @@ impl RingKeeper {
         let kept = read_folder(&folder)?;
         let rings = Rings::new(kept).map_err(|error| {
             Failure::refused(format!(
-                "the rings in {} don't go together: {error}",
+                "the rings in {} don't belong together: {error}",
                 folder.join("").display()
             ))
         })?;
@@ -95,11 +95,11 @@ impl RingKeeper {
             && kept.epoch() > ring.epoch()
         {
             let (kept, epoch) = (kept.epoch(), ring.epoch());
-            tracing::info!(%name, epoch, kept, "the ring file is older than the ring that is kept");
+            tracing::info!(%name, epoch, kept, "ignored a ring file older than the stored ring");
             return Ok(());
         }
-        let mend = "; name the ring that the cluster uses, or remove the one that is kept if it is not \
-                    of this cluster";
+        let mend = "; name the ring that the cluster uses, or remove the stored ring if it belongs \
+                    to another cluster";
         self.take(name, &ring, true).map(|_| ()).map_err(|error| {
             Failure::refused(format!("{} can't be used: {error}{mend}", path.display()))
         })
@@ -131,13 +131,13 @@ impl RingKeeper {
     pub(crate) fn hear_term(&self, term: Term) {
         let is_far = term.0.saturating_sub(self.term().0) > RING_AHEAD_MAX;
         if is_far && term != Term::ANY {
-            tracing::error!(%term, "a term so far above what is known is not believed");
+            tracing::error!(%term, "ignored a term too far above the known one");
         }
         if is_far || self.known.fetch_max(term.0, Ordering::SeqCst) >= term.0 {
             return;
         }
         self.changed.send_modify(|changes| *changes += 1);
-        tracing::info!(%term, "a ring change goes on");
+        tracing::info!(%term, "a ring change advanced");
     }
 
     /// Puts waiting rings into use, one after the other, while the changes that they wait for are
@@ -157,7 +157,7 @@ impl RingKeeper {
         let placed =
             may.map_err(|error| error.to_string()).and_then(|()| self.place(RingName::Index, ring));
         if let Err(error) = placed {
-            tracing::error!(epoch = ring.epoch(), error, "a ring that waited can't be used");
+            tracing::error!(epoch = ring.epoch(), error, "could not use a waiting ring");
         }
         self.waiting.clear(&self.folder, ring.epoch());
     }
@@ -170,8 +170,8 @@ impl RingKeeper {
     /// Decodes a ring, and accepts it if it may replace the current one. Blocks on the disk.
     pub(crate) fn offer(&self, name: RingName, bytes: &[u8]) -> Result<Offer, String> {
         let ring = Ring::decode(bytes).map_err(|error| {
-            tracing::error!(%name, %error, "a ring that came is damaged, and was refused");
-            format!("it is no whole ring: {error}")
+            tracing::error!(%name, %error, "refused a damaged ring");
+            format!("the ring is damaged: {error}")
         })?;
         self.take(name, &Arc::new(ring), false)
     }
@@ -184,7 +184,7 @@ impl RingKeeper {
         let waiting = if name == RingName::Index { self.waiting.all() } else { Vec::new() };
         let kept = rings.get(name);
         if kept.is_none() && ring.epoch().max(ring.change()) > RING_AHEAD_MAX {
-            return Err(format!("no ring could follow one of epoch {}", ring.epoch()));
+            return Err(format!("epoch {} is too high: no ring could follow", ring.epoch()));
         }
         let is_it = |other: &Arc<Ring>| other.hash() == ring.hash();
         if kept.is_some_and(is_it) {
@@ -228,7 +228,7 @@ impl RingKeeper {
         self.folder.replace(&file, &ring.encode()).map_err(|failure| failure.to_string())?;
         *self.now.write() = Now::of(next);
         self.changed.send_modify(|changes| *changes += 1);
-        tracing::info!(%name, epoch = ring.epoch(), "a ring is in place");
+        tracing::info!(%name, epoch = ring.epoch(), "a ring is in use");
         Ok(())
     }
 
@@ -257,7 +257,7 @@ fn check(name: RingName, kept: &Ring, next: &Ring, known: Term) -> Result<(), St
     };
     may.map_err(|error| {
         if kept.epoch() == next.epoch() {
-            tracing::error!(%name, %error, "another ring of the same epoch was refused");
+            tracing::error!(%name, %error, "refused another ring of the same epoch");
         }
         error.to_string()
     })
@@ -296,13 +296,13 @@ pub(crate) fn read_file(path: &Path) -> Result<(RingName, Arc<Ring>), Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let name = stem.parse().map_err(|error| {
         Failure::refused(format!(
-            "{shown} is named after no ring: {error}; rename it to index.ring or data-0.ring"
+            "{shown} has no ring's name: {error}; rename it to index.ring or data-0.ring"
         ))
     })?;
     let ring = Ring::load(path).map_err(|error| {
         Failure::refused(format!(
-            "the ring can't be used: {error}; copy it again from where martlet ring wrote it, or from \
-             the data folder of another node"
+            "the ring can't be used: {error}; copy it again from its builder's folder or from the \
+             data folder of another node"
         ))
     })?;
     Ok((name, Arc::new(ring)))

@@ -14,7 +14,7 @@ use crate::process::token::AdminToken;
 const TREE_KEY: &str = "martlet 2026 hash trees of a cluster";
 /// Derivation context of the secret of session and continuation tokens.
 const TOKENS: &str = "martlet 2026 tokens of a cluster's clients";
-const MAKE_ONE: &str = "make one with: (umask 077; openssl rand -hex 32 > cluster.key)";
+const MAKE_ONE: &str = "create one with: (umask 077; openssl rand -hex 32 > cluster.key)";
 
 /// Secrets of a cluster's members, all from one key file.
 #[derive(Clone)]
@@ -43,8 +43,8 @@ impl ClusterSecret {
         let text = String::from_utf8_lossy(&bytes);
         let key = text.parse().map_err(|_| {
             Failure::refused(format!(
-                "the cluster key in {name} should be 64 hexadecimal digits, and isn't: copy it from \
-                 another node, or {MAKE_ONE}"
+                "the cluster key in {name} must be 64 hexadecimal digits: copy it from another \
+                 node, or {MAKE_ONE}"
             ))
         })?;
         let digits = text.trim().to_ascii_lowercase();
@@ -63,8 +63,8 @@ pub(crate) fn refuse_if_shared(path: &Path, what: &str) -> Result<(), Failure> {
     }
     let name = path.display();
     Err(Failure::refused(format!(
-        "others can read {what} in {name}: chmod 600 {name}, and use a new key on all nodes if anybody \
-         may have read it"
+        "other users can read {what} in {name}: chmod 600 {name}, and use a new key on all nodes \
+         if the old one may have been read"
     )))
 }
 

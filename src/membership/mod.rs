@@ -80,8 +80,8 @@ impl Member {
         let keeper = RingKeeper::open(folder, &settings.rings)?;
         if keeper.rings().index().is_none() {
             return Err(Failure::usage(
-                "no index ring is known: name the rings that martlet ring wrote, as in \
-                 rings = [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]",
+                "no index ring is known: name the ring files, as in rings = \
+                 [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]",
             ));
         }
         let own_clock = MemberSettings::own_clock()?;

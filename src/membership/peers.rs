@@ -140,7 +140,7 @@ impl TryFrom<String> for Identity {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| format!("\"{text}\" is no identity of a device"))
+        text.parse().map(Self).map_err(|_| format!("\"{text}\" is not a device's identity"))
     }
 }
 
@@ -189,8 +189,8 @@ impl Peers {
         let path = folder.join(FILE);
         let told = |error: &dyn std::fmt::Display| {
             Failure::refused(format!(
-                "{} can't be used: {error}; restore it from a copy. Removed, this node would vouch for \
-                 devices that it doesn't remember",
+                "{} can't be used: {error}; restore it from a copy. Don't remove it: this node \
+                 would vouch for devices that it doesn't know",
                 path.display()
             ))
         };

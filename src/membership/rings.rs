@@ -39,7 +39,7 @@ impl FromStr for RingName {
         let name = if text == "index" { Some(Self::Index) } else { policy().map(Self::Data) };
         // Each ring has one name: no leading zeros, no signs.
         name.filter(|name| name.to_string() == text).ok_or_else(|| {
-            format!("\"{text}\" is no name of a ring: they are index, data-0, data-1 and so on")
+            format!("\"{text}\" is not a ring's name: use index, data-0, data-1 and so on")
         })
     }
 }
@@ -70,7 +70,7 @@ impl Rings {
                 && ring.identity().policy != policy
             {
                 return Err(format!(
-                    "the ring called {name} places policy {}: give it its own name",
+                    "the ring {name} places policy {}: rename it after its policy",
                     ring.identity().policy.0
                 ));
             }
@@ -86,8 +86,8 @@ impl Rings {
             let zone = *zones.entry(node).or_insert(device.zone_path());
             if zone != device.zone_path() {
                 return Err(format!(
-                    "the ring {name} has two nodes called {node}, in different zones: a node's name \
-                     must be its own in the whole cluster"
+                    "the ring {name} has two nodes called {node} in different zones: node names \
+                     must be unique in the cluster"
                 ));
             }
             let place = Place { node: node.to_owned(), device: device.name.clone() };
@@ -97,8 +97,9 @@ impl Rings {
                 && (*id != device.id || *known != place)
             {
                 return Err(format!(
-                    "the ring {name} calls {node}/{} device {}, and another ring calls {}/{} device \
-                     {id}: add devices to all builders in the same order, so that each has one id",
+                    "the ring {name} has {node}/{} as device {}, and another ring has {}/{} as \
+                     device {id}: add devices to all builders in the same order, so that each has \
+                     one id",
                     device.name, device.id, known.node, known.device
                 ));
             }

@@ -54,7 +54,8 @@ impl Member {
         let told = nodes.iter().filter(|node| node.history.answers()).map(|node| async {
             let told = node.backend.post(routes::REPORT, body.clone());
             if let Ok(Err(error)) = timeout(PATIENCE, told).await {
-                tracing::debug!(node = node.name, %error, "a node was not told of this process");
+                tracing::debug!(node = node.name, %error, "could not send this process's status to \
+                    a node");
             }
         });
         join_all(told).await;
@@ -64,14 +65,14 @@ impl Member {
         let answer = timeout(PATIENCE, node.backend.get(routes::RINGS)).await;
         let answered = matches!(answer, Ok(Ok(_)));
         if let Ok(Err(error)) = &answer {
-            tracing::debug!(node = node.name, %error, "a node does not answer");
+            tracing::debug!(node = node.name, %error, "no answer from a node");
         }
         let before = node.history.answers();
         node.history.note_answer(answered);
         if before != answered {
             let name = &node.name;
             let address = node.backend.address();
-            tracing::info!(name, address, answered, "a node began or ceased to answer");
+            tracing::info!(name, address, answered, "a node's reachability changed");
         }
     }
 
@@ -83,12 +84,12 @@ impl Member {
                     // Checking a ring is quick, but writing it may wait for the disk.
                     let taken = tokio::task::block_in_place(|| self.keeper.offer(name, &bytes));
                     if let Err(error) = taken {
-                        tracing::error!(node = node.name, %name, error, "a newer ring was refused");
+                        tracing::error!(node = node.name, %name, error, "refused a newer ring");
                     }
                     self.nodes.follow(&self.keeper.rings());
                 }
                 Err(error) => {
-                    tracing::debug!(node = node.name, %name, %error, "a newer ring did not come");
+                    tracing::debug!(node = node.name, %name, %error, "could not fetch a newer ring");
                 }
             }
         }

@@ -150,7 +150,7 @@ async fn introduce(State(host): State<Host>, body: Bytes) -> Response {
     match met.await {
         Ok(remembered) => Json(remembered).into_response(),
         Err(error) => {
-            tracing::error!(error, "a device that introduced itself can't be remembered");
+            tracing::error!(error, "could not store an introduced device");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -161,6 +161,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
-        Err(error) => Err(format!("it could not be done: {error}")),
+        Err(error) => Err(format!("internal error: {error}")),
     }
 }

@@ -73,7 +73,9 @@ impl Voice {
     async fn report(&self) -> ProcessReport {
         let (readiness, admin_address) = match self.operator.upgrade() {
             Some(operator) => (operator.readiness().await, operator.address()),
-            None => (Readiness { ready: false, reasons: vec!["it is stopping".into()] }, None),
+            None => {
+                (Readiness { ready: false, reasons: vec!["the process is stopping".into()] }, None)
+            }
         };
         let devices = match &self.devices {
             Some(ask) => ask().await,
@@ -100,7 +102,7 @@ impl Voice {
 
 async fn status(State(voice): State<Voice>) -> Response {
     if voice.operator.strong_count() == 0 {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "it is stopping");
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
     }
     let (own, view) = voice.look_around().await;
     let (moves, keeper) = (voice.member.moves(&view), &voice.member.keeper);
@@ -127,5 +129,5 @@ async fn dispersion(State(voice): State<Voice>) -> Response {
 }
 
 fn failed() -> Response {
-    refuse(StatusCode::INTERNAL_SERVER_ERROR, "it could not be counted: see its log")
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the count failed: see the log of the process")
 }

@@ -147,10 +147,10 @@ async fn ask(node: &Node) -> Option<StatusAnswer> {
     let told = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("it took too long".to_owned()),
+        Err(_) => Err("no answer in time".to_owned()),
     };
     told.inspect_err(|error| {
-        tracing::debug!(node = node.name, error, "a node does not say how it is");
+        tracing::debug!(node = node.name, error, "could not get a node's status");
     })
     .ok()
 }

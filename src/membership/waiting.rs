@@ -36,14 +36,14 @@ impl Waiting {
     /// push it again.
     pub(super) fn load(folder: &DataFolder) -> Self {
         let paths = paths(&folder.join("")).unwrap_or_else(|error| {
-            tracing::error!(%error, "the rings that wait are left out");
+            tracing::error!(%error, "could not load waiting rings");
             Vec::new()
         });
         let read = |path: &PathBuf| {
             let bytes = fs::read(path).map_err(|error| error.to_string());
             let ring = bytes.and_then(|it| Ring::decode(&it).map_err(|error| error.to_string()));
             ring.map_err(|error| {
-                tracing::error!(path = %path.display(), error, "a ring that waits is left out");
+                tracing::error!(path = %path.display(), error, "ignored a waiting ring");
             })
             .ok()
         };
@@ -67,8 +67,8 @@ impl Waiting {
     pub(super) fn put(&self, folder: &DataFolder, ring: &Arc<Ring>) -> Result<(), String> {
         if self.0.lock().len() >= WAITING_MAX {
             return Err(format!(
-                "{WAITING_MAX} rings wait for the changes before them already: see martlet admin \
-                 status for what they wait for, and push this one again when one of them is in use"
+                "{WAITING_MAX} rings already wait for earlier changes: check martlet admin status, \
+                 and push this ring again when one of them is in use"
             ));
         }
         folder.replace(&file(ring), &ring.encode()).map_err(|failure| failure.to_string())?;
@@ -92,7 +92,8 @@ impl Waiting {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 // The ring is checked again at the next start, and found to be in use.
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "a ring that waited stays behind");
+                    tracing::warn!(path = %path.display(), %error, "could not remove a ring that \
+                        waited");
                 }
             }
         }

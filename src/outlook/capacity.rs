@@ -228,13 +228,13 @@ fn warning(device: &DeviceCapacity) -> Option<String> {
         _ if fullness > high_water => ("is", fullness),
         _ if fullness_projected > high_water => ("will be", fullness_projected),
         _ if device.replicas_coming > 0 && fullness_peak > high_water => {
-            ("may on the way be", fullness_peak)
+            ("may temporarily be", fullness_peak)
         }
         _ => return None,
     };
     Some(format!(
-        "d{} ({}/{}) {when} {:.1} % full, above its high-water mark of {:.1} %: it takes no new bytes \
-         then; add devices, or give it less weight",
+        "d{} ({}/{}) {when} {:.1} % full, above its high-water mark of {:.1} %, and refuse new \
+         data: add devices, or reduce its weight",
         device.device,
         device.node,
         device.name,

@@ -114,9 +114,9 @@ impl Scribe {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 let path = self.path.display();
-                tracing::error!(%error, %path, "lines of the access log are lost");
+                tracing::error!(%error, %path, "lost lines of the access log");
             }
-            Err(error) => tracing::error!(%error, "lines of the access log are lost"),
+            Err(error) => tracing::error!(%error, "lost lines of the access log"),
         }
     }
 }

@@ -55,12 +55,14 @@ pub(crate) async fn seal_secrets(accounts: Accounts) {
             Ok(sealed) => {
                 tracing::warn!(
                     sealed,
-                    "secrets of access keys lay in clear and are sealed now: rotate the keys if anybody \
-                     may have read a disk"
+                    "encrypted plain-text secrets of access keys: rotate the keys if a disk may \
+                     have been read"
                 );
                 return;
             }
-            Err(error) => tracing::info!(%error, "secrets that lie in clear can't be sealed yet"),
+            Err(error) => {
+                tracing::info!(%error, "could not encrypt plain-text secrets of access keys")
+            }
         }
         tokio::time::sleep(SEAL_AGAIN_AFTER).await;
     }
@@ -115,14 +117,13 @@ struct Which {
 }
 
 pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, No> {
-    name.map(String::as_str).ok_or_else(|| No::bad(format!("say which {what}")))
+    name.map(String::as_str).ok_or_else(|| No::bad(format!("missing parameter: {what}")))
 }
 
 /// Parses a request body. The error gives a column but quotes none of the body.
 pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
-    serde_json::from_slice(body).map_err(|error| {
-        No::bad(format!("the request does not parse in column {}", error.column()))
-    })
+    serde_json::from_slice(body)
+        .map_err(|error| No::bad(format!("the request is malformed at column {}", error.column())))
 }
 
 fn page<T, L: Serialize>(
@@ -281,11 +282,11 @@ async fn create_key(State(desk): Shared, body: Bytes) -> Answer {
         (None, None) => None,
         (Some(access_key), Some(secret_key)) => Some((access_key, secret_key)),
         _ => {
-            return Err(No::bad("give both an access key and its secret key, or neither"));
+            return Err(No::bad("set both the access key and its secret key, or neither"));
         }
     };
     if given.as_ref().is_some_and(|(access_key, _)| *access_key == desk.root_key) {
-        let taken = "that is the root access key: take another";
+        let taken = "the access key is the root access key: choose another";
         return Err(No(StatusCode::CONFLICT, taken.to_owned()));
     }
     let new = NewKey { tenant, user, given, networks };

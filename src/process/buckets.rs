@@ -84,7 +84,9 @@ async fn set(State(desk): Shared, Query(change): Query<Change>) -> Response {
     match set {
         Some(Ok(bucket)) => desk.line(name, &bucket),
         Some(Err(error)) => refused(&error),
-        None => refuse(StatusCode::BAD_REQUEST, "say what is to be set"),
+        None => {
+            refuse(StatusCode::BAD_REQUEST, "nothing to set: give consistency or storage_policy")
+        }
     }
 }
 
@@ -104,7 +106,7 @@ async fn rewrite(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
         };
     }
     if rate.is_some_and(|Size(bytes)| bytes < RATE_BYTES_PER_S_MIN) {
-        let sentence = "a rewrite goes at 1MiB a second at least: name a higher --rate, or none";
+        let sentence = "--rate must be at least 1MiB per second";
         return refuse(StatusCode::BAD_REQUEST, sentence);
     }
     // A misspelt name is refused at once.
@@ -124,7 +126,7 @@ async fn rewrite(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
 }
 
 fn not_rewritten(bucket: &str) -> Response {
-    let sentence = format!("this process was not asked to rewrite {bucket} since it started");
+    let sentence = format!("no rewrite of {bucket} was started here since this process started");
     refuse(StatusCode::NOT_FOUND, &sentence)
 }
 

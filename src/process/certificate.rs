@@ -88,7 +88,7 @@ impl Certificate {
         let seen = match Contents::read(&self.chain, &self.key) {
             Ok(seen) => seen,
             // The file may be in the middle of its replacement.
-            Err(error) => return tracing::debug!(%error, "the certificate can't be read again"),
+            Err(error) => return tracing::debug!(%error, "could not reload the certificate"),
         };
         if seen == self.seen {
             return;
@@ -96,9 +96,10 @@ impl Certificate {
         match seen.certified() {
             Ok(certified) => {
                 *self.shown.0.write() = Arc::new(certified);
-                tracing::info!(file = %self.chain.display(), "new connections get the new certificate");
+                tracing::info!(file = %self.chain.display(), "using the new certificate for new \
+                    connections");
             }
-            Err(error) => tracing::warn!(%error, "the certificate from before is shown on"),
+            Err(error) => tracing::warn!(%error, "keeping the old certificate"),
         }
         self.seen = seen;
     }
@@ -115,12 +116,13 @@ impl Contents {
 
     fn certified(&self) -> Result<CertifiedKey, String> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.chain).collect();
-        let chain = chain.map_err(|error| format!("s3_tls_certificate is no PEM file: {error}"))?;
+        let chain =
+            chain.map_err(|error| format!("s3_tls_certificate is not a PEM file: {error}"))?;
         if chain.is_empty() {
-            return Err("s3_tls_certificate has no certificate in it".to_owned());
+            return Err("s3_tls_certificate contains no certificate".to_owned());
         }
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|error| format!("s3_tls_key has no key that can be read: {error}"))?;
+            .map_err(|error| format!("s3_tls_key contains no readable key: {error}"))?;
         CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
             format!("s3_tls_certificate and s3_tls_key can't be used together: {error}")
         })

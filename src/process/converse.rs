@@ -113,7 +113,7 @@ pub(super) async fn converse<S, B>(
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection ended before it began");
+        tracing::debug!(%error, "a connection failed before its first byte");
         return;
     }
     let peer = stream.peer_addr().map(|address| address.ip()).ok();
@@ -125,8 +125,8 @@ pub(super) async fn converse<S, B>(
             let handshake = TlsAcceptor::from(config).accept(patient);
             let stream = match timeout(served.limits.header_timeout, handshake).await {
                 Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::debug!(%error, "no TLS was agreed on"),
-                Err(_) => return tracing::debug!("a client began TLS and went silent"),
+                Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+                Err(_) => return tracing::debug!("TLS handshake timed out"),
             };
             let (_, session) = stream.get_ref();
             let origin = Origin { tls: Some(agreed(session)), ..origin };
@@ -246,7 +246,7 @@ where
     tokio::select! {
         outcome = connection.as_mut() => return outcome,
         spent = streams.spent(limits.header_timeout, limits.write_idle) => {
-            tracing::debug!(?spent, "a connection is ended");
+            tracing::debug!(?spent, "closing a connection");
             if spent == Spent::Stalled {
                 return Ok(());
             }

@@ -304,7 +304,7 @@ impl DoorSettings {
         let Some(name) = &self.default_policy else { return Ok(cluster) };
         cluster
             .with_default_policy(name)
-            .map_err(|error| Failure::usage(format!("the setting default_policy: {error}")))
+            .map_err(|error| Failure::usage(format!("invalid default_policy: {error}")))
     }
 
     /// Returns the options of the object layer.

@@ -49,7 +49,8 @@ fn close_to_others(folder: &Path) {
         let is_ring = path.extension().is_some_and(|end| end == RING);
         let is_made_here = is_ring || ONCE_OPEN.iter().any(|name| entry.file_name() == *name);
         if is_made_here && let Err(error) = close_entry(&path) {
-            tracing::warn!(path = %path.display(), %error, "other users may read what is there");
+            tracing::warn!(path = %path.display(), %error, "could not restrict access to the \
+                folder: other users may read it");
         }
     }
 }
@@ -76,8 +77,8 @@ impl DataFolder {
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let unusable = |doing: &str, error: &io::Error| {
             Failure::refused(format!(
-                "the data folder {} can't be {doing}: {error}; give another with --data-dir, or make \
-                 it writable for this user",
+                "the data folder {} can't be {doing}: {error}; choose another with --data-dir, or \
+                 make it writable for this user",
                 path.display()
             ))
         };
@@ -96,8 +97,8 @@ impl DataFolder {
                 Ok(Self { path, _lock: lock })
             }
             Err(TryLockError::WouldBlock) => Err(Failure::refused(format!(
-                "another server is using the data folder {}: stop it first, or give this one another \
-                 folder with --data-dir",
+                "another server uses the data folder {}: stop it first, or choose another folder \
+                 with --data-dir",
                 path.display()
             ))),
             Err(TryLockError::Error(error)) => Err(unusable("locked", &error)),
@@ -140,7 +141,7 @@ mod tests {
         let path = place.path().join("a/b");
         let folder = DataFolder::open(&path).unwrap();
         let refusal = DataFolder::open(&path).unwrap_err().to_string();
-        assert!(refusal.starts_with("another server is using the data folder"), "{refusal}");
+        assert!(refusal.starts_with("another server uses the data folder"), "{refusal}");
         drop(folder);
         DataFolder::open(&path).unwrap();
     }

@@ -55,17 +55,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => Failure::refused(format!(
-            "the address {address} is in use: stop what listens there, or choose another with {flag}"
+            "the address {address} is in use: stop the process that listens there, or choose \
+             another with {flag}"
         )),
-        _ => Failure::refused(format!("nothing can listen on {address}: {error}")),
+        _ => Failure::refused(format!("can't listen on {address}: {error}")),
     })
 }
 
 /// Returns the address that a socket listens on.
 pub(crate) fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
-    listener
-        .local_addr()
-        .map_err(|error| Failure::refused(format!("a socket does not know its address: {error}")))
+    listener.local_addr().map_err(|error| {
+        Failure::refused(format!("the address of a socket can't be read: {error}"))
+    })
 }
 
 /// Listening socket, and its TLS certificate. Without one connections are in clear.
@@ -112,7 +113,7 @@ where
         let (stream, client) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "could not accept a connection");
                 // File descriptors may run out before places do.
                 places.make_room();
                 sleep(ACCEPT_PAUSE).await;
@@ -127,7 +128,8 @@ where
                 connections.spawn(async move {
                     tokio::select! {
                         () = conversation => {}
-                        () = place.dismissed() => tracing::debug!("a connection makes place"),
+                        () = place.dismissed() => tracing::debug!("closing an idle connection to \
+                            make room"),
                     }
                 });
             }
@@ -145,7 +147,10 @@ async fn finish(mut connections: JoinSet<()>, drain: Duration) -> bool {
     let deadline = Instant::now() + drain;
     while !connections.is_empty() {
         if timeout_at(deadline, connections.join_next()).await.is_err() {
-            tracing::warn!(cut_off = connections.len(), "requests took too long to finish");
+            tracing::warn!(
+                cut_off = connections.len(),
+                "cut off requests that did not finish in time"
+            );
             connections.shutdown().await;
             return false;
         }

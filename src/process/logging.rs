@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// Starts logging for the whole process.
 pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&settings.log).map_err(|error| {
-        Failure::usage(format!("\"{}\" is no filter for logs: {error}", settings.log))
+        Failure::usage(format!("\"{}\" is not a log filter: {error}", settings.log))
     })?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match settings.log_format {

@@ -36,7 +36,7 @@ const PLACES: Bounds = Bounds { all: 64, keyless: 48, keyless_per_address: 32 };
 const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Drain time of admin connections. It is short because scrapers retry.
 const FAREWELL: Duration = Duration::from_secs(1);
-const NOT_YET: &str = "it is starting: ask again in a moment";
+const NOT_YET: &str = "the process is starting: try again in a moment";
 
 /// Condition of a role, apart from its start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,15 +172,15 @@ impl Serving {
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listener = listen::bind(address, "--admin-address").await?;
     let address = listen::address_of(&listener)?;
-    tracing::info!(%address, "operators connect here: /healthz, /readyz, /metrics");
+    tracing::info!(%address, "listening for operators: /healthz, /readyz, /metrics");
     Ok(listener)
 }
 
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
 fn readiness(stage: Stage, condition: Condition) -> Readiness {
     let mut reasons = match stage {
-        Stage::Opening => vec!["it is starting".to_owned()],
-        Stage::Draining => vec!["it is stopping".to_owned()],
+        Stage::Opening => vec!["the process is starting".to_owned()],
+        Stage::Draining => vec!["the process is stopping".to_owned()],
         Stage::Open => Vec::new(),
     };
     reasons.extend(condition.reasons);
@@ -210,7 +210,7 @@ async fn require_token(State(operator): Shared, request: Request, next: Next) ->
         }
         return next.run(request).await;
     }
-    refuse(StatusCode::UNAUTHORIZED, "this needs the token of a secret: use martlet admin")
+    refuse(StatusCode::UNAUTHORIZED, "the request needs the token of a secret: use martlet admin")
 }
 
 async fn protected(State(operator): Shared, request: Request) -> Response {

@@ -238,7 +238,7 @@ fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>
 fn sentence(error: figment::Error) -> Failure {
     let at = error.path.join(".");
     Failure::usage(if at.is_empty() {
-        format!("the settings don't parse: {}", error.kind)
+        format!("the settings can't be parsed: {}", error.kind)
     } else {
         format!("the setting \"{at}\" is not valid: {}", error.kind)
     })

@@ -15,8 +15,9 @@ impl Signals {
     /// Installs the signal handlers.
     pub(crate) fn take() -> Result<Self, Failure> {
         let take = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::refused(format!("signals can't be taken: {error}")))
+            signal(kind).map_err(|error| {
+                Failure::refused(format!("signal handlers can't be installed: {error}"))
+            })
         };
         Ok(Self {
             terminate: take(SignalKind::terminate())?,

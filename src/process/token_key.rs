@@ -21,14 +21,14 @@ pub(crate) fn find_or_make(folder: &DataFolder) -> Result<[u8; 32], Failure> {
     }
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::refused(format!(
-            "{} can't be used: {why}; remove it to have another made, which ends all sessions",
+            "{} can't be used: {why}; remove it to get a new one, which ends all sessions",
             path.display()
         ))
     };
     let text = std::fs::read_to_string(&path).map_err(|error| refuse(&error))?;
     let mut bytes = [0; 32];
     hex::decode_to_slice(text.trim(), &mut bytes)
-        .map_err(|_| refuse(&"it should have 64 hexadecimal digits"))?;
+        .map_err(|_| refuse(&"it must have 64 hexadecimal digits"))?;
     Ok(bytes)
 }
 

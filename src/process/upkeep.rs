@@ -66,19 +66,16 @@ impl UpkeepSettings {
         let youngest = self.upload_age.unwrap_or(self.reclaim_age).min(self.reclaim_age);
         if youngest < RECLAIM_AGE_MIN {
             return Err(Failure::usage(
-                "reclaim_age and upload_age start at 1h: a deleted object could come back by a late \
-                 write, and an upload end while its client goes on",
+                "reclaim_age and upload_age must be at least 1h, so that late writes don't restore \
+                 deleted objects and running uploads stay",
             ));
         }
         if self.lifecycle_day_seconds == 0 {
-            return Err(Failure::usage(
-                "lifecycle_day_seconds starts at 1: at 0 every rule would take everything at once",
-            ));
+            return Err(Failure::usage("lifecycle_day_seconds must be at least 1"));
         }
         if self.audit_rate.0 == 0 || self.replicate_rate == Some(Size(0)) {
             return Err(Failure::usage(
-                "audit_rate and replicate_rate are bytes in a second, such as 20MiB: at 0 nothing \
-                 would ever be found or mended",
+                "audit_rate and replicate_rate must be above 0 bytes per second, such as 20MiB",
             ));
         }
         Ok(())
@@ -151,12 +148,12 @@ mod tests {
                 upload_age: Some(Duration::from_mins(upload_min)),
                 ..settings.clone()
             };
-            assert!(young.check().unwrap_err().to_string().contains("start at 1h"));
+            assert!(young.check().unwrap_err().to_string().contains("at least 1h"));
         }
         let none = UpkeepSettings { lifecycle_day_seconds: 0, ..settings.clone() };
-        assert!(none.check().unwrap_err().to_string().contains("starts at 1"));
+        assert!(none.check().unwrap_err().to_string().contains("at least 1"));
         let still = UpkeepSettings { replicate_rate: Some(Size(0)), ..settings };
-        assert!(still.check().unwrap_err().to_string().contains("bytes in a second"));
+        assert!(still.check().unwrap_err().to_string().contains("bytes per second"));
     }
 
     #[test]

@@ -47,8 +47,9 @@ pub(crate) fn reminder(path: &Path) -> String {
 /// Makes a random key, in the form of a key file.
 pub(crate) fn new_key() -> Result<String, Failure> {
     let mut key = [0; 32];
-    getrandom::fill(&mut key)
-        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    getrandom::fill(&mut key).map_err(|error| {
+        Failure::refused(format!("the operating system provides no random numbers: {error}"))
+    })?;
     Ok(hex::encode(key) + "\n")
 }
 
@@ -58,7 +59,7 @@ fn read(file: &Path) -> Result<Vault, Failure> {
         Failure::refused(format!("the master keys in {file} can't be read: {error}"))
     })?;
     if fs::metadata(file).is_ok_and(|it| it.permissions().mode() & 0o077 != 0) {
-        tracing::warn!("others can read {}: chmod 600 it", file.display());
+        tracing::warn!("other users can read {}: run chmod 600 on it", file.display());
     }
     parse(&text, &file.display().to_string())
 }
@@ -68,8 +69,8 @@ fn parse(text: &str, place: &str) -> Result<Vault, Failure> {
     let keys: Option<Vec<MasterKey>> = lines.map(MasterKey::parse).collect();
     keys.filter(|keys| !keys.is_empty()).map(Vault::new).ok_or_else(|| {
         Failure::refused(format!(
-            "{place} should have one master key or several, each of 64 hexadecimal digits: make one \
-             with openssl rand -hex 32"
+            "{place} must hold one or more master keys of 64 hexadecimal digits: make one with \
+             openssl rand -hex 32"
         ))
     })
 }

@@ -22,13 +22,12 @@ pub(super) fn of(
     let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
     if data.is_empty() {
         return Err(Failure::usage(
-            "no data ring is known: name the one that martlet ring wrote beside the index ring, as in \
-             --ring data-0.ring",
+            "no data ring is known: name one besides the index ring, as in --ring data-0.ring",
         ));
     }
     check_cpu(data.iter().map(Arc::as_ref))?;
     let cluster = Cluster::new(index, data, member.backends(rings))
-        .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))?;
+        .map_err(|error| Failure::refused(format!("the rings don't form a cluster: {error}")))?;
     settings.with_default_policy(cluster)
 }
 
@@ -45,7 +44,9 @@ pub(super) async fn follow(
         member.nodes.follow(&rings);
         match of(&member, &rings, &settings) {
             Ok(cluster) => store.set_cluster(cluster),
-            Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+            Err(error) => {
+                tracing::error!(%error, "could not use newer rings, keeping the old ones")
+            }
         }
         store.set_term(member.keeper.term());
         tokio::select! {

@@ -65,7 +65,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     tokio::select! {
         () = member.round() => {}
         signal = signals.next() => {
-            tracing::info!(signal, "stopped before any node was asked");
+            tracing::info!(signal, "stopped before contacting a node");
             return Ok(());
         }
     }
@@ -156,13 +156,13 @@ impl Running<'_> {
         settings.door.announce(address);
 
         let signal = signals.next().await;
-        tracing::info!(signal, "stopping: requests under way may finish");
+        tracing::info!(signal, "stopping after running requests finish");
         operator.drain();
         stop.send_replace(true);
         tokio::select! {
             _ = task => Ok(()),
             signal = signals.next() => {
-                tracing::warn!(signal, "stopping at once");
+                tracing::warn!(signal, "stopping immediately");
                 std::process::exit(1);
             }
         }

@@ -154,7 +154,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     println!("Martlet replicator {name} runs");
 
     let signal = signals.next().await;
-    tracing::info!(signal, "stopping: each worker may finish its step");
+    tracing::info!(signal, "stopping after each worker finishes its step");
     operator.drain();
     stop.send_replace(true);
     let end = async {
@@ -165,7 +165,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     tokio::select! {
         () = end => {}
         signal = signals.next() => {
-            tracing::warn!(signal, "stopping at once");
+            tracing::warn!(signal, "stopping immediately");
             std::process::exit(1);
         }
     }
@@ -194,7 +194,9 @@ async fn follow(
         member.nodes.follow(&rings);
         match cluster(&member, &rings) {
             Ok(cluster) => shared.set(cluster),
-            Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+            Err(error) => {
+                tracing::error!(%error, "could not use newer rings, keeping the old ones")
+            }
         }
         shared.get().term.raise(member.keeper.term());
         if let Some(store) = &store {
@@ -225,7 +227,7 @@ async fn once(settings: Settings) -> Result<(), Failure> {
         return Ok(());
     }
     let names = unfinished.join(", ");
-    Err(Failure::refused(format!("not everything could be done ({names}): run it again")))
+    Err(Failure::refused(format!("some workers did not finish ({names}): run the command again")))
 }
 
 fn line(report: &OnceReport) -> String {
@@ -237,7 +239,8 @@ fn line(report: &OnceReport) -> String {
         (false, None) => "given up".to_owned(),
     };
     format!(
-        "{name}: {} looked at, {} done, {} mended, {} extents copied, {} freed, {} kept, {} waiting; {end}",
+        "{name}: {} examined, {} done, {} repaired, {} extents copied, {} freed, {} kept, {} \
+         waiting; {end}",
         totals.items,
         totals.done,
         totals.repaired,
@@ -274,8 +277,8 @@ mod tests {
     fn a_worker_that_ran_once_says_what_it_did() {
         let totals = Progress { items: 9, done: 2, copied: 3, backlog: 1, ..Progress::default() };
         let report = OnceReport { name: "replicate-data", totals, error: None, ended: true };
-        let expected = "replicate-data: 9 looked at, 2 done, 0 mended, 3 extents copied, 0 freed, 0 \
-                        kept, 1 waiting; done";
+        let expected = "replicate-data: 9 examined, 2 done, 0 repaired, 3 extents copied, 0 freed, \
+            0 kept, 1 waiting; done";
         assert_eq!(line(&report), expected);
     }
 

@@ -11,7 +11,7 @@ use crate::membership::rings::Rings;
 /// Makes the object layer over these rings. Returns `None` without a data ring.
 pub(super) fn open(member: &Member, rings: &Rings) -> Result<Option<ObjectStore>, Failure> {
     let Some(cluster) = cluster(member, rings)? else {
-        tracing::warn!("no data ring is known: lifecycle rules are not carried out on objects");
+        tracing::warn!("no data ring is known: lifecycle rules don't expire objects");
         return Ok(None);
     };
     let store = ObjectStore::new(cluster, member.clock.clone(), StoreOptions::default());
@@ -24,7 +24,7 @@ pub(super) fn renew(store: &ObjectStore, member: &Member, rings: &Rings) {
     match cluster(member, rings) {
         Ok(Some(cluster)) => store.set_cluster(cluster),
         Ok(None) => {}
-        Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+        Err(error) => tracing::error!(%error, "could not use newer rings, keeping the old ones"),
     }
     store.set_term(member.keeper.term());
 }
@@ -33,6 +33,6 @@ fn cluster(member: &Member, rings: &Rings) -> Result<Option<Cluster>, Failure> {
     let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
     let (Some(index), false) = (rings.index(), data.is_empty()) else { return Ok(None) };
     let cluster = Cluster::new(Arc::clone(index), data, member.backends(rings))
-        .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))?;
+        .map_err(|error| Failure::refused(format!("the rings don't form a cluster: {error}")))?;
     Ok(Some(cluster))
 }

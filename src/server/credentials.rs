@@ -62,7 +62,7 @@ impl Credentials {
             }
         };
         if fs::metadata(path).is_ok_and(|it| it.permissions().mode() & 0o077 != 0) {
-            tracing::warn!("others can read {}: chmod 600 it", path.display());
+            tracing::warn!("other users can read {}: run chmod 600 on it", path.display());
         }
         let value = |name: &str| {
             text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='))
@@ -73,8 +73,8 @@ impl Credentials {
                 secret_key: Hidden(secret_key.to_owned()),
             })),
             _ => Err(Failure::refused(format!(
-                "{} should have the two lines {ACCESS_KEY}=… and {SECRET_KEY}=…; mend it, or remove it \
-                 to have new credentials made",
+                "{} must have the two lines {ACCESS_KEY}=… and {SECRET_KEY}=…; correct it, or \
+                 remove it to get new credentials",
                 path.display()
             ))),
         }
@@ -177,7 +177,7 @@ mod tests {
         let (_place, folder) = folder();
         fs::write(folder.join(FILE), "something else").unwrap();
         let refusal = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap_err();
-        assert!(refusal.to_string().contains("mend it"), "{refusal}");
+        assert!(refusal.to_string().contains("correct it"), "{refusal}");
         assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "something else");
     }
 

@@ -83,8 +83,8 @@ impl ClusterFile {
         }
         let broken = |error: serde_json::Error| {
             Failure::refused(format!(
-                "{} is damaged ({error}): restore it from a copy; the objects themselves are on the \
-                 devices",
+                "{} is damaged ({error}): restore it from a copy; objects on the devices are not \
+                 affected",
                 path.display()
             ))
         };
@@ -139,7 +139,7 @@ impl ClusterFile {
                 return Err(Failure::usage(sentence));
             }
             let device = self.devices.iter_mut().find(|device| device.id == found);
-            device.expect("it was found or adopted just now").path = path;
+            device.expect("the device was found or adopted above").path = path;
             present.push(found);
         }
         Ok(self.present(&present, &unmounted))
@@ -173,9 +173,9 @@ impl ClusterFile {
             self.devices.iter().cloned().partition(|device| present.contains(&device.id));
         let missing = others.into_iter().map(|device| {
             let reason = if unmounted.contains(&device.id) {
-                "the folder holds no device: is its disk mounted?"
+                "the folder holds no device: mount its disk"
             } else {
-                "it belongs to this cluster and was not named with --device"
+                "the device belongs to this cluster but was not named with --device"
             };
             Missing { id: device.id, path: device.path, reason: reason.to_owned() }
         });
@@ -258,7 +258,7 @@ pub(crate) fn identify(path: &Path) -> Result<Holds, Failure> {
 /// Makes a path absolute, also for a folder that does not exist yet.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(|error| {
-        Failure::usage(format!("{} is no folder for a device: {error}", path.display()))
+        Failure::usage(format!("{} can't be a device's folder: {error}", path.display()))
     })
 }
 

@@ -138,7 +138,7 @@ impl Running<'_> {
         announce(address);
 
         let signal = signals.next().await;
-        tracing::info!(signal, "stopping: requests under way may finish");
+        tracing::info!(signal, "stopping after running requests finish");
         operator.drain();
         stop.send_replace(true);
         let close = async {
@@ -149,7 +149,7 @@ impl Running<'_> {
         tokio::select! {
             closed = close => closed,
             signal = signals.next() => {
-                tracing::warn!(signal, "stopping at once");
+                tracing::warn!(signal, "stopping immediately");
                 std::process::exit(1);
             }
         }

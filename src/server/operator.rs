@@ -36,7 +36,7 @@ impl Nodes {
         for node in &self.0 {
             match node.devices().await {
                 Ok(those) => devices.extend(those),
-                Err(error) => tracing::warn!(%error, "a node does not tell of its devices"),
+                Err(error) => tracing::warn!(%error, "could not get the devices of a node"),
             }
         }
         devices.sort_by_key(|device| device.device);
@@ -94,7 +94,7 @@ impl Voice {
 
 async fn status(State(voice): State<Voice>) -> Response {
     let Some(operator) = voice.operator.upgrade() else {
-        return refuse(StatusCode::SERVICE_UNAVAILABLE, "it is stopping");
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
     };
     let Readiness { ready, reasons } = operator.readiness().await;
     let own = ProcessReport {
@@ -137,7 +137,10 @@ async fn count(State(voice): State<Voice>, Query(counting): Query<Counting>) -> 
     });
     match counted.await {
         Ok(report) => Json(report).into_response(),
-        Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "it could not be counted: see its log"),
+        Err(_) => refuse(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the count failed: see the log of the process",
+        ),
     }
 }
 

@@ -61,7 +61,9 @@ impl Rings {
         for NamedCode { name, code } in new {
             let last = coded.last().map_or(POLICY, |ring| ring.identity().policy);
             let ring = Ring::of_code(PolicyId(last.0 + 1), name, *code, &with_address(&devices))
-                .map_err(|error| Failure::refused(format!("no policy {name} here: {error}")))?;
+                .map_err(|error| {
+                    Failure::refused(format!("the policy {name} can't be created: {error}"))
+                })?;
             folder.replace(&name_of(ring.identity().policy), &ring.encode())?;
             coded.push(ring);
         }
@@ -75,8 +77,8 @@ pub(crate) fn check_devices(asked: &[NamedCode], devices: usize) -> Result<(), F
     match asked.iter().find(|policy| policy.devices() > devices) {
         None => Ok(()),
         Some(policy) => Err(Failure::usage(format!(
-            "the policy {}={} needs {} devices, one for each fragment, and there are {devices}: name \
-             more with --device, or choose a code of fewer fragments",
+            "the policy {}={} needs {} devices, one for each fragment, and there are {devices}: \
+             name more with --device, or choose a code with fewer fragments",
             policy.name,
             policy.code,
             policy.devices()
@@ -123,8 +125,8 @@ fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCod
             Some(it) if it.redundancy == policy.code => {}
             Some(it) => {
                 return Err(Failure::refused(format!(
-                    "the policy {} is {} here, and what was written under it lies so: a code never \
-                     changes; ask for {}={}, or give {} another name",
+                    "the policy {} is {}, and its code can't change: use {}={}, or give {} another \
+                     name",
                     it.policy_name, it.redundancy, it.policy_name, it.redundancy, policy.code
                 )));
             }
@@ -138,13 +140,13 @@ fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCod
 fn grown(ring: &Ring, devices: &[Device]) -> Result<Ring, Failure> {
     let unfit = |error: &dyn std::fmt::Display| {
         let name = &ring.identity().policy_name;
-        Failure::refused(format!("the policy {name} can't go over these devices: {error}"))
+        Failure::refused(format!("the policy {name} can't use these devices: {error}"))
     };
     let mut builder = Builder::from_ring(ring, 0, 0.0, 0)?;
     for device in devices.iter().filter(|device| ring.device(device.id).is_none()) {
         let given = builder.add(new_device(device)).map_err(|error| unfit(&error))?;
         if given != device.id {
-            return Err(unfit(&format_args!("{} would be called {given} there", device.id)));
+            return Err(unfit(&format_args!("{} would get the id {given}", device.id)));
         }
     }
     builder.rebalance(Occasion { seed: ring.epoch() + 1, ..Occasion::default() })?;
@@ -175,7 +177,7 @@ fn kept_or_dealt(
         return Ok(ring);
     }
     let ring = Ring::of_devices(POLICY, replicas, devices)
-        .map_err(|error| Failure::refused(format!("the devices make no cluster: {error}")))?;
+        .map_err(|error| Failure::refused(format!("the devices don't form a cluster: {error}")))?;
     folder.replace(name, &ring.encode())?;
     Ok(ring)
 }
@@ -185,9 +187,9 @@ fn kept(folder: &DataFolder, name: &str) -> Result<Option<Ring>, Failure> {
     let told =
         |what: &str| Failure::refused(format!("{} {what}: restore it from a copy", path.display()));
     match fs::read(&path) {
-        Ok(bytes) => Ring::decode(&bytes).map(Some).map_err(|error| {
-            told(&format!("says where everything lies, and is no good ({error})"))
-        }),
+        Ok(bytes) => {
+            Ring::decode(&bytes).map(Some).map_err(|error| told(&format!("is damaged ({error})")))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(told(&format!("can't be read ({error})"))),
     }

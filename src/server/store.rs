@@ -68,7 +68,7 @@ impl Store {
         let Devices { node, missing, file } =
             Devices::open(settings, folder, clock.clone()).await?;
         let unfit = |error: &dyn std::fmt::Display| {
-            Failure::refused(format!("the devices make no cluster: {error}"))
+            Failure::refused(format!("the devices don't form a cluster: {error}"))
         };
         let Rings { index, data } = Rings::settle(folder, &file, &settings.policies()?)?;
         check_cpu(&data)?;
@@ -194,7 +194,7 @@ impl Store {
     pub(crate) async fn close(self) -> Result<(), Failure> {
         self.audience.stop().await;
         self.node.shutdown().await.map_err(|error| {
-            Failure::refused(format!("a device could not be closed in good order: {error}"))
+            Failure::refused(format!("a device could not be closed cleanly: {error}"))
         })
     }
 }
@@ -247,7 +247,7 @@ impl Devices {
             }
         };
         for path in file.learn(devices::identify)? {
-            tracing::error!(path = %path.display(), "no device could be made there: it is left out");
+            tracing::error!(path = %path.display(), "could not create a device, leaving it out");
         }
         file.store(folder)?;
         Ok(Self { node: Arc::new(node), missing: present.missing, file })
@@ -258,9 +258,9 @@ impl Devices {
 fn tell_of_entries(index: &Ring, data: &[Ring]) {
     if data.len() > 1 && index.replicas() == 1 {
         tracing::warn!(
-            "each entry has one copy: a device that is lost takes the objects with it whose entries lie \
-             there, whatever the code of their policy; a data folder whose first start names a policy \
-             keeps entries as safe as fragments"
+            "index entries have one copy: losing a device loses the objects whose entries are on \
+             it, whatever their policy; to protect entries like fragments, name a policy at the \
+             first start of a new data folder"
         );
     }
 }
@@ -275,7 +275,7 @@ async fn open_node(
 ) -> Result<StorageNode, Failure> {
     if configs.is_empty() {
         return Err(Failure::refused(
-            "none of the devices is there: mount their disks, or name where they are with --device",
+            "no device is present: mount the disks, or name their folders with --device",
         ));
     }
     tokio::task::spawn_blocking(move || StorageNode::open(configs, options))
@@ -290,7 +290,7 @@ fn report_missing(present: &Present) {
             device = %missing.id,
             path = %missing.path.display(),
             reason = missing.reason,
-            "a device is missing: what lies on it can't be read"
+            "a device is missing and its data can't be read"
         );
     }
 }

@@ -19,8 +19,8 @@ pub(super) fn by_id(
     if named.is_empty() {
         let nodes: Vec<&str> = rings.addresses().keys().map(String::as_str).collect();
         return Err(Failure::refused(format!(
-            "the rings name no device of the node {node}; they name the nodes {}: give this node the \
-             name that it has there, or add its devices with martlet ring",
+            "the rings have no device of the node {node}; they have the nodes {}: use this node's \
+             name in the rings, or add its devices with martlet ring",
             nodes.join(", ")
         )));
     }
@@ -29,8 +29,8 @@ pub(super) fn by_id(
         let id = named.get(name).ok_or_else(|| {
             let names: Vec<&str> = named.keys().map(String::as_str).collect();
             Failure::refused(format!(
-                "the rings have no device {name} on the node {node}, only {}: give the device the name \
-                 that it has there, or add it with martlet ring",
+                "the rings have no device {name} on the node {node}, only {}: use the device's \
+                 name in the rings, or add it with martlet ring",
                 names.join(", ")
             ))
         })?;
@@ -72,7 +72,7 @@ mod tests {
     fn strangers_are_told_who_there_is() {
         let rings = Rings::new([(RingName::Index, ring(0, 2))].into()).unwrap();
         let refusal = by_id(&rings, "n9", &given(&["d1"])).unwrap_err().to_string();
-        assert!(refusal.contains("they name the nodes n1, n2"), "{refusal}");
+        assert!(refusal.contains("they have the nodes n1, n2"), "{refusal}");
         let refusal = by_id(&rings, "n1", &given(&["d1", "sdz"])).unwrap_err().to_string();
         assert!(refusal.contains("no device sdz on the node n1, only d1"), "{refusal}");
     }

@@ -25,7 +25,7 @@ pub(super) type Given = State<Arc<BTreeMap<DeviceId, PathBuf>>>;
 pub(super) async fn only(State(given): Given, request: Request, next: Next) -> Response {
     match device_of(request.uri().path()) {
         Some(device) if !given.contains_key(&device) => {
-            let sentence = format!("device {device} was not given to this node");
+            let sentence = format!("device {device} is not configured at this node");
             let headers = [(ERROR, "unavailable"), (UNTOUCHED, "1")];
             (StatusCode::SERVICE_UNAVAILABLE, headers, sentence).into_response()
         }

@@ -159,19 +159,19 @@ impl Running<'_> {
         println!("Martlet storage node {} listens at {scheme}://{address}", opened.name);
 
         let signal = signals.next().await;
-        tracing::info!(signal, "stopping: requests under way may finish");
+        tracing::info!(signal, "stopping after running requests finish");
         operator.drain();
         stop.send_replace(true);
         let close = async {
             while tasks.join_next().await.is_some() {}
             opened.node.shutdown().await.map_err(|error| {
-                Failure::refused(format!("a device could not be closed in good order: {error}"))
+                Failure::refused(format!("a device could not be closed cleanly: {error}"))
             })
         };
         tokio::select! {
             closed = close => closed,
             signal = signals.next() => {
-                tracing::warn!(signal, "stopping at once");
+                tracing::warn!(signal, "stopping immediately");
                 std::process::exit(1);
             }
         }
@@ -228,8 +228,8 @@ async fn watch_rings(opened: Opened, mut stop: watch::Receiver<bool>) {
         for device in devices::missing(&rings, &opened.name, &opened.devices) {
             tracing::error!(
                 device,
-                "the rings have a device of this node that it was not given: name it in [devices] and \
-                 start again"
+                "a device of this node in the rings is not configured: name it in [devices] and \
+                 restart"
             );
         }
         tokio::select! {

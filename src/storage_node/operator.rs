@@ -44,7 +44,7 @@ impl Health for Opened {
         // The node is ready only once one of its index devices has votes.
         condition.serves &= mute.is_empty() || !voting.is_empty();
         for name in devices::missing(&rings, &self.name, &self.devices) {
-            condition.reasons.push(format!("the device {name} of the rings is not given"));
+            condition.reasons.push(format!("the device {name} of the rings is not configured"));
         }
         condition
     }

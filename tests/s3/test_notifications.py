@@ -355,8 +355,8 @@ def test_a_message_that_is_refused_holds_up_nobody_and_can_be_sent_again(tmp_pat
             (spool / "refused.jsonl").rename(spool / "again.jsonl")
             until(lambda: keys() == ["good", "poison"])
             until(lambda: server.metric("martlet_event_refused_bytes") == 0)
-            assert [line for line in server.complaints() if "put aside" not in line
-                    and "can't be delivered" not in line] == []
+            assert [line for line in server.complaints() if "set an event aside" not in line
+                    and "could not deliver events" not in line] == []
             assert server.stop() == 0, server.log()
     finally:
         hook.close()

@@ -279,7 +279,7 @@ def test_mistakes_are_told(tenant):
         (("bucket", "usage", "no-such-bucket"), "does not exist"),
         (("tenant", "quota", "nobody", "--objects", "1"), "there is no tenant nobody"),
         (("tenant", "limit", tenant.name, "--requests", "0"), "starts at 1"),
-        (("key", "limit", tenant.key["access_key"], "--bytes", "much"), "is no number of bytes"),
+        (("key", "limit", tenant.key["access_key"], "--bytes", "much"), "is not a number of bytes"),
         (("tenant", "limit", tenant.name), "required"),
     ]:
         with pytest.raises(Refused) as caught:

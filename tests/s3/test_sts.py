@@ -241,7 +241,7 @@ def test_users_are_held_to_their_policy(server, red):
     soon(lambda: get(s3, red.bucket, "k"))
     with pytest.raises(Refused) as caught:
         red.ask("user", "policy", "put", "--tenant", red.name, "carol", red.file("{}"))
-    assert "the policy can't be taken" in str(caught.value)
+    assert "invalid policy" in str(caught.value)
 
 
 def test_mistakes_with_roles_are_told(red):
@@ -255,8 +255,8 @@ def test_mistakes_with_roles_are_told(red):
     whose, good = ("--tenant", red.name), red.file(red.reader)
     no("is there already", "create", *whose, "reader", "--policy", good)
     no("can't be the name of a role", "create", *whose, "a/b", "--policy", good)
-    no("the policy can't be taken", "create", *whose, "r", "--policy", red.file("[]"))
-    no("the trust document can't be taken", "create", *whose, "r", "--policy", good, "--trust", good)
+    no("invalid policy", "create", *whose, "r", "--policy", red.file("[]"))
+    no("invalid trust document", "create", *whose, "r", "--policy", good, "--trust", good)
     no("900 to 43200", "create", *whose, "r", "--policy", good, "--max-session", "1m")
     no("there is no tenant nobody", "create", "--tenant", "nobody", "r", "--policy", good)
     no("there is no role", "show", *whose, "r")

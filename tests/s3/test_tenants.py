@@ -254,7 +254,7 @@ def test_given_keys_are_taken_and_mistakes_are_told(red):
     assert red.name in [one["tenant"] for one in red.ask("tenant", "list")]
     with no(f"the access key {given['access_key']} is there already"):
         red.ask(*words, "--secret-key", given["secret_key"])
-    with no("that is the root access key"):
+    with no("is the root access key"):
         red.ask("key", "create", "--tenant", red.name, "--access-key", harness.ACCESS_KEY,
                 "--secret-key", "12345678")
     with no("there is no tenant nobody"):

@@ -90,7 +90,7 @@ def secure(tmp_path_factory):
         yield secure
         assert server.stop() == 0
         # But for the key that could not be used.
-        assert [line for line in server.complaints() if "certificate from before" not in line] == []
+        assert [line for line in server.complaints() if "keeping the old certificate" not in line] == []
 
 
 def ends(connection):

@@ -29,7 +29,7 @@ pub(crate) fn capacity(capacity: &Capacity) -> String {
         size(capacity.writable_until_all_full_bytes),
     );
     for node in &capacity.silent {
-        let _ = writeln!(text, "node {node} does not answer: its devices are not included");
+        let _ = writeln!(text, "the node {node} does not answer: its devices are not included");
     }
     for warning in &capacity.warnings {
         let _ = writeln!(text, "WARNING {warning}");

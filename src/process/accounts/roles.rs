@@ -34,7 +34,7 @@ fn line(role: SessionRole) -> RoleLine {
 }
 
 fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
-    let refuse = |what: &str, why: &str| No::bad(format!("the {what} can't be taken: {why}"));
+    let refuse = |what: &str, why: &str| No::bad(format!("invalid {what}: {why}"));
     if let Some(policy) = policy {
         check_own_policy(policy).map_err(|why| refuse("policy", &why))?;
     }
@@ -48,7 +48,7 @@ fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
 async fn bind(desk: &Desk, trust: Option<&str>) -> Result<Option<String>, No> {
     let Some(trust) = trust else { return Ok(None) };
     let bound = bind_trust(&desk.store, trust).await;
-    bound.map(Some).map_err(|why| No::bad(format!("the trust document can't be taken: {why}")))
+    bound.map(Some).map_err(|why| No::bad(format!("invalid trust document: {why}")))
 }
 
 async fn roles(State(desk): Shared, Query(which): Query<Which>) -> Answer {
@@ -61,7 +61,7 @@ async fn roles(State(desk): Shared, Query(which): Query<Which>) -> Answer {
 async fn create_role(State(desk): Shared, body: Bytes) -> Answer {
     let RoleAsked { tenant, role, policy, trust, max_session_seconds, .. } = read(&body)?;
     check(policy.as_deref(), trust.as_deref())?;
-    let policy = policy.ok_or_else(|| No::bad("a role has a policy, which says what it may do"))?;
+    let policy = policy.ok_or_else(|| No::bad("a role needs a policy"))?;
     let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
     let trust_ids = bind(&desk, trust.as_deref()).await?;
     let new = NewRole { tenant, name: role, policy, trust, trust_ids, session_s_max };
@@ -109,7 +109,7 @@ async fn put_user_policy(State(desk): Shared, body: Bytes) -> Answer {
     let UserPolicy { tenant, user, policy } = read(&body)?;
     check(policy.as_deref(), None)?;
     if policy.is_none() {
-        return Err(No::bad("say which policy"));
+        return Err(No::bad("missing parameter: policy"));
     }
     let user = desk.accounts.set_user_policy(&tenant, &user, policy).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn what_can_not_be_evaluated_is_refused_with_the_reason() {
         let No(_, told) = check(Some("{}"), None).unwrap_err();
-        assert!(told.starts_with("the policy can't be taken: ") && told.len() > 30, "{told}");
+        assert!(told.starts_with("invalid policy: ") && told.len() > 30, "{told}");
         let policy = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"#;
         assert!(check(Some(policy), None).is_ok());
         let No(_, told) = check(Some(policy), Some(policy)).unwrap_err();
-        assert!(told.starts_with("the trust document can't be taken: "), "{told}");
+        assert!(told.starts_with("invalid trust document: "), "{told}");
     }
 }

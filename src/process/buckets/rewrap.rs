@@ -31,13 +31,13 @@ pub(super) struct Asked {
 pub(super) async fn rewrap(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
     let version = asked.after_version.as_deref().map(str::parse::<VersionId>).transpose();
     let Ok(version) = version else {
-        return refuse(StatusCode::BAD_REQUEST, "no version has such an id");
+        return refuse(StatusCode::BAD_REQUEST, "the version id is malformed");
     };
     give_way(&desk.foreground).await;
     match page(&desk.store, &asked.bucket, asked.after_key.map(|key| (key, version))).await {
         Ok(line) => Json(line).into_response(),
         Err(Error::NoMasterKey) => {
-            let sentence = "this process has no master key that could wrap anything";
+            let sentence = "this process has no master key to wrap data keys with";
             refuse(StatusCode::CONFLICT, sentence)
         }
         Err(error) => refused(&error),

@@ -53,7 +53,8 @@ impl Rewrites {
                 return Ok(other.line());
             }
             return Err(format!(
-                "the bucket {} is being rewritten here: wait for it, or ask another proxy",
+                "the bucket {} is already being rewritten here: wait for the end, or use another \
+                 proxy",
                 other.rewrite.bucket()
             ));
         }
@@ -67,11 +68,11 @@ impl Rewrites {
             // A panic of the rewrite also counts as its end, so that other rewrites may begin.
             let outcome = match work.await {
                 Ok(outcome) => outcome.map_err(|error| error.to_string()),
-                Err(error) => Err(format!("the rewrite broke off: {error}")),
+                Err(error) => Err(format!("the rewrite failed: {error}")),
             };
             let RewriteProgress { moved, moved_bytes, failed, .. } = run.rewrite.progress();
             let (bucket, error) = (run.rewrite.bucket(), outcome.as_ref().err());
-            tracing::info!(bucket, moved, moved_bytes, failed, error, "a rewrite has ended");
+            tracing::info!(bucket, moved, moved_bytes, failed, error, "ended a rewrite");
             // The outcome is set only here.
             let _ = run.outcome.set(outcome);
         });

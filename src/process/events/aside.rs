@@ -94,7 +94,7 @@ impl Aside {
                 room -= bytes;
                 batch.push(Bytes::copy_from_slice(line));
             } else if !line.is_empty() {
-                tracing::warn!(path = %path.display(), "a line that is no message is left out");
+                tracing::warn!(path = %path.display(), "skipped a malformed message");
                 self.counts.lose(1);
             }
             rest = after;

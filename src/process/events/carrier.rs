@@ -60,7 +60,7 @@ impl Destination {
 }
 
 /// Turns a disk error into trouble that no message is to blame for.
-#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
 fn away(error: io::Error) -> Trouble {
     Trouble::Away(error.to_string())
 }
@@ -74,7 +74,7 @@ pub(super) async fn off_thread<T: Send + 'static, R: Send + 'static>(
         let outcome = work(&mut with);
         (with, outcome)
     });
-    done.await.expect("nothing here panics")
+    done.await.expect("the blocking task does not panic")
 }
 
 /// Waits for the stop signal. A dropped sender counts as one.
@@ -123,11 +123,11 @@ impl Keeper {
         match taken {
             Ok(0) => {}
             Ok(messages) => {
-                tracing::info!(messages, "events that were put aside are sent again");
+                tracing::info!(messages, "resending events that were set aside");
                 self.written.notify_one();
             }
             Err(error) => {
-                tracing::warn!(%error, "events that were put aside can't be sent again");
+                tracing::warn!(%error, "could not resend events that were set aside");
                 self.tail.begin_another();
             }
         }
@@ -139,7 +139,7 @@ impl Keeper {
         let (tail, kept) = off_thread(self.tail, move |tail| tail.append(&batch)).await;
         self.tail = tail;
         if let Err(error) = kept {
-            tracing::error!(%error, messages = count, "events could not be kept: they are lost");
+            tracing::error!(%error, messages = count, "lost events that could not be stored");
             self.counts.lose(count);
             self.tail.begin_another();
         }
@@ -249,15 +249,10 @@ impl Carrier {
         let (name, error, attempts) = (&self.name, trouble.reason(), self.plight.tries.attempts);
         if is_aside {
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(
-                name,
-                error,
-                attempts,
-                "an event is put aside: its target does not take it"
-            );
+            tracing::warn!(name, error, attempts, "set an event aside that its target refused");
             self.plight = Plight { is_failing: self.plight.is_failing, ..Plight::default() };
         } else if !self.plight.is_stuck {
-            tracing::error!(name, error, "events wait: there is no room to put one aside");
+            tracing::error!(name, error, "events are blocked: no room to set one aside");
             self.plight.is_stuck = true;
         }
         Ok(is_aside)
@@ -268,7 +263,7 @@ impl Carrier {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
         if !self.plight.is_failing {
             let error = trouble.reason();
-            tracing::warn!(name = self.name, error, "events can't be delivered");
+            tracing::warn!(name = self.name, error, "could not deliver events");
         }
         self.plight.is_failing = true;
         tokio::time::sleep(self.plight.pause).await;
@@ -277,7 +272,7 @@ impl Carrier {
 
     fn recover(&mut self) {
         if self.plight.is_failing {
-            tracing::info!(name = self.name, "events are delivered again");
+            tracing::info!(name = self.name, "delivering events again");
         }
         self.plight = Plight::default();
     }

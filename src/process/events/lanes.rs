@@ -225,7 +225,8 @@ async fn carry(plan: Arc<Plan>, opening: Opening, mut stopped: watch::Receiver<b
         match off_thread((), move |()| planned.open(&place, &counted)).await.1 {
             Ok(files) => break files,
             Err(error) => {
-                tracing::error!(name = plan.name, ?whose, %error, "a spool of events can't be used");
+                tracing::error!(name = plan.name, ?whose, %error, "could not open a spool of \
+                    events");
             }
         }
         tokio::select! {

@@ -62,7 +62,7 @@ impl Connector {
     pub(super) fn tls(host: &str, ca_file: Option<&Path>) -> Result<Self, Failure> {
         let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(name).map_err(|_| {
-            Failure::usage(format!("no certificate can be for the host \"{host}\""))
+            Failure::usage(format!("\"{host}\" is not a host name that certificates can name"))
         })?;
         let roots = match ca_file {
             Some(path) => roots_of(path)?,
@@ -90,7 +90,7 @@ fn roots_of(path: &Path) -> Result<RootCertStore, Failure> {
         roots.add(certificate).map_err(|error| unusable(&error))?;
     }
     if roots.is_empty() {
-        return Err(unusable(&"no certificate is in it (PEM)"));
+        return Err(unusable(&"it contains no certificate (PEM)"));
     }
     Ok(roots)
 }
@@ -103,8 +103,7 @@ fn system_roots() -> Result<RootCertStore, Failure> {
     if roots.is_empty() {
         let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
         return Err(Failure::usage(format!(
-            "this system has no certificates of authorities to check a webhook by{why}: name some by \
-             ca_file"
+            "this system has no CA certificates to verify a webhook with{why}: set ca_file"
         )));
     }
     Ok(roots)
@@ -130,7 +129,7 @@ impl Service<Uri> for Connector {
             Ok(Line::Tls(Box::new(TokioIo::new(stream))))
         };
         Box::pin(async move {
-            let late = |_| format!("there was no connection within {PATIENCE:?}");
+            let late = |_| format!("no connection within {PATIENCE:?}");
             tokio::time::timeout(PATIENCE, connect).await.map_err(late)?
         })
     }

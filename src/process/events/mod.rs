@@ -156,10 +156,7 @@ impl Events {
         if let Some(count) = unknown.get_mut(name) {
             *count += 1;
         } else if unknown.len() < UNKNOWN_MAX {
-            tracing::warn!(
-                name,
-                "rules name a notification target that this process is not told of"
-            );
+            tracing::warn!(name, "bucket rules name an unknown notification target");
             unknown.insert(name.to_owned(), 1);
         }
     }

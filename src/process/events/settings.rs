@@ -59,8 +59,7 @@ impl EventSettings {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.max_notification_attempts == 0 || self.max_notification_refusals == 0 {
             return Err(Failure::usage(
-                "max_notification_attempts and max_notification_refusals start at 1: at 0 no message \
-                 would be sent",
+                "max_notification_attempts and max_notification_refusals must be at least 1",
             ));
         }
         check(&self.notifications)
@@ -83,9 +82,9 @@ mod tests {
     fn no_message_is_given_up_before_it_was_sent() {
         let told = |settings: EventSettings| settings.check().unwrap_err().to_string();
         let settings = EventSettings { max_notification_attempts: 0, ..EventSettings::default() };
-        assert!(told(settings).contains("start at 1"));
+        assert!(told(settings).contains("must be at least 1"));
         let settings = EventSettings { max_notification_refusals: 0, ..EventSettings::default() };
-        assert!(told(settings).contains("start at 1"));
+        assert!(told(settings).contains("must be at least 1"));
         EventSettings::default().check().unwrap();
     }
 

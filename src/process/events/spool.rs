@@ -177,7 +177,7 @@ impl Tail {
             File::open(&self.folder)?.sync_all()?;
             self.file = Some(file);
         }
-        Ok(self.file.as_mut().expect("it was opened above"))
+        Ok(self.file.as_mut().expect("the file was opened above"))
     }
 }
 

@@ -76,8 +76,8 @@ impl TargetSettings {
                 Ok(Destination::File(QueueFile::new(path.clone())))
             }
             _ => Err(Failure::usage(
-                "a notification target takes either webhook = \"http://…\", with ca_file and token_file \
-                 where it needs them, or queue_file = \"…\"",
+                "a notification target needs either webhook = \"http://…\", optionally with \
+                 ca_file and token_file, or queue_file = \"…\"",
             )),
         }
     }
@@ -120,8 +120,8 @@ pub(super) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Fa
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
             return Err(Failure::usage(format!(
-                "the name \"{name}\" of a notification target should be letters, digits, '-' and '_', \
-                 {NAME_CHARS_MAX} at most: it ends an ARN"
+                "invalid name \"{name}\" of a notification target: use at most {NAME_CHARS_MAX} \
+                 letters, digits, '-' and '_', since it ends an ARN"
             )));
         }
         target.destination()?;

@@ -59,7 +59,7 @@ impl Webhook {
         let is_tls = address.scheme_str() == Some("https");
         if ca_file.is_some() && !is_tls {
             return Err(Failure::usage(format!(
-                "a ca_file is for webhooks that are https://…: \"{url}\" shows no certificate"
+                "ca_file needs an https:// webhook, not \"{url}\""
             )));
         }
         if let Some(path) = token_file {
@@ -75,7 +75,7 @@ impl Webhook {
     async fn authorization(&self) -> Result<Option<HeaderValue>, Trouble> {
         let Some(path) = self.token_file.clone() else { return Ok(None) };
         let read = tokio::task::spawn_blocking(move || bearer(&path)).await;
-        read.expect("nothing here panics").map(Some).map_err(Trouble::Away)
+        read.expect("the blocking task does not panic").map(Some).map_err(Trouble::Away)
     }
 
     /// Delivers a message, or returns the cause of its failure.
@@ -94,7 +94,7 @@ impl Webhook {
             Ok(Ok(response)) => judge(response.status()),
             Ok(Err(error)) if error.is_connect() => Err(Trouble::Away(chain(&error))),
             Ok(Err(error)) => Err(Trouble::Failed(chain(&error))),
-            Err(_) => Err(Trouble::Failed(format!("it did not answer within {PATIENCE:?}"))),
+            Err(_) => Err(Trouble::Failed(format!("no answer within {PATIENCE:?}"))),
         }
     }
 }
@@ -102,16 +102,14 @@ impl Webhook {
 fn address(url: &str) -> Result<Uri, Failure> {
     let refused = || {
         Failure::usage(format!(
-            "the webhook \"{url}\" should be like http://host:port/path or https://host/path"
+            "the webhook \"{url}\" must have the form http://host:port/path or https://host/path"
         ))
     };
     let address = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
     let address = address.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
     let address = address.ok_or_else(refused)?;
     if address.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(Failure::usage(
-            "a webhook's address names nobody: what it is to be shown is for a token_file",
-        ));
+        return Err(Failure::usage("a webhook's URL must not contain credentials: use token_file"));
     }
     Ok(address)
 }
@@ -124,17 +122,17 @@ fn bearer(path: &Path) -> Result<HeaderValue, String> {
     let token = text.trim();
     let is_plain = token.bytes().all(|byte| byte.is_ascii_graphic());
     if token.is_empty() || !is_plain {
-        return Err(told(&"it should have one token in it, without spaces"));
+        return Err(told(&"it must contain one token, without spaces"));
     }
-    let mut header =
-        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| told(&"the token is none"))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| told(&"the token is not valid in a header"))?;
     header.set_sensitive(true);
     Ok(header)
 }
 
 /// Maps a reply's status to an outcome.
 fn judge(status: StatusCode) -> Result<(), Trouble> {
-    let said = format!("it answered {status}");
+    let said = format!("the webhook answered {status}");
     match status {
         _ if status.is_success() => Ok(()),
         _ if status.is_client_error() && !NOT_ITS_FAULT.contains(&status) => {

@@ -40,15 +40,15 @@ pub(crate) struct HearerFigures {
 }
 
 const TARGET_FIGURES: [Figure<TargetFigures>; 7] = [
-    Figure("event_messages_taken", "Messages on their way to a target", Rises, |it| it.taken),
-    Figure("event_messages_delivered", "Messages that a target took", Rises, |it| it.delivered),
-    Figure("event_messages_lost", "Messages that were lost", Rises, |it| it.lost),
-    Figure("event_failures", "Attempts to deliver that failed", Rises, |it| it.failures),
+    Figure("event_messages_taken", "Messages queued for a target", Rises, |it| it.taken),
+    Figure("event_messages_delivered", "Messages accepted by a target", Rises, |it| it.delivered),
+    Figure("event_messages_lost", "Lost messages", Rises, |it| it.lost),
+    Figure("event_failures", "Failed delivery attempts", Rises, |it| it.failures),
     Figure("event_waiting_bytes", "Bytes in a target's spool", RisesAndFalls, |it| {
         it.waiting_bytes
     }),
-    Figure("event_messages_refused", "Messages that were put aside", Rises, |it| it.refused),
-    Figure("event_refused_bytes", "Bytes of messages that were put aside", RisesAndFalls, |it| {
+    Figure("event_messages_refused", "Messages set aside after refusals", Rises, |it| it.refused),
+    Figure("event_refused_bytes", "Bytes of messages set aside", RisesAndFalls, |it| {
         it.refused_bytes
     }),
 ];
@@ -57,7 +57,7 @@ const TARGET_FIGURES: [Figure<TargetFigures>; 7] = [
 struct LostLines(&'static str, u64);
 
 const LOG_FIGURES: [Figure<LostLines>; 1] =
-    [Figure("access_log_lines_lost", "Lines of access logs that were lost", Rises, |log| log.1)];
+    [Figure("access_log_lines_lost", "Lost access log lines", Rises, |log| log.1)];
 
 /// Collector of the targets' metrics.
 pub(super) struct Targets(pub(super) AskHearers);

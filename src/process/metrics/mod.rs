@@ -76,7 +76,7 @@ impl Metrics {
     /// Returns all metrics as text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.0).expect("writing to memory does not fail");
+        encode(&mut text, &self.0).expect("writing to a String can't fail");
         text
     }
 }

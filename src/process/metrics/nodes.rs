@@ -31,28 +31,27 @@ pub(crate) struct NodeFigures {
 }
 
 const NODE_FIGURES: [Figure<NodeFigures>; 7] = [
-    Figure("node_up", "Whether it answered when it was last asked", RisesAndFalls, |node| {
+    Figure("node_up", "1 if the node answered the last request", RisesAndFalls, |node| {
         u64::from(node.answers)
     }),
-    Figure("node_replies", "Replies that came from it", Rises, |node| node.replies),
-    Figure(
-        "node_silences",
-        "Times that it was asked how it is and did not answer",
-        Rises,
-        |node| node.silences,
-    ),
-    Figure("node_wait_us", "Microseconds until replies, of all together", Rises, |node| {
-        node.waited_us
-    }),
-    Figure("node_latency_us", "Microseconds until a reply, lately", RisesAndFalls, |node| {
+    Figure("node_replies", "Replies from the node", Rises, |node| node.replies),
+    Figure("node_silences", "Status requests without an answer", Rises, |node| node.silences),
+    Figure("node_wait_us", "Total microseconds until replies", Rises, |node| node.waited_us),
+    Figure("node_latency_us", "Recent microseconds until a reply", RisesAndFalls, |node| {
         node.latency_us
     }),
-    Figure("node_clock_ahead_ms", "Its clock before the cluster's", RisesAndFalls, |node| {
-        node.ahead_ms
-    }),
-    Figure("node_clock_behind_ms", "Its clock behind the cluster's", RisesAndFalls, |node| {
-        node.behind_ms
-    }),
+    Figure(
+        "node_clock_ahead_ms",
+        "Milliseconds that the node's clock is ahead of the cluster's",
+        RisesAndFalls,
+        |node| node.ahead_ms,
+    ),
+    Figure(
+        "node_clock_behind_ms",
+        "Milliseconds that the node's clock is behind the cluster's",
+        RisesAndFalls,
+        |node| node.behind_ms,
+    ),
 ];
 
 pub(super) struct Nodes(pub(super) AskNodes);

@@ -93,23 +93,23 @@ impl Requests {
         registry.register("requests", "Requests answered", self.answered.clone());
         registry.register(
             "requests_limited",
-            "Requests turned away by a quota, a rate, a share of the turns, or as all turns were taken",
+            "Requests refused by a quota, a rate limit or the concurrency limit",
             self.limited.clone(),
         );
         registry.register(
             "request_first_byte_seconds",
-            "Time until the head of the reply was on its way",
+            "Time until the reply's head was sent",
             self.first_byte.clone(),
         );
         registry.register(
             "request_body_bytes",
-            "Bytes of bodies received, as they came over the wire",
+            "Request body bytes received on the wire",
             self.bytes_in.clone(),
         );
-        registry.register("reply_body_bytes", "Bytes of bodies sent", self.bytes_out.clone());
+        registry.register("reply_body_bytes", "Reply body bytes sent", self.bytes_out.clone());
         registry.register(
             "requests_in_flight",
-            "Requests whose reply was not sent completely",
+            "Requests whose reply is not fully sent",
             self.in_flight.clone(),
         );
     }

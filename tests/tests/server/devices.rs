@@ -70,7 +70,7 @@ async fn a_disk_that_is_not_mounted_is_missing_until_it_is() {
     image.unmount();
     let mut server = setup.start().await;
     let ready = server.admin("/readyz").await.unwrap();
-    assert!(ready.text().contains("is its disk mounted?"), "{}", ready.text());
+    assert!(ready.text().contains("mount its disk"), "{}", ready.text());
     let mut client = server.client();
     let (read, written) = (readable(&mut client).await, writable(&mut client).await);
     assert!(read > 0 && written > 0, "{read} could be read, {written} written");

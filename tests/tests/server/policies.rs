@@ -137,7 +137,7 @@ async fn a_policy_that_comes_later_leaves_what_is_there_alone() {
 
     let setup = setup.set(POLICIES, "ec=2+1").set("MARTLET_DEFAULT_POLICY", "EC");
     let mut server = setup.start().await;
-    assert!(server.logged().contains("each entry has one copy"), "{}", server.logged());
+    assert!(server.logged().contains("index entries have one copy"), "{}", server.logged());
     let expected = [line(0, "default", "replicated", false), line(1, "ec", "2+1", true)];
     assert_eq!(lines(&listed(&server)), expected);
     let mut client = server.client();

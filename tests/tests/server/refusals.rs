@@ -43,7 +43,7 @@ fn flags_and_settings_that_make_no_sense() {
 async fn a_second_server_on_the_same_data_folder() {
     let setup = Setup::new();
     let server = setup.start().await;
-    refuses(&setup, 1, "another server is using the data folder");
+    refuses(&setup, 1, "another server uses the data folder");
     server.client().make_bucket("still-here").await;
 }
 

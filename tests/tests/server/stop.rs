@@ -41,7 +41,7 @@ async fn a_request_under_way_finishes() {
         }
         let ready = server.admin("/readyz").await.unwrap();
         assert_eq!(ready.status, 503);
-        assert!(ready.text().contains("it is stopping"), "{}", ready.text());
+        assert!(ready.text().contains("the process is stopping"), "{}", ready.text());
         stream.write_all(&body("k", LENGTH)[LENGTH / 2..]).await.unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_request_that_takes_too_long_is_cut_off() {
     server.client().make_bucket("box").await;
     let _stream = half_a_put(&server).await;
     assert_eq!(server.stop().await.code(), Some(0));
-    assert!(server.logged().contains("took too long"), "{}", server.logged());
+    assert!(server.logged().contains("did not finish in time"), "{}", server.logged());
     let server = setup.start().await;
     assert_eq!(server.client().get("/box/k").await.unwrap().status, 404);
 }

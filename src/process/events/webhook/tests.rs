@@ -119,7 +119,7 @@ fn mistakes_are_told_when_the_process_starts() {
         Webhook::new(url, ca_file, token_file).unwrap_err().to_string()
     };
     let (plain, safe) = ("http://h/", "https://h/");
-    assert!(refusal("ftp://h/", None, None).contains("should be like http://host"));
+    assert!(refusal("ftp://h/", None, None).contains("must have the form http://host"));
     assert!(refusal("https://me:secret@h/", None, None).contains("token_file"));
     assert!(!refusal("https://me:secret@h/", None, None).contains("secret"));
     assert!(refusal(safe, Some(&file), None).contains("can't be used: No such file"));
@@ -127,8 +127,8 @@ fn mistakes_are_told_when_the_process_starts() {
     std::fs::write(&file, "two words").unwrap();
     assert!(refusal(plain, None, Some(&file)).contains("without spaces"));
     assert!(!refusal(plain, None, Some(&file)).contains("words"), "a token is never told");
-    assert!(refusal(safe, Some(&file), None).contains("no certificate is in it"));
-    assert!(refusal(plain, Some(&file), None).contains("shows no certificate"));
+    assert!(refusal(safe, Some(&file), None).contains("it contains no certificate"));
+    assert!(refusal(plain, Some(&file), None).contains("needs an https:// webhook"));
     std::fs::write(&file, "").unwrap();
     assert!(refusal(plain, None, Some(&file)).contains("one token"));
 }
