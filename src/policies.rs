@@ -132,7 +132,7 @@ mod tests {
             (&["ec=4"], "erasure code such as \"4+2\""),
             (&["ec=replicated"], "not an erasure code such as 4+2"),
             (&["ec=31+2"], "at most 32"),
-            (&["ec=0+2"], "1 or more fragments of data"),
+            (&["ec=0+2"], "at least 1 data fragment"),
             (&["Default=4+2"], "which keeps copies"),
             (&["standard=4+2"], "can't be named STANDARD"),
             (&["a-b=4+2", "A_B=2+1"], "named twice"),

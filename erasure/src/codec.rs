@@ -78,7 +78,10 @@ impl Codec {
         let code = self.code();
         let bytes: Vec<&[u8]> = fragments.iter().map(AsRef::as_ref).collect();
         if bytes.len() != usize::from(code.total()) {
-            return Err(Error::invalid(format!("{} fragments of {code}", bytes.len())));
+            return Err(Error::invalid(format!(
+                "{} fragments instead of those of {code}",
+                bytes.len()
+            )));
         }
         for (fragment, bytes) in code.fragments().zip(&bytes) {
             check_bytes(fragment, bytes, &geometry.clip(fragment, &columns))?;
@@ -112,7 +115,7 @@ impl Codec {
             return Ok(());
         }
         let (theirs, ours) = (geometry.code(), self.code());
-        Err(Error::invalid(format!("an extent under {theirs} is no matter of {ours}")))
+        Err(Error::invalid(format!("an extent of the code {theirs} can't use the code {ours}")))
     }
 }
 

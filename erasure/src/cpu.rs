@@ -22,7 +22,8 @@ pub fn check_cpu() -> Result<()> {
         return Ok(());
     }
     Err(Error::internal(
-        "this build multiplies wrongly: the compiler and the erasure code's loops don't agree",
+        "this build's erasure code computes wrong results: rebuild it with another compiler \
+         version",
     ))
 }
 

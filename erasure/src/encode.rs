@@ -98,7 +98,9 @@ impl Encoder {
         let end = self.taken + bytes.len() as u64;
         if end > self.room() {
             let room = self.room();
-            return Err(Error::invalid(format!("{end} bytes for an extent of at most {room}")));
+            return Err(Error::invalid(format!(
+                "{end} bytes exceed the maximum of {room} for the extent"
+            )));
         }
         let mut out = Vec::new();
         let mut rest = bytes.clone();
@@ -184,7 +186,7 @@ impl Encoder {
             if !whole || end > settled {
                 return;
             }
-            let sums = self.blocks.pop_front().expect("it is there");
+            let sums = self.blocks.pop_front().expect("the queue is not empty");
             let column = self.released;
             let named = self.codec.code().parity().zip(sums);
             out.extend(named.map(|(fragment, sum)| Block { fragment, column, bytes: sum.into() }));

@@ -63,7 +63,7 @@ impl Geometry {
         let length_max = code.extent_bytes_max();
         if length == 0 || length > length_max {
             return Err(Error::invalid(format!(
-                "an extent of {length} bytes: under {code} it takes 1 up to {length_max}"
+                "an extent of {length} bytes: the code {code} needs 1 to {length_max}"
             )));
         }
         check_fragment_bytes(fragment_bytes)?;
@@ -126,7 +126,7 @@ impl Geometry {
     pub fn pieces(&self, range: Range<u64>) -> Result<Vec<Piece>> {
         if range.start > range.end || range.end > self.length {
             return Err(Error::invalid(format!(
-                "bytes {}..{} of an extent of {}",
+                "bytes {}..{} are outside of an extent of {} bytes",
                 range.start, range.end, self.length
             )));
         }
@@ -150,7 +150,7 @@ impl Geometry {
     pub(crate) fn check_columns(&self, columns: &Range<u64>) -> Result<()> {
         if columns.start > columns.end || columns.end > self.columns() {
             return Err(Error::invalid(format!(
-                "columns {}..{} of fragments of {}",
+                "columns {}..{} are outside of fragments of {} bytes",
                 columns.start,
                 columns.end,
                 self.columns()
@@ -164,7 +164,8 @@ pub(crate) fn check_fragment_bytes(fragment_bytes: u64) -> Result<()> {
     let whole = fragment_bytes.is_multiple_of(BLOCK_BYTES);
     if fragment_bytes == 0 || !whole || fragment_bytes > FRAGMENT_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "fragments of {fragment_bytes} bytes: it takes a multiple of {BLOCK_BYTES} up to {FRAGMENT_BYTES_MAX}"
+            "fragments of {fragment_bytes} bytes: the size must be a multiple of {BLOCK_BYTES} up \
+             to {FRAGMENT_BYTES_MAX}"
         )));
     }
     Ok(())

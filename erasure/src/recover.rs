@@ -180,7 +180,7 @@ fn choose(
     }
     if sources.len() < needed && !wanted.without(zeros).is_empty() {
         return Err(Error::unavailable(format!(
-            "{} fragments are left of the {needed} that it takes",
+            "only {} of the {needed} fragments needed are left",
             sources.len()
         )));
     }

@@ -76,7 +76,7 @@ impl FromStr for Level {
         let all = [Self::Available, Self::Strict, Self::Any];
         all.into_iter()
             .find(|level| level.name() == text)
-            .ok_or_else(|| Error::invalid("a consistency is one of available, strict and any"))
+            .ok_or_else(|| Error::invalid("the consistency must be available, strict or any"))
     }
 }
 

@@ -138,8 +138,9 @@ impl Entry {
             VERSION_BEFORE_MARKS => decode_with::<TailBeforeMarks>(rest),
             _ => decode_with::<Tail>(rest),
         };
-        let value = value
-            .map_err(|error| Error::corrupt("an index entry does not decode").with_source(error))?;
+        let value = value.map_err(|error| {
+            Error::corrupt("an index entry can't be decoded").with_source(error)
+        })?;
         Ok(Self { order, write_id, value })
     }
 

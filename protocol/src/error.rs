@@ -64,8 +64,7 @@ impl Error {
     /// Creates [`ErrorKind::Unavailable`] for a call without effect: the caller's term is lower
     /// than the device's (rule P1).
     pub fn outdated(newer: Term) -> Self {
-        Self::unavailable("the request goes by a ring change that is over")
-            .with_source(Outdated(newer))
+        Self::unavailable("the request's ring change is over").with_source(Outdated(newer))
     }
 
     /// Returns the device's higher term, if the caller's term was lower.

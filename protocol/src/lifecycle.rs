@@ -123,7 +123,7 @@ impl Lifecycle {
     pub fn of(document: &[u8]) -> Result<Self> {
         match document.split_first() {
             Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| {
-                Error::corrupt("lifecycle rules do not decode").with_source(error)
+                Error::corrupt("lifecycle rules can't be decoded").with_source(error)
             }),
             Some((version, _)) => {
                 Err(Error::corrupt(format!("lifecycle rules have format {version}")))

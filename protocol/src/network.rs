@@ -55,8 +55,9 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::parse(text).ok_or_else(|| {
-            let wrong =
-                format!("{text:?} is no network: write 10.0.0.0/8, 2001:db8::/32 or one address");
+            let wrong = format!(
+                "{text:?} is not a network: write 10.0.0.0/8, 2001:db8::/32 or one address"
+            );
             Error::invalid(wrong)
         })
     }
@@ -119,7 +120,7 @@ mod tests {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/+8", "x"] {
             assert_eq!(Network::parse(text), None, "{text}");
             let refusal = text.parse::<Network>().unwrap_err().to_string();
-            assert!(refusal.contains("is no network: write"), "{refusal}");
+            assert!(refusal.contains("is not a network: write"), "{refusal}");
         }
     }
 

@@ -33,8 +33,8 @@ impl Redundancy {
         let total = u16::from(k) + u16::from(m);
         if k == 0 || m == 0 || total > u16::from(FRAGMENTS_MAX) {
             return Err(Error::invalid(format!(
-                "{k}+{m} is no erasure code: it takes 1 or more fragments of data, 1 or more of \
-                 parity, and at most {FRAGMENTS_MAX} of both"
+                "{k}+{m} is not an erasure code: use at least 1 data fragment and 1 parity \
+                 fragment, and at most {FRAGMENTS_MAX} in all"
             )));
         }
         Ok(Self::Erasure { k, m })

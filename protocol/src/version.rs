@@ -51,7 +51,7 @@ pub enum VersionId {
 
 /// Error for text that is not a version id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no version has such an id")]
+#[error("the version id is malformed")]
 pub struct NoVersionId;
 
 impl fmt::Display for VersionId {

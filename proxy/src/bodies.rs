@@ -41,7 +41,7 @@ impl Inner {
         policy: PolicyId,
         extents: &[ExtentRef],
     ) -> Result<Arc<Manifest>> {
-        let first = extents.first().ok_or_else(|| Error::corrupt("a manifest lies nowhere"))?.id;
+        let first = extents.first().ok_or_else(|| Error::corrupt("a manifest has no extents"))?.id;
         if let Some(known) = self.manifests.get(first) {
             return Ok(known);
         }
@@ -107,7 +107,7 @@ impl Inner {
             match self.stat_extent(policy, ExtentRef { id, ..extent }).await {
                 Ok((device, stat)) => Some((offset, device, stat)),
                 Err(error) => {
-                    tracing::debug!(fragment = %id, %error, "bytes of an object lie nowhere");
+                    tracing::debug!(fragment = %id, %error, "bytes of an object are missing");
                     None
                 }
             }

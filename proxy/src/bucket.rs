@@ -194,7 +194,8 @@ impl ObjectStore {
     pub async fn create_bucket(&self, name: &str, new: NewBucket) -> Result<Bucket> {
         let shards = new.index_shards;
         if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
-            let message = format!("shards are a power of two up to {INDEX_SHARDS_MAX}");
+            let message =
+                format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
             return Err(Error::InvalidRequest(message));
         }
         let inner = self.inner();

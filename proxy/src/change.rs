@@ -105,7 +105,7 @@ impl ObjectStore {
         let inner = self.inner();
         if unchanged && !inner.speaks_of_keys() && from_bucket == bucket && from_key == key {
             return Err(Error::InvalidRequest(
-                "a copy of an object onto itself has to change something about it".into(),
+                "a copy of an object onto itself must change something".into(),
             ));
         }
         let site = inner.site(bucket, key).await?;
@@ -146,8 +146,7 @@ impl ObjectStore {
         let written = written.map(|it| Written { source_version: source.version, ..it });
         written.map_err(|error| match error {
             Error::BadDigest { .. } | Error::BadChecksum(_) | Error::Body(_) => {
-                martlet_protocol::Error::corrupt("the source of the copy is not what was written")
-                    .into()
+                martlet_protocol::Error::corrupt("the source of the copy is corrupt").into()
             }
             other => other,
         })

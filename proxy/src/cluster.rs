@@ -47,7 +47,7 @@ impl Cluster {
         let data: BTreeMap<_, _> =
             data.into_iter().map(|ring| (ring.identity().policy, ring)).collect();
         if data.len() != count {
-            return Err(Error::invalid("two data rings are of the same policy"));
+            return Err(Error::invalid("two data rings have the same policy"));
         }
         Ok(Self { index, data, default_policy, nodes, names, index_nodes })
     }
@@ -71,7 +71,7 @@ impl Cluster {
     /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) if no data ring has this name.
     pub fn with_default_policy(mut self, name: &str) -> Result<Self> {
         self.default_policy = self.policy_called(name).ok_or_else(|| {
-            Error::invalid(format!("\"{name}\" is no storage policy: {}", self.policy_names()))
+            Error::invalid(format!("\"{name}\" is not a storage policy: {}", self.policy_names()))
         })?;
         Ok(self)
     }

@@ -18,7 +18,7 @@ pub enum Error {
         owner: String,
     },
     /// The bucket was deleted and created again during the request: retry.
-    #[error("the bucket was deleted and made again")]
+    #[error("the bucket was deleted and created again")]
     BucketReplaced,
     /// The bucket still holds objects.
     #[error("the bucket is not empty")]
@@ -130,7 +130,7 @@ pub enum Error {
     #[error("{0}")]
     InvalidBucketState(String),
     /// Encryption by a master key is needed, but this process has none.
-    #[error("encryption by a key of the server's needs a master key, and this server has none")]
+    #[error("encryption with server keys needs a master key, and this server has none")]
     NoMasterKey,
     /// The operation would exceed a quota.
     #[error(transparent)]

@@ -140,7 +140,7 @@ impl Failed {
 
     /// The failure after concurrent writes won every round.
     fn contended() -> Self {
-        let error = Error::unavailable("too many writes at once to this key");
+        let error = Error::unavailable("too many concurrent writes to this key");
         Self { contended: true, ..Self::clean(error) }
     }
 
@@ -230,7 +230,7 @@ impl Inner {
 }
 
 fn unknown_outcome() -> Error {
-    Error::unavailable("nobody can tell who won")
+    Error::unavailable("the outcome of the write is unknown")
 }
 
 fn entry_write(

@@ -194,7 +194,7 @@ impl Source {
     fn too_long(&self) -> Error {
         match self.announced {
             Some(announced) => Error::InvalidRequest(format!(
-                "the body goes on after the {announced} bytes that were announced"
+                "the body is longer than the announced {announced} bytes"
             )),
             None => Error::EntityTooLarge { size: self.arrived, maximum: PUT_BYTES_MAX },
         }
@@ -203,7 +203,7 @@ impl Source {
     fn check_end(&self) -> Result<()> {
         match self.announced {
             Some(announced) if announced != self.arrived => Err(Error::InvalidRequest(format!(
-                "the body has {} bytes, and {announced} were announced",
+                "the body has {} bytes instead of the announced {announced}",
                 self.arrived
             ))),
             _ => Ok(()),

@@ -49,7 +49,7 @@ impl Cluster {
         let Some(name) = name else { return Ok(self.default_policy()) };
         self.policy_called(name).ok_or_else(|| {
             let names = self.policy_names();
-            Error::InvalidArgument(format!("\"{name}\" is no storage policy: {names}"))
+            Error::InvalidArgument(format!("\"{name}\" is not a storage policy: {names}"))
         })
     }
 }

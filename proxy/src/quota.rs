@@ -56,7 +56,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A write would exceed a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the quota of the {} would be passed: {excess}", .whose.name())]
+#[error("the quota of the {} would be exceeded: {excess}", .whose.name())]
 pub struct Exceeded {
     /// Owner of the quota.
     pub whose: Whose,
@@ -181,7 +181,7 @@ pub fn is_of_tenant(owner: &str) -> bool {
 pub(crate) fn quota_of(bucket: &Bucket) -> Quota {
     let Some(document) = bucket.settings.get(Setting::Quota) else { return Quota::default() };
     Quota::decode(document).unwrap_or_else(|error| {
-        tracing::error!(bucket = %bucket.id, %error, "a quota is not in force");
+        tracing::error!(bucket = %bucket.id, %error, "could not read a quota, not enforcing it");
         Quota::default()
     })
 }
@@ -239,7 +239,7 @@ impl ObjectStore {
         let quota = match timeout(PATIENCE, self.quota_by_id(&account.owner)).await {
             Ok(Ok(quota)) => quota,
             outcome => {
-                tracing::debug!(?outcome, "a quota could not be read: the last one stays");
+                tracing::debug!(?outcome, "could not read a quota, using the last one");
                 before
             }
         };
@@ -271,7 +271,7 @@ impl ObjectStore {
         match self.usages(Some(owner)).await {
             Ok(usages) => Some(usages.into_iter().filter_map(read).collect()),
             Err(error) => {
-                tracing::debug!(%error, "counts could not be read: the last ones stay");
+                tracing::debug!(%error, "could not read counts, using the last ones");
                 None
             }
         }
@@ -329,8 +329,8 @@ mod tests {
     #[test]
     fn a_refusal_says_whose_quota_of_what() {
         let exceeded = Exceeded { whose: Whose::Tenant, excess: Excess::Bytes(7) };
-        assert_eq!(exceeded.to_string(), "the quota of the tenant would be passed: 7 bytes");
+        assert_eq!(exceeded.to_string(), "the quota of the tenant would be exceeded: 7 bytes");
         let exceeded = Exceeded { whose: Whose::Bucket, excess: Excess::Objects(3) };
-        assert_eq!(exceeded.to_string(), "the quota of the bucket would be passed: 3 objects");
+        assert_eq!(exceeded.to_string(), "the quota of the bucket would be exceeded: 3 objects");
     }
 }

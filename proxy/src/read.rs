@@ -66,7 +66,7 @@ impl Inner {
                 self.read_after(&register, want, level, token).await?
             }
             Some(_) => {
-                let message = "the read-after token is of another key";
+                let message = "the read-after token belongs to another key";
                 return Err(Error::InvalidArgument(message.into()));
             }
         };
@@ -97,7 +97,7 @@ impl Inner {
         let manifest = self.manifest(&object.body).await?;
         let parts = manifest.as_ref().map_or(&[][..], |manifest| &manifest.parts);
         let mut selected = selection.resolve(object.size, parts)?;
-        let at = usize::try_from(number - 1).expect("the part is there");
+        let at = usize::try_from(number - 1).expect("the part number was checked");
         selected.checksum = manifest.and_then(|manifest| part_checksum(object, &manifest, at));
         Ok(selected)
     }
@@ -150,7 +150,7 @@ impl Inner {
         range: std::ops::Range<u64>,
     ) -> Result<ByteStream> {
         match &found.object.body {
-            Body::Empty => Err(NodeError::corrupt("an object has a size and no bytes").into()),
+            Body::Empty => Err(NodeError::corrupt("an object has a size but no bytes").into()),
             Body::Inline { crc32c } => Ok(inline_stream(found, *crc32c, range)?),
             Body::Extents(manifest) => {
                 Ok(self.read_extents(manifest.policy, &manifest.extents, range).await?)
@@ -173,7 +173,7 @@ fn inline_stream(
     let (size, salted) = (found.object.size, false);
     let stored = found.locked.as_ref().map_or(size, |_| Segment { bytes: size, salted }.stored());
     if bytes.len() as u64 != stored || crc32c(bytes) != expected {
-        return Err(NodeError::corrupt("an object's inline bytes are not what was written"));
+        return Err(NodeError::corrupt("an object's inline bytes are corrupt"));
     }
     let at = |offset| usize::try_from(offset).expect("inline objects are small");
     let selected = bytes.slice(at(range.start)..at(range.end));
@@ -284,7 +284,7 @@ impl ObjectStore {
         let inner = self.inner();
         let found = inner.find(bucket, key.into(), Want::Entry).await?;
         if found.locked.is_some() {
-            let message = "the object is encrypted, and can't be read in place";
+            let message = "encrypted objects can't be read in place";
             return Err(Error::InvalidRequest(message.into()));
         }
         let mut places = Vec::new();

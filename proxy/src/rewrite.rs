@@ -148,7 +148,7 @@ impl Rewrite {
     }
 
     fn note_failure(&self, key: &str, why: &str) {
-        tracing::debug!(bucket = self.bucket, key, why, "an object could not be rewritten");
+        tracing::debug!(bucket = self.bucket, key, why, "could not rewrite an object");
         self.failures_in_a_row.fetch_add(1, Ordering::Relaxed);
         let mut progress = self.progress.lock();
         progress.failed += 1;
@@ -159,7 +159,7 @@ impl Rewrite {
     fn check(&self) -> Result<()> {
         let stopped = |why: String| Err(martlet_protocol::Error::unavailable(why).into());
         if self.pace.is_stopped() {
-            return stopped("it was stopped".to_owned());
+            return stopped("the rewrite was stopped".to_owned());
         }
         if self.failures_in_a_row.load(Ordering::Relaxed) < FAILURES_IN_A_ROW_MAX {
             return Ok(());
@@ -249,9 +249,9 @@ impl ObjectStore {
             .is_some_and(|span| span > Duration::from_millis(COMMIT_WINDOW_MS))
         {
             rewrite.progress.lock().seen += 1;
-            return rewrite.note_failure(key, "at this rate it takes longer than a day");
+            return rewrite.note_failure(key, "at this rate the object takes longer than a day");
         }
-        let mut why = "clients keep writing it".to_owned();
+        let mut why = "clients keep writing the object".to_owned();
         for attempt in 0..TRIES {
             sleep(REST * attempt).await;
             if rewrite.check().is_err() {

@@ -64,7 +64,8 @@ impl FromStr for ReadAfter {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text).ok_or_else(|| Error::InvalidArgument("that is no read-after token".into()))
+        parse(text)
+            .ok_or_else(|| Error::InvalidArgument("the read-after token is malformed".into()))
     }
 }
 

@@ -252,7 +252,7 @@ impl fmt::Debug for ObjectStore {
 pub(crate) fn check_key(key: &str) -> Result<()> {
     if key.is_empty() || key.len() > limits::KEY_BYTES_MAX || key.contains('\0') {
         let max = limits::KEY_BYTES_MAX;
-        return Err(Error::InvalidRequest(format!("a key has 1 to {max} bytes, none of them NUL")));
+        return Err(Error::InvalidRequest(format!("a key must have 1 to {max} bytes without NUL")));
     }
     Ok(())
 }

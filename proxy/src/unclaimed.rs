@@ -123,7 +123,7 @@ impl Inner {
         runtime.spawn(async move {
             let released = timeout(DELETE_TIME, inner.release_on(device, id)).await;
             if let Ok(Err(error)) = released {
-                tracing::debug!(%device, %error, "a wrong copy or fragment was not let go");
+                tracing::debug!(%device, %error, "could not delete a wrong copy or fragment");
             }
         });
     }
@@ -135,16 +135,16 @@ impl Inner {
 
     /// Deletes extents, with one call for each device.
     pub(crate) async fn delete_extents(&self, placed: Vec<(DeviceId, ExtentId)>) {
-        tracing::debug!(extents = ?placed, "deleting what no entry names");
+        tracing::debug!(extents = ?placed, "deleting extents without an entry");
         let mut by_device: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
         for (device, id) in placed {
             by_device.entry(device).or_default().push(id);
         }
         let deletions = by_device.into_iter().map(|(device, ids)| async move {
             let deleted = timeout(DELETE_TIME, self.delete_on(device, &ids)).await;
-            let late = |_| Err(Error::unavailable("the device doesn't answer"));
+            let late = |_| Err(Error::unavailable("the device does not answer"));
             if let Err(error) = deleted.unwrap_or_else(late) {
-                tracing::debug!(%device, %error, "unwanted extents are left to the sweep");
+                tracing::debug!(%device, %error, "leaving unwanted extents to the sweep");
             }
         });
         join_all(deletions).await;

@@ -246,7 +246,7 @@ mod tests {
     fn a_quota_that_would_be_passed_is_told_with_its_bound() {
         let error = s3_error(over_quota());
         assert_eq!(error.headers().unwrap()[DETAIL], "ExceededQuota=bucket");
-        assert!(error.message().unwrap().contains("the bucket would be passed: 7 bytes"));
+        assert!(error.message().unwrap().contains("the bucket would be exceeded: 7 bytes"));
     }
 
     fn status_and_code(error: Error) -> (u16, String) {

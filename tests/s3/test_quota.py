@@ -278,7 +278,7 @@ def test_mistakes_are_told(tenant):
         (("bucket", "quota", "no-such-bucket", "--bytes", "1"), "does not exist"),
         (("bucket", "usage", "no-such-bucket"), "does not exist"),
         (("tenant", "quota", "nobody", "--objects", "1"), "there is no tenant nobody"),
-        (("tenant", "limit", tenant.name, "--requests", "0"), "starts at 1"),
+        (("tenant", "limit", tenant.name, "--requests", "0"), "at least 1 per second"),
         (("key", "limit", tenant.key["access_key"], "--bytes", "much"), "is not a number of bytes"),
         (("tenant", "limit", tenant.name), "required"),
     ]:

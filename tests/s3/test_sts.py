@@ -253,7 +253,7 @@ def test_mistakes_with_roles_are_told(red):
         assert words in str(caught.value), caught.value
 
     whose, good = ("--tenant", red.name), red.file(red.reader)
-    no("is there already", "create", *whose, "reader", "--policy", good)
+    no("already exists", "create", *whose, "reader", "--policy", good)
     no("can't be the name of a role", "create", *whose, "a/b", "--policy", good)
     no("invalid policy", "create", *whose, "r", "--policy", red.file("[]"))
     no("invalid trust document", "create", *whose, "r", "--policy", good, "--trust", good)

@@ -252,7 +252,7 @@ def test_given_keys_are_taken_and_mistakes_are_told(red):
     keys = red.ask("key", "list", "--tenant", red.name)
     assert {key["access_key"] for key in keys} == {given["access_key"], red.key["access_key"]}
     assert red.name in [one["tenant"] for one in red.ask("tenant", "list")]
-    with no(f"the access key {given['access_key']} is there already"):
+    with no(f"the access key {given['access_key']} already exists"):
         red.ask(*words, "--secret-key", given["secret_key"])
     with no("is the root access key"):
         red.ask("key", "create", "--tenant", red.name, "--access-key", harness.ACCESS_KEY,
@@ -261,7 +261,7 @@ def test_given_keys_are_taken_and_mistakes_are_told(red):
         red.ask("key", "create", "--tenant", "nobody")
     with no("there is no user"):
         red.ask("key", "create", "--tenant", red.name, "--user", "nobody")
-    with no(f"the tenant {red.name} is there already"):
+    with no(f"the tenant {red.name} already exists"):
         red.ask("tenant", "create", red.name)
     with no("can't be the name of a tenant"):
         red.ask("tenant", "create", "a/b")
@@ -269,9 +269,9 @@ def test_given_keys_are_taken_and_mistakes_are_told(red):
         red.ask("key", "rotate", "AKIDNONE")
     with no("8 to 256 bytes"):
         red.ask("key", "rotate", given["access_key"], "--secret-key", "short")
-    with no("is no network"):
+    with no("is not a network"):
         red.ask("tenant", "limit", red.name, "--network", "10.0.0.0/33")
-    with no("is no role"):
+    with no("is not a role"):
         red.ask("user", "create", "--tenant", red.name, "u", "--role", "writer")
 
 

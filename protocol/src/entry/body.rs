@@ -69,7 +69,7 @@ impl Manifest {
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are not a manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt =
-            |error| Error::corrupt("a stored manifest does not decode").with_source(error);
+            |error| Error::corrupt("a stored manifest can't be decoded").with_source(error);
         let (mut manifest, rest): (Self, _) = postcard::take_from_bytes(bytes).map_err(corrupt)?;
         if !rest.is_empty() {
             manifest.part_checksums = postcard::from_bytes(rest).map_err(corrupt)?;

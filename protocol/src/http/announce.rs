@@ -75,7 +75,7 @@ impl Announcement {
         for RingTag { name, epoch, hash } in rings {
             let comma = if text.is_empty() { "" } else { "," };
             write!(text, "{comma}{name}={epoch}-{}", hex::encode(hash))
-                .expect("a string takes everything");
+                .expect("writing to a String can't fail");
         }
         let value = HeaderValue::from_str(&text).expect("ring names are plain ASCII");
         Self { rings: RingTags(value), term: Term::NONE }

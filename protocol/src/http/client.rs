@@ -130,7 +130,8 @@ impl HttpBackend {
     }
 
     async fn small(&self, method: Method, path: &str, body: Bytes, again: bool) -> Result<Bytes> {
-        let uri = path.parse().map_err(|_| Error::invalid(format!("{path} is no path")))?;
+        let uri =
+            path.parse().map_err(|_| Error::invalid(format!("{path} is not a valid path")))?;
         let (reply_bytes_max, wait) = (self.0.options.reply_bytes_max, self.0.options.call);
         self.0.ask(Ask { method, uri, body, reply_bytes_max, again, wait }).await
     }

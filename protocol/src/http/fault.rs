@@ -65,7 +65,7 @@ pub(super) fn of_reply(status: StatusCode, headers: &HeaderMap, body: &Bytes) ->
     let named = headers.get(ERROR).and_then(|name| KINDS.iter().find(|kind| name == kind.1));
     let sentence = String::from_utf8_lossy(body);
     let Some((kind, ..)) = named else {
-        return Error::unavailable(format!("the node answered {status} and doesn't say why"));
+        return Error::unavailable(format!("the node answered {status} without a reason"));
     };
     let term = headers.get(TERM).and_then(|term| term.to_str().ok()?.parse().ok());
     if let Some(term) = term {

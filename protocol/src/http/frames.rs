@@ -151,7 +151,7 @@ impl Unframed {
     pub(super) fn push(&mut self, mut piece: Bytes) -> Result<()> {
         while !piece.is_empty() {
             if self.frames.is_over() {
-                return Err(Error::unavailable("more came than was asked for"));
+                return Err(Error::unavailable("more bytes came than requested"));
             }
             if !self.frames.is_full() {
                 let bytes = self.frames.take(&mut piece);

@@ -58,7 +58,7 @@ impl FromStr for ClusterKey {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text.trim(), &mut bytes)
-            .map_err(|_| Error::invalid("a cluster key is 64 hexadecimal digits"))?;
+            .map_err(|_| Error::invalid("a cluster key must be 64 hexadecimal digits"))?;
         Ok(Self(Arc::new(Secret { text: hex::encode(bytes), days: RwLock::default() })))
     }
 }

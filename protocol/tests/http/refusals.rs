@@ -152,7 +152,10 @@ async fn more_than_the_node_can_hold_is_told_to_come_again() {
     soon("the place is taken", async || client.devices().await.is_err()).await;
     let error = client.devices().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.had_no_effect() && error.to_string().contains("hands full"), "{error}");
+    assert!(
+        error.had_no_effect() && error.to_string().contains("too many concurrent requests"),
+        "{error}"
+    );
     hanging.abort();
     soon("whoever hangs up leaves a place", async || client.devices().await.is_ok()).await;
 }

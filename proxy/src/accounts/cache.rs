@@ -176,7 +176,7 @@ impl<T, H: Known> Shared<T, H> {
             Ok(Some(holder)) => self.learn(access_key, since, holder),
             Ok(None) => Ok(self.unlearn(access_key, since)),
             Err(error) => {
-                tracing::warn!(%error, "a key or role could not be looked up");
+                tracing::warn!(%error, "could not look up a key or role");
                 self.excuse(access_key).map(Some).ok_or(error)
             }
         }

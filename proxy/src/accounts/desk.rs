@@ -37,7 +37,7 @@ fn check_networks(networks: &[Network]) -> Result<()> {
     if networks.len() <= NETWORKS_MAX {
         return Ok(());
     }
-    Err(Error::InvalidArgument(format!("name {NETWORKS_MAX} networks at most")))
+    Err(Error::InvalidArgument(format!("at most {NETWORKS_MAX} networks are allowed")))
 }
 
 impl Accounts {

@@ -26,7 +26,7 @@ fn decode<T: Kept>(value: &Value) -> Result<Option<T>> {
     serde_json::from_slice(document.bytes()).map(Some).map_err(|error| {
         // The position of the syntax error, without the document's text.
         let at = (error.line(), error.column());
-        let message = format!("a document of a {} does not decode at {at:?}", T::KIND);
+        let message = format!("a document of a {} can't be decoded at {at:?}", T::KIND);
         martlet_protocol::Error::corrupt(message).into()
     })
 }
@@ -53,7 +53,7 @@ impl ObjectStore {
         let path = document.path();
         let mut evaluate = |view: &RegisterView| match document_of::<T>(view)? {
             Some(_) => {
-                Err(Error::AccountConflict(format!("the {} {path} is there already", T::KIND)))
+                Err(Error::AccountConflict(format!("the {} {path} already exists", T::KIND)))
             }
             None => Ok(Step::Write(Proposal::of(encode(document)))),
         };

@@ -64,7 +64,7 @@ impl Known for Holder {
     fn secret(&self, vault: &Vault) -> Result<String, String> {
         let key = &self.key;
         vault.open(&key.secret, &belonging(&key.access_key, &key.tenant_id)).inspect_err(|why| {
-            tracing::error!(access_key = key.access_key, why, "a secret can't be read");
+            tracing::error!(access_key = key.access_key, why, "could not decrypt a secret");
         })
     }
 }

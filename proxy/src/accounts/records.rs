@@ -205,7 +205,7 @@ impl FromStr for Role {
         Self::ALL
             .into_iter()
             .find(|role| role.name() == text)
-            .ok_or_else(|| format!("{text:?} is no role: write admin, read-write or read-only"))
+            .ok_or_else(|| format!("{text:?} is not a role: write admin, read-write or read-only"))
     }
 }
 
@@ -221,11 +221,12 @@ pub(super) fn check_name(kind: &str, name: &str) -> Result<()> {
     let is_right = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
     if !is_right {
         return Err(Error::InvalidArgument(format!(
-            "{name:?} can't be the name of a {kind}: take 1 to {NAME_BYTES_MAX} letters, digits and _+=,.@-"
+            "{name:?} can't be the name of a {kind}: use 1 to {NAME_BYTES_MAX} letters, digits and \
+             _+=,.@-"
         )));
     }
     if name == ROOT {
-        let taken = format!("no {kind} can be called {ROOT}: that is who the root key speaks for");
+        let taken = format!("a {kind} can't be named {ROOT}, which stands for the root key");
         return Err(Error::InvalidArgument(taken));
     }
     Ok(())
@@ -241,13 +242,13 @@ pub(super) fn is_access_key(text: &str) -> bool {
 pub(super) fn check_credentials(access_key: &str, secret: &str) -> Result<()> {
     if !is_access_key(access_key) {
         return Err(Error::InvalidArgument(
-            "an access key has 3 to 128 visible ASCII characters, none of them '/', ',' or '='"
+            "an access key must have 3 to 128 visible ASCII characters without '/', ',' and '='"
                 .into(),
         ));
     }
     if !SECRET_BYTES.contains(&secret.len()) || secret.chars().any(char::is_control) {
         return Err(Error::InvalidArgument(
-            "a secret key has 8 to 256 bytes, and no control characters".into(),
+            "a secret key must have 8 to 256 bytes, without control characters".into(),
         ));
     }
     Ok(())

@@ -96,7 +96,7 @@ pub(super) fn check_session(session_s_max: u32) -> Result<()> {
     }
     let (least, most) = (SESSION_S.start(), SESSION_S.end());
     Err(Error::InvalidArgument(format!(
-        "the sessions of a role are {least} to {most} seconds long, at most"
+        "the maximum session duration of a role must be {least} to {most} seconds"
     )))
 }
 

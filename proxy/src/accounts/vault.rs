@@ -87,7 +87,7 @@ impl MasterKey {
     pub fn new(bytes: &[u8; 32]) -> Self {
         let name = blake3::derive_key(NAMING, bytes);
         let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, bytes));
-        let key = LessSafeKey::new(key.expect("it has 32 bytes"));
+        let key = LessSafeKey::new(key.expect("the key has 32 bytes"));
         let root = blake3::derive_key(WRAPPING, bytes);
         Self { name: hex::encode(&name[..4]), key, root }
     }
@@ -149,9 +149,9 @@ impl Vault {
             Sealed::Aes256Gcm { by, nonce, text } => (by, nonce, text),
         };
         let key = self.0.iter().find(|key| key.name == *by).ok_or_else(|| {
-            format!("it is sealed by the master key {by}, which this process was not given")
+            format!("it is encrypted by the master key {by}, which this process was not given")
         })?;
-        let wrong = || format!("it is not what the master key {by} sealed");
+        let wrong = || format!("it is not what the master key {by} encrypted");
         let mut bytes = [0; 12];
         hex::decode_to_slice(nonce, &mut bytes).map_err(|_| wrong())?;
         let mut text = hex::decode(text).map_err(|_| wrong())?;

@@ -127,7 +127,7 @@ impl Inner {
         });
         for (device, reply) in kept.await {
             if !reply?.entries.is_empty() {
-                let message = format!("{device} keeps writes of these for other devices");
+                let message = format!("{device} holds hints of these registers for other devices");
                 return Err(Error::unavailable(message));
             }
         }
@@ -156,7 +156,8 @@ impl Inner {
             .await;
         for (device, reply) in purged {
             if let Err(error) = reply {
-                tracing::warn!(bucket = %id, %device, %error, "registers are left behind");
+                tracing::warn!(bucket = %id, %device, %error, "could not delete registers of a \
+                                                               deleted bucket");
             }
         }
     }

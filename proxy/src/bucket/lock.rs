@@ -21,7 +21,7 @@ pub fn lock_from_the_beginning(settings: &mut Settings) -> Result<()> {
 /// Object Lock settings of a bucket; none if Object Lock is disabled.
 pub(crate) fn lock_of(bucket: &Bucket) -> Result<Option<BucketLock>> {
     bucket.lock().map_err(|_| {
-        let message = "what the bucket says about locks of its objects can't be read";
+        let message = "the bucket's Object Lock configuration can't be read";
         martlet_protocol::Error::corrupt(message).into()
     })
 }

@@ -68,7 +68,7 @@ impl Inner {
         match self.bucket_after(name, since, level).await {
             Ok(bucket) => check_same(before, &bucket),
             Err(Error::Backend(error)) if level != Level::Strict => {
-                tracing::debug!(%error, "a bucket is taken for what it was");
+                tracing::debug!(%error, "could not refresh a bucket, using the cached one");
                 self.note(Given::Degraded);
                 Ok(())
             }

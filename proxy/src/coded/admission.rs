@@ -108,14 +108,14 @@ impl Admission {
     ) -> Result<Reserve> {
         let bytes = usize::try_from(bytes)
             .map_or(self.standing_bytes_max, |bytes| bytes.clamp(1, self.standing_bytes_max));
-        let share = u32::try_from(bytes).expect("what may stand was clamped to it");
+        let share = u32::try_from(bytes).expect("the reserve was clamped to the limit");
         let reserved = async {
             let turn = self.turn(share).await?;
             let bytes = buffer.clone().acquire_many_owned(share).await.ok()?;
             Some(Reserve { bytes, _turn: turn, place: self.place(length) })
         };
         let reserved = timeout(TURN_TIME, reserved).await.ok().flatten();
-        reserved.ok_or_else(|| Error::unavailable("too many bodies are on their way: try again"))
+        reserved.ok_or_else(|| Error::unavailable("too many concurrent uploads: try again"))
     }
 
     /// Waits for a turn; at each interval gives up at most one slow client.
@@ -190,7 +190,8 @@ impl Pace {
             biased;
             output = client => Ok(output),
             _ = given_up.wait_for(|given_up| *given_up) => {
-                Err(Error::unavailable("the body comes too slowly while others wait: try again"))
+                Err(Error::unavailable("the body arrived too slowly while other uploads waited: \
+                                        try again"))
             }
         };
         let mut progress = self.progress.lock();

@@ -54,7 +54,6 @@ pub(crate) fn geometry(
         return Ok(None);
     };
     let geometry = Geometry::new(code, length);
-    let wrong =
-        |error| Error::corrupt("a manifest names an extent that can't be").with_source(error);
+    let wrong = |error| Error::corrupt("a manifest names an impossible extent").with_source(error);
     geometry.map(Some).map_err(wrong)
 }

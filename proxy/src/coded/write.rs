@@ -81,7 +81,7 @@ impl CodedWrite {
         let sum = hashing.sum.clone();
         let done = async move {
             let extent = durable.await?;
-            let unknown = || Error::internal("an extent is durable whose bytes aren't in");
+            let unknown = || Error::internal("an extent is durable before its last byte");
             Ok(ExtentRef { blake3: *sum.get().ok_or_else(unknown)?, ..extent })
         };
         Ok((Self { encoder, fanout, lanes, whole: hashing, reserve }, Box::pin(done)))
@@ -102,7 +102,7 @@ impl CodedWrite {
         self.whole.take(bytes);
         for block in self.encoder.push(bytes)? {
             let place = self.lanes.iter().position(|lane| lane.fragment == block.fragment);
-            let at = place.ok_or_else(|| Error::internal("a fragment has bytes and no pipe"))?;
+            let at = place.ok_or_else(|| Error::internal("a fragment has bytes but no pipe"))?;
             let permit = if self.lanes[at].is_parity {
                 self.reserve.share(block.bytes.len())
             } else {

@@ -14,7 +14,7 @@ pub(crate) struct SegmentKey(LessSafeKey);
 
 /// The AES key of these bytes.
 pub(super) fn aes(bytes: &[u8; 32]) -> LessSafeKey {
-    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).expect("it has 32 bytes"))
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, bytes).expect("the key has 32 bytes"))
 }
 
 fn nonce(index: u64, is_last: bool) -> Nonce {
@@ -48,7 +48,7 @@ impl SegmentKey {
             let start = sealed.len();
             while sealed.len() < start + length {
                 if piece.is_empty() {
-                    piece = pieces.next().expect("the pieces are as long as all of them");
+                    piece = pieces.next().expect("the pieces are as long as the body");
                 }
                 let missing = start + length - sealed.len();
                 sealed.extend_from_slice(&piece.split_to(missing.min(piece.len())));
@@ -83,9 +83,7 @@ impl SegmentKey {
             }
             let mut chunk = stored.split_to(length);
             let text = self.0.open_in_place(nonce(index, index == last), Aad::empty(), &mut chunk);
-            text.map_err(|_| {
-                Error::corrupt(format!("chunk {index} is not what was encrypted here"))
-            })?;
+            text.map_err(|_| Error::corrupt(format!("chunk {index} failed decryption")))?;
             chunk.truncate(length - TAG);
             opened.push(chunk.freeze());
         }
@@ -94,7 +92,7 @@ impl SegmentKey {
 }
 
 fn torn() -> Error {
-    Error::corrupt("encrypted bytes are not as many as they should be")
+    Error::corrupt("the number of encrypted bytes is wrong")
 }
 
 #[cfg(test)]

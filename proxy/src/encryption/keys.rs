@@ -107,7 +107,7 @@ pub(super) fn is_salted(document: &[u8]) -> bool {
 
 fn decode(document: &[u8]) -> Result<Document> {
     let unread = |error| {
-        Error::corrupt("what is said of an object's encryption does not decode").with_source(error)
+        Error::corrupt("an object's encryption metadata can't be decoded").with_source(error)
     };
     match document.split_first() {
         Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(unread),
@@ -118,7 +118,7 @@ fn decode(document: &[u8]) -> Result<Document> {
             document.parts = chosen.map_or(Parts::InARow, Parts::Chosen);
             Ok(document)
         }
-        _ => Err(Error::corrupt("an object is encrypted in a way that this version doesn't know")),
+        _ => Err(Error::corrupt("an object's encryption is unknown to this version")),
     }
 }
 
@@ -169,7 +169,7 @@ impl Parts {
             }
         };
         let number = number.and_then(|number| u16::try_from(number).ok());
-        number.map(Some).ok_or_else(|| Error::corrupt("an object has more parts than numbers"))
+        number.map(Some).ok_or_else(|| Error::corrupt("an object has more parts than part numbers"))
     }
 }
 

@@ -98,8 +98,9 @@ async fn open(batch: Batch, threads: Arc<Semaphore>) -> Result<Vec<Bytes>, Error
         let _turn = turn;
         key.open(segment, chunks, stored)
     });
-    work.await
-        .map_err(|error| Error::internal("opening a body ended unexpectedly").with_source(error))?
+    work.await.map_err(|error| {
+        Error::internal("the decryption of a body ended unexpectedly").with_source(error)
+    })?
 }
 
 /// Returns `left` bytes after the first `skip`.
@@ -127,7 +128,7 @@ impl Chunks {
                 let salt = self.buffer.split_to(SALT);
                 Arc::new(self.secret.of_part_at(at)?.segment(&salt))
             }
-            None => return Err(Error::internal("a part is read without its salt")),
+            None => return Err(Error::internal("a part was read without its salt")),
         };
         let end = chunks.end.min(chunks.start + BATCH_CHUNKS);
         let batch = chunks.start..end;
@@ -149,9 +150,10 @@ impl Chunks {
 /// Reads until the buffer holds `length` bytes.
 async fn fill(bytes: &mut ByteStream, buffer: &mut BytesMut, length: u64) -> Result<(), Error> {
     while (buffer.len() as u64) < length {
-        let piece = bytes.next().await.ok_or_else(|| {
-            Error::corrupt("fewer encrypted bytes are stored than there should be")
-        })?;
+        let piece = bytes
+            .next()
+            .await
+            .ok_or_else(|| Error::corrupt("too few encrypted bytes are stored"))?;
         buffer.extend_from_slice(&piece?);
     }
     Ok(())

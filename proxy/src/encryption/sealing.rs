@@ -96,7 +96,7 @@ impl Sealing {
             Some(work) => {
                 let done = work.await;
                 self.work = None;
-                let lost = || Error::internal("sealing a body ended unexpectedly");
+                let lost = || Error::internal("the encryption of a body ended unexpectedly");
                 Some(done.map_err(|error| lost().with_source(error))?)
             }
         };

@@ -151,7 +151,7 @@ impl ExtentWrite {
                     let Some(next) = self.next(&tap, device, &error, until) else {
                         return Err(error);
                     };
-                    tracing::debug!(%device, %next, %error, "an extent goes to the next device");
+                    tracing::debug!(%device, %next, %error, "sending an extent to the next device");
                     device = next;
                 }
             }
@@ -163,7 +163,7 @@ impl ExtentWrite {
         let health = &self.inner.extents.health;
         let gauge = tap.gauge();
         if gauge.standing().input == Input::Broken {
-            return Err(Error::unavailable("the body broke off"));
+            return Err(Error::unavailable("the body ended early"));
         }
         let node = self.inner.cluster().node(device)?.clone();
         self.placed.note(device, piece.new.id);
@@ -176,17 +176,18 @@ impl ExtentWrite {
                 return Err(Error::unavailable(format!("device {device} is too slow")));
             }
             () = self.stalled(&gauge) => {
-                Err(Error::unavailable(format!("device {device} takes no more bytes")))
+                Err(Error::unavailable(format!("device {device} stopped receiving bytes")))
             }
         };
         let standing = gauge.standing();
         match &written {
             Ok(extent) if !piece.is(extent, standing.taken_bytes) => {
-                tracing::warn!(extent = %piece.new.id, %device, "it isn't what the device was sent");
+                tracing::warn!(extent = %piece.new.id, %device, "a device stored other bytes than \
+                                                                 sent");
                 if piece.fragment.is_some() {
                     self.inner.release_soon(device, piece.new.id);
                 }
-                Err(Error::corrupt(format!("device {device} wrote something else")))
+                Err(Error::corrupt(format!("device {device} stored other bytes than sent")))
             }
             Ok(_) => {
                 health.answered(device);

@@ -134,6 +134,6 @@ fn too_few(tally: &CopyTally, failure: Option<Error>) -> Error {
     match failure {
         Some(failure) => failure,
         None if tally.differ() => Error::corrupt("the copies of an extent differ"),
-        None => Error::unavailable("too few nodes took the extent"),
+        None => Error::unavailable("too few nodes stored the extent"),
     }
 }

@@ -87,7 +87,7 @@ impl Flow {
         }
         let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
         ready!(idle.as_mut().poll(context));
-        Poll::Ready(Some(Err(Error::unavailable("a device gives no more bytes of an extent"))))
+        Poll::Ready(Some(Err(Error::unavailable("a device stopped sending an extent"))))
     }
 
     /// Reads the whole range, `length` bytes.

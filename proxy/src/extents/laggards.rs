@@ -62,7 +62,7 @@ async fn finish(
         match written {
             Ok((device, extent)) if extent != chosen => write.discard(&[device]),
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "an extent has a copy less"),
+            Err(error) => tracing::debug!(%error, "an extent has one copy less"),
         }
     }
 }

@@ -105,7 +105,7 @@ impl Inner {
         search.everybody = true;
         search.answer_time = ANSWER_TIME_HANDOFF;
         if let Some(found) = search.run().await {
-            tracing::debug!(extent = %extent.id, device = %found.0, "found on a handoff");
+            tracing::debug!(extent = %extent.id, device = %found.0, "found an extent on a handoff");
             return Ok(found);
         }
         Err(search.failure.take().unwrap_or_else(|| holders::lost(&extent)))

@@ -94,7 +94,8 @@ impl ExtentStream {
         if !is_corrupt && !reader_was_away {
             self.inner.extents.health.failed(device);
         }
-        tracing::debug!(extent = %self.extent.id, %device, %error, "a read goes on elsewhere");
+        tracing::debug!(extent = %self.extent.id, %device, %error, "continuing a read on another \
+                                                                    device");
         let (inner, policy, extent) = (self.inner.clone(), self.policy, self.extent);
         let (barred, range) = (self.barred.clone(), self.range.clone());
         self.source = Source::Opening(Box::pin(async move {

@@ -43,7 +43,8 @@ impl Inner {
                 return Ok(view);
             }
         }
-        let older = || Error::unavailable("what the read-after token speaks of is not to be seen");
+        let older =
+            || Error::unavailable("no reachable replica has the write of the read-after token");
         Err(failure.unwrap_or_else(older))
     }
 

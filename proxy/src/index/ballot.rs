@@ -197,7 +197,7 @@ impl Inner {
         let verdicts = self.tell(place, &write).await;
         if !verdicts.is_stored() {
             let error = verdicts.into_error();
-            tracing::debug!(%error, "a write of another could not be finished");
+            tracing::debug!(%error, "could not finish another client's write");
         }
     }
 }

@@ -22,7 +22,11 @@ impl Inner {
         proposal: Proposal,
     ) -> Result<Option<Step>> {
         let Round { place, ballot, intent, .. } = round;
-        debug_assert_eq!(key.placement(), intent.key.placement(), "it has the same devices");
+        debug_assert_eq!(
+            key.placement(),
+            intent.key.placement(),
+            "both registers must have the same devices"
+        );
         let intent = Intent { key, write_id, claim: None, ..intent };
         let write = entry_write(intent, place.term, (ballot, WriteMode::Fresh), proposal);
         let verdicts = self.tell(place, &write).await;

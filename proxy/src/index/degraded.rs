@@ -90,17 +90,17 @@ impl Inner {
                     asked.retain(|asked| *asked != device);
                     match reply {
                         Ok(WriteReply::Stored | WriteReply::Superseded) => holders.push(device),
-                        Ok(reply) => tracing::debug!(%device, ?reply, "a handoff takes no hint"),
+                        Ok(reply) => tracing::debug!(%device, ?reply, "a handoff refused a hint"),
                         Err(error) => failure = Some(error),
                     }
                 }
                 Ok(None) => {
-                    let none = || Error::unavailable("there are too few nodes to keep the write");
+                    let none = || Error::unavailable("too few nodes can store the write");
                     return Err(failure.unwrap_or_else(none));
                 }
                 // Slow devices may still reply; more are queried meanwhile.
                 Err(_) if asked.is_empty() => {
-                    return Err(Error::unavailable("no node keeps the write"));
+                    return Err(Error::unavailable("no node stored the write"));
                 }
                 Err(_) => asked.clear(),
             }

@@ -40,8 +40,10 @@ impl Place {
     pub(crate) fn of(cluster: Arc<Cluster>, known: Term, placement: u64) -> Result<Self> {
         let ring = cluster.index();
         let Some(term) = ring.term_at(known) else {
-            let message =
-                format!("the ring of epoch {} waits for the change before it", ring.epoch());
+            let message = format!(
+                "the ring of epoch {} waits for the end of the change before it",
+                ring.epoch()
+            );
             return Err(Error::unavailable(message));
         };
         let partition = ring.partition(placement);

@@ -118,7 +118,7 @@ impl Inner {
                 Ok(Landed::At(write.entry.order))
             }
             Err(error) => {
-                tracing::debug!(%error, "a write could not be handed off");
+                tracing::debug!(%error, "could not hand off a write");
                 Err(Failed::unknown(verdicts.into_error()))
             }
         }
@@ -143,7 +143,7 @@ impl Inner {
             Ok(landed @ Landed::At(_)) => Ok(landed),
             Ok(Landed::Kept(_)) => Err(Failed::unknown(unknown_outcome())),
             Ok(Landed::Fenced) => {
-                let error = Error::unavailable("the bucket changed under the write");
+                let error = Error::unavailable("the bucket changed during the write");
                 Err(Failed { fenced: true, ..Failed::unknown(error) })
             }
             Err(failed) => Err(Failed { maybe_written: true, ..failed }),

@@ -115,7 +115,7 @@ impl Inner {
                 && Instant::now() < deadline
                 && self.has_moved_on_after(&place, Some(error)).await
             {
-                tracing::debug!(%error, "a read goes by a newer term");
+                tracing::debug!(%error, "retrying a read at a newer term");
                 continue;
             }
             return read;

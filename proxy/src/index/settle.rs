@@ -55,7 +55,7 @@ impl Inner {
         }
         let view = self.settle_by_ballot(differing).await?;
         if lacks_bytes(&view, want) {
-            return Err(Error::unavailable("replicas differ, and the bytes are gone"));
+            return Err(Error::unavailable("replicas differ, and the inline bytes are gone"));
         }
         Ok(view)
     }

@@ -62,7 +62,8 @@ impl<'a> Verdicts<'a> {
             Ok(WriteReply::OutOfTime) => self.out_of_time = true,
             // Stored, but without a vote it doesn't count (rule G1).
             Ok(WriteReply::Unvoted) => {
-                self.unknown = Some(Error::unavailable("a replica that has it has no vote"));
+                self.unknown =
+                    Some(Error::unavailable("a replica stored the write without a vote"));
             }
             Err(error) if error.newer_term().is_some() => self.outdated = Some(error),
             Err(error) if error.kind() == ErrorKind::Invalid => self.refused = Some(error),
@@ -100,7 +101,7 @@ impl<'a> Verdicts<'a> {
 
     /// Marks the write as sent before at an earlier term: some replica may have it.
     pub(super) fn were_sent_before(&mut self) {
-        let error = || Error::unavailable("a replica may have it from before");
+        let error = || Error::unavailable("a replica may have the write from an earlier attempt");
         self.unknown.get_or_insert_with(error);
     }
 
@@ -116,7 +117,7 @@ impl<'a> Verdicts<'a> {
             for slot in [&mut self.unknown, &mut self.unreached] {
                 let is_full = |error: &mut Error| error.kind() == ErrorKind::Full;
                 if let Some(error) = slot.take_if(is_full) {
-                    let message = format!("too few of the other replicas agree: {error}");
+                    let message = format!("too few other replicas stored the write: {error}");
                     *slot = Some(Error::unavailable(message));
                 }
             }
@@ -125,9 +126,9 @@ impl<'a> Verdicts<'a> {
             return error;
         }
         if self.out_of_time {
-            return Error::unavailable("the write came too late, or the clocks differ too much");
+            return Error::unavailable("the write arrived too late, or clocks differ too much");
         }
-        Error::unavailable("too few replicas took the write")
+        Error::unavailable("too few replicas stored the write")
     }
 }
 

@@ -119,7 +119,7 @@ impl Inner {
             }
             Err(error) => {
                 let key = &doomed.key;
-                tracing::debug!(bucket, key, %error, "a version that is due is kept for now");
+                tracing::debug!(bucket, key, %error, "keeping a due version for now");
                 Outcome::Kept
             }
         }
@@ -138,7 +138,7 @@ impl Inner {
                 let removed = self.remove_doomed(&site, doomed, terms).await;
                 removed.map(|landed| (landed, Some(doomed.id)))
             }
-            Fate::Abort => unreachable!("versions are no uploads"),
+            Fate::Abort => unreachable!("versions are never aborted"),
         };
         Ok(landed?)
     }

@@ -51,7 +51,7 @@ impl ObjectStore {
 
 fn check_order(parts: &[NamedPart]) -> Result<()> {
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
-        return Err(Error::InvalidRequest(format!("an upload has 1 to {PARTS_MAX} parts")));
+        return Err(Error::InvalidRequest(format!("an upload must have 1 to {PARTS_MAX} parts")));
     }
     if !parts.windows(2).all(|pair| pair[0].number < pair[1].number) {
         return Err(Error::InvalidPartOrder);

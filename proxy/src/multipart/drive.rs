@@ -79,7 +79,7 @@ fn written_by(view: &RegisterView, upload: UploadId) -> Option<(Stamp, Option<Ve
 }
 
 fn nobody_can_tell() -> Error {
-    martlet_protocol::Error::unavailable("nobody can tell who won").into()
+    martlet_protocol::Error::unavailable("the outcome of the upload is unknown").into()
 }
 
 impl Inner {
@@ -143,7 +143,8 @@ impl Inner {
     /// expire worker frees parts that are left over.
     fn free_parts_soon(self: &Arc<Self>, place: &Place<'_>, taken: Body) {
         let Ok(turn) = self.freeing.clone().try_acquire_owned() else {
-            tracing::debug!(upload = %place.id, "parts of a completed upload are left to the expire worker");
+            tracing::debug!(upload = %place.id, "leaving parts of a completed upload to the expire \
+                                                 worker");
             return;
         };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -156,7 +157,7 @@ impl Inner {
             let place =
                 Place { name: &name, object_key: &object_key, id, bucket, key, asked, began };
             if let Err(error) = inner.free_parts(&place, &taken).await {
-                tracing::warn!(upload = %id, %error, "parts of a completed upload are left behind");
+                tracing::warn!(upload = %id, %error, "could not delete parts of a completed upload");
             }
         });
     }

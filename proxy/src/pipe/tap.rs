@@ -134,7 +134,7 @@ impl Stream for Flow {
         let pipe = self.pipe.clone();
         let mut state = pipe.lock();
         if state.input == Input::Broken || state.beginning != self.beginning {
-            return Poll::Ready(Some(Err(Error::unavailable("the body broke off"))));
+            return Poll::Ready(Some(Err(Error::unavailable("the body ended early"))));
         }
         if state.next_is_the_last_chance() {
             ready!(self.poll_held(context));

@@ -52,7 +52,7 @@ impl Asked {
 
 /// Charge of a write.
 #[derive(Debug)]
-#[must_use = "it is given back when it is dropped"]
+#[must_use = "dropping the charge refunds it"]
 pub(crate) struct Charge(Option<Held>);
 
 #[derive(Debug)]

@@ -125,7 +125,7 @@ impl Inner {
         let before = before.ok_or_else(|| differs("has no extents"))?;
         let lengths = stored_pieces(object, &before.parts);
         if before.length() != lengths.iter().sum::<u64>() {
-            return Err(differs("is not as long as it should be"));
+            return Err(differs("has a wrong length"));
         }
         let mut manifest =
             Manifest { extents: Vec::new(), policy: to.policy, ..Manifest::clone(&before) };
@@ -238,9 +238,9 @@ fn unchecked(bytes: martlet_protocol::ByteStream) -> Incoming {
 }
 
 fn unsettled() -> Error {
-    martlet_protocol::Error::unavailable("nobody can tell whether the version was moved").into()
+    martlet_protocol::Error::unavailable("the outcome of the version's move is unknown").into()
 }
 
 fn differs(how: &str) -> Error {
-    martlet_protocol::Error::corrupt(format!("the object {how}, and stays where it is")).into()
+    martlet_protocol::Error::corrupt(format!("the object {how} and was not moved")).into()
 }

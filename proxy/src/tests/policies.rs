@@ -91,7 +91,7 @@ async fn a_bucket_gets_the_policy_that_was_asked_for_or_the_default() {
     assert_eq!(make(&store, "d", Some("COLD_EC")).await.unwrap(), PolicyId(5));
     let refusal = make(&store, "e", Some("warm")).await.unwrap_err();
     assert!(matches!(refusal, Error::InvalidArgument(_)), "{refusal:?}");
-    let sentence = "\"warm\" is no storage policy: there are default, cold-ec";
+    let sentence = "\"warm\" is not a storage policy: there are default, cold-ec";
     assert_eq!(refusal.to_string(), sentence);
     assert!(matches!(store.bucket("e").await, Err(Error::NoSuchBucket)));
     assert_eq!(store.cluster().policy_name(PolicyId(5)), Some("cold-ec"));

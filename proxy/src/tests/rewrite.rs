@@ -331,7 +331,7 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
     assert_eq!(session.given(), Given::Degraded);
     let progress = rig.rewrite_all().await;
     assert_eq!((progress.moved, progress.failed), (0, 1), "{progress:?}");
-    assert!(progress.failure.unwrap().contains("keeps writes of these for other devices"));
+    assert!(progress.failure.unwrap().contains("holds hints of these registers for other devices"));
     rig.deliver().await;
     assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 2));
     assert_eq!(rig.rewrite_all().await.failed, 0);

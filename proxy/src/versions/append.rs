@@ -119,7 +119,7 @@ impl Inner {
             Err(error) => Err(error),
         };
         if let Err(error) = cleared {
-            tracing::debug!(?key, %error, "a null version that was replaced is left behind");
+            tracing::debug!(?key, %error, "could not delete a replaced null version");
         }
     }
 }

@@ -38,7 +38,7 @@ async fn it_ends_in_good_order_and_starts_again() {
     let (_place, mut process) = started(LOYAL).await;
     let pid = process.pid().unwrap();
     assert_eq!(process.state(), &State::Running);
-    assert!(process.start().unwrap_err().to_string().contains("running already"));
+    assert!(process.start().unwrap_err().to_string().contains("already running"));
     assert!(process.stop(PATIENCE).await.unwrap(), "it was killed");
     assert_eq!((process.state(), process.pid()), (&State::Stopped, None));
     assert!(!is_there(pid));

@@ -94,7 +94,7 @@ fn a_code_never_changes_and_too_few_devices_are_refused() {
     let (_place, folder, file) = fresh(&["/a", "/b", "/c"]);
     Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     for (texts, words) in [
-        (["ec=1+2"], "the policy ec is 2+1 here"),
+        (["ec=1+2"], "the policy ec is 2+1, and its code can't change"),
         (["wide=4+2"], "no policy wide here: the erasure code 4+2 needs 6 devices"),
     ] {
         let Err(Failure::Refused(refusal)) = Rings::settle(&folder, &file, &codes(&texts)) else {

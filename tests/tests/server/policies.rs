@@ -108,7 +108,7 @@ async fn a_policy_is_asked_for_by_name_and_is_there_for_good() {
     let other = setup.set(POLICIES, "more=2+1,EC=1+2");
     let (code, sentence) = other.refusal();
     assert_eq!(code, 1, "{sentence}");
-    assert!(sentence.contains("the policy ec is 2+1 here"), "{sentence}");
+    assert!(sentence.contains("the policy ec is 2+1, and its code can't change"), "{sentence}");
     assert!(!other.data_dir().join("data-2.ring").exists());
 }
 
@@ -122,7 +122,7 @@ async fn too_few_disks_for_a_code_are_refused_before_anything_is_made() {
     assert!(!setup.data_dir().join("index.ring").exists());
     let (code, sentence) = over(3).flags(&["--default-policy", "warm"]).refusal();
     assert_eq!(code, 2, "{sentence}");
-    assert!(sentence.contains("\"warm\" is no storage policy"), "{sentence}");
+    assert!(sentence.contains("\"warm\" is not a storage policy"), "{sentence}");
 }
 
 #[tokio::test]

@@ -53,8 +53,8 @@ impl Breaker {
         let mut state = self.0.lock();
         let probe = state.until.is_some();
         if state.probing || state.until.is_some_and(|until| now < until) {
-            let message = format!("the node at {address} could not be reached a moment ago");
-            return Err(Error::unreached(message, "it is left alone for a while"));
+            let message = format!("the node at {address} was unreachable a moment ago");
+            return Err(Error::unreached(message, "retry after a pause"));
         }
         state.probing = probe;
         Ok(Pass { breaker: self, began: now, probe, settled: false })

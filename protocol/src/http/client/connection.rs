@@ -110,7 +110,7 @@ impl Connection {
                 None => Self::over(stream).await,
             }
         });
-        let connected = connected.await.map_err(|_| told(&"it took too long"))?;
+        let connected = connected.await.map_err(|_| told(&"timed out"))?;
         connected.map_err(|error| told(&error))
     }
 

@@ -42,7 +42,7 @@ impl Download {
         let length = framed_length(range);
         let sent = body.size_hint().exact();
         if sent != Some(length) {
-            let message = format!("the node sends {sent:?} bytes where {length} were due");
+            let message = format!("the node announced {sent:?} bytes instead of {length}");
             return Err(Error::internal(message));
         }
         let idle = node.options.idle;
@@ -67,7 +67,7 @@ impl Download {
     fn take(&mut self, piece: Bytes) -> Result<()> {
         self.frames.push(piece).map_err(|error| {
             let address = &self.node.address;
-            let message = format!("an extent's bytes changed on their way from {address}");
+            let message = format!("an extent's bytes were corrupted in transit from {address}");
             Error::unavailable(message).with_source(error)
         })?;
         if self.frames.is_over()
@@ -117,11 +117,11 @@ impl Stream for Download {
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    let cut = Error::unavailable("the extent was cut short on its way");
+                    let cut = Error::unavailable("the extent was cut short in transit");
                     return self.fail(cut.with_source(error));
                 }
                 Poll::Ready(None) => {
-                    return self.fail(Error::unavailable("the extent was cut short on its way"));
+                    return self.fail(Error::unavailable("the extent was cut short in transit"));
                 }
             }
         }

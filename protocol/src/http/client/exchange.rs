@@ -172,7 +172,7 @@ impl Node {
                 Ok((*response, connection))
             }
             Sent::Unsent(request, error) => {
-                let message = format!("the connection to the node at {} had ended", self.address);
+                let message = format!("the connection to the node at {} was closed", self.address);
                 Err((Some(request), Error::unreached(message, error)))
             }
             Sent::Lost(error) => {
@@ -191,6 +191,6 @@ impl Node {
     }
 
     pub(super) fn too_long(&self) -> Error {
-        Error::unavailable(format!("the node at {} took too long", self.address))
+        Error::unavailable(format!("the node at {} did not answer in time", self.address))
     }
 }

@@ -42,7 +42,7 @@ impl Node {
             return Err(self.refused(reply, is_ended).await);
         }
         if !is_ended {
-            return Err(Error::internal("the node was content before it had the extent"));
+            return Err(Error::internal("the node accepted the extent before receiving it"));
         }
         let reference: ExtentRef = self.gathered(reply).await?;
         if reference.id != extent.id {
@@ -58,7 +58,7 @@ impl Node {
             replied = self.exchange(request) => replied,
             () = progress.stalled(self.options.idle, self.options.finish) => {
                 self.unanswered(pass);
-                let message = format!("the node at {} stopped taking an extent", self.address);
+                let message = format!("the node at {} stopped receiving an extent", self.address);
                 return Err(Error::unavailable(message));
             }
         };
@@ -147,7 +147,8 @@ fn request(method: Method, uri: Uri, body: Outgoing) -> Request<Outgoing> {
 }
 
 fn description(extent: &NewExtent) -> Result<HeaderValue> {
-    let bytes = postcard::to_stdvec(extent)
-        .map_err(|error| Error::internal("an extent can't be described").with_source(error))?;
+    let bytes = postcard::to_stdvec(extent).map_err(|error| {
+        Error::internal("an extent's description can't be encoded").with_source(error)
+    })?;
     Ok(HeaderValue::try_from(hex::encode(bytes)).expect("hexadecimal digits are a header"))
 }

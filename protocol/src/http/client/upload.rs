@@ -99,7 +99,7 @@ impl Upload {
 }
 
 fn other_length() -> Error {
-    Error::invalid("the extent has another length than was announced")
+    Error::invalid("the extent's length differs from the announced length")
 }
 
 impl Progress {

@@ -54,7 +54,7 @@ async fn in_time(
     let longest = served.options.idle;
     let limit = asked.map_or(served.options.call, Duration::from_millis).min(longest);
     let answer = timeout(limit, answer).await;
-    answer.unwrap_or_else(|_| Err(Error::unavailable("the call took longer than its caller waits")))
+    answer.unwrap_or_else(|_| Err(Error::unavailable("the call took longer than its timeout")))
 }
 
 fn respond(answer: Result<Bytes>) -> Response {
@@ -166,7 +166,7 @@ async fn dispatch_upkeep(
         Call::AuditRegisters => encode(&backend.audit_registers(device, decode(body)?).await?),
         Call::RaiseTerm => encode(&backend.raise_term(device, decode(body)?).await?),
         Call::SetJoined => encode(&backend.set_joined(device, decode(body)?).await?),
-        other => Err(Error::internal(format!("nobody answers {}", other.name()))),
+        other => Err(Error::internal(format!("there is no handler for {}", other.name()))),
     }
 }
 
@@ -177,16 +177,16 @@ fn page(limit: usize) -> usize {
 
 fn bounded(request: ListRequest) -> Result<ListRequest> {
     if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {
-        return Err(Error::invalid("a bucket doesn't have so many shards"));
+        return Err(Error::invalid("the bucket has fewer shards"));
     }
     Ok(ListRequest { limit: page(request.limit), ..request })
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let (value, rest) = postcard::take_from_bytes(body)
-        .map_err(|error| Error::invalid("the request can't be read").with_source(error))?;
+        .map_err(|error| Error::invalid("the request can't be decoded").with_source(error))?;
     if !rest.is_empty() {
-        return Err(Error::invalid("the request has more to it than its call"));
+        return Err(Error::invalid("the request has bytes after its call"));
     }
     Ok(value)
 }

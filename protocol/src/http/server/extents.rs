@@ -49,13 +49,13 @@ async fn take(
     let inflow = Inflow::new(body, served.options.idle);
     let extent = described(headers)?;
     if extent.id != parse(id)? {
-        return Err(Error::invalid("the path names another extent than the head"));
+        return Err(Error::invalid("the path and the head name different extents"));
     }
     if claimed > EXTENT_BYTES_MAX || extent.length.is_some_and(|n| n > EXTENT_BYTES_MAX) {
         return Err(Error::invalid("the extent is too long"));
     }
     if extent.length.is_some() && exact.is_some() && extent.length != exact {
-        return Err(Error::invalid("the extent has another length than was announced"));
+        return Err(Error::invalid("the extent's length differs from the announced length"));
     }
     let reference = served.backend.write_extent(device, extent, inflow.boxed()).await?;
     let body = postcard::to_stdvec(&reference)
@@ -64,14 +64,14 @@ async fn take(
 }
 
 fn described(headers: &HeaderMap) -> Result<NewExtent> {
-    let unclear = || Error::invalid("the request doesn't describe its extent");
+    let unclear = || Error::invalid("the request lacks a description of its extent");
     let described = headers.get(calls::EXTENT).ok_or_else(unclear)?;
     let bytes = hex::decode(described).map_err(|_| unclear())?;
     postcard::from_bytes(&bytes).map_err(|_| unclear())
 }
 
 fn parse(id: &str) -> Result<ExtentId> {
-    id.parse().map_err(|_| Error::invalid("an extent's id is 32 hexadecimal digits"))
+    id.parse().map_err(|_| Error::invalid("an extent's id must be 32 hexadecimal digits"))
 }
 
 pub(super) async fn read(

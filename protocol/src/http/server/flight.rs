@@ -33,7 +33,7 @@ impl Flight {
 pub(super) async fn limit(State(flight): State<Flight>, request: Request, next: Next) -> Response {
     match flight.0.try_acquire_owned() {
         Ok(place) => next.run(request).await.map(|body| Body::new(Placed { body, _place: place })),
-        Err(_) => fault::refusal(StatusCode::SERVICE_UNAVAILABLE, "the node has its hands full"),
+        Err(_) => fault::refusal(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests"),
     }
 }
 

@@ -78,7 +78,7 @@ fn refuse(refusal: Refusal) -> Response {
         ),
         Refusal::Signature => (
             StatusCode::FORBIDDEN,
-            "the request's signature is wrong: is the cluster key the same everywhere?",
+            "the request's signature is wrong: use the same cluster key on all members",
         ),
     };
     fault::refusal(status, sentence)
@@ -86,7 +86,7 @@ fn refuse(refusal: Refusal) -> Response {
 
 /// The body differs from the signed digest.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the request's body is not what was signed")]
+#[error("the request's body differs from the signed one")]
 pub(super) struct Mismatch;
 
 /// A body that is hashed while read, and compared with its digest at the end.

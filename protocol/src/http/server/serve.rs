@@ -92,7 +92,7 @@ async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
 ) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.expect("nobody closes the semaphore");
+    let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
     let (stream, _) = listener.accept().await?;
     // Fails only for a connection that has ended, which its task will detect.
     let _ = stream.set_nodelay(true);

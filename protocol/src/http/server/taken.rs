@@ -45,7 +45,7 @@ fn of_body(error: &(dyn std::error::Error + 'static)) -> Error {
 }
 
 fn stopped() -> Error {
-    Error::unavailable("the request's body stopped coming")
+    Error::unavailable("the request's body stopped arriving")
 }
 
 /// Body of an extent's upload. It ends in an error after an idle timeout or too many bytes. When

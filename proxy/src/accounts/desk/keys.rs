@@ -65,8 +65,11 @@ impl Accounts {
             Some(name) => {
                 let User { name, id, tenant_id, .. } = self.user(&tenant.name, name).await?;
                 if tenant_id != tenant.canonical_id {
-                    let left = format!("the user {name} is of a former tenant {}", tenant.name);
-                    return Err(Error::AccountConflict(left + ": delete it, and make it anew"));
+                    let left =
+                        format!("the user {name} belongs to a deleted tenant {}", tenant.name);
+                    return Err(Error::AccountConflict(
+                        left + ": delete the user and create it again",
+                    ));
                 }
                 Some(UserOf { name, id })
             }
@@ -156,7 +159,7 @@ impl Accounts {
             return Ok(());
         }
         Err(Error::AccountConflict(
-            "this process has no master key that could seal the secret of a key: set master_key_file at \
+            "this process has no master key to encrypt the secret of a key: set master_key_file at \
              every proxy, the same for all"
                 .into(),
         ))
@@ -191,7 +194,7 @@ impl Accounts {
             key.secret = Sealed::Clear(secret.to_owned());
             Ok(())
         };
-        self.store.change_document(access_key, clear).await.expect("there is such a key");
+        self.store.change_document(access_key, clear).await.expect("the key exists");
     }
 
     /// Seals a secret; returns false if it is no longer in clear.

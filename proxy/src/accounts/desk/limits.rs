@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 
 fn check(rate: &Rate) -> Result<()> {
     if rate.requests == Some(0) || rate.bytes == Some(0) {
-        let instead = "a rate starts at 1 in a second: to let nothing in, disable it";
+        let instead = "a rate must be at least 1 per second: to refuse all requests, disable the \
+                       key or tenant";
         return Err(Error::InvalidArgument(instead.into()));
     }
     Ok(())

@@ -30,7 +30,8 @@ impl Accounts {
         let is_right = (1..=DISPLAY_NAME_BYTES_MAX).contains(&display_name.len());
         if !is_right || display_name.chars().any(char::is_control) {
             return Err(Error::InvalidArgument(format!(
-                "a display name has 1 to {DISPLAY_NAME_BYTES_MAX} bytes, and no control characters"
+                "a display name must have 1 to {DISPLAY_NAME_BYTES_MAX} bytes, without control \
+                 characters"
             )));
         }
         let canonical_id = hex::encode(random_bytes::<32>());

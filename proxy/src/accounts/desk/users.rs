@@ -29,7 +29,7 @@ impl Accounts {
         let tenant = self.tenant(&new.tenant).await?;
         if new.name == tenant.name {
             let taken =
-                "a user can't have its tenant's name: that is who the tenant's own keys speak for";
+                "a user can't have its tenant's name, which stands for the tenant's own keys";
             return Err(Error::InvalidArgument(taken.into()));
         }
         let user = User {

@@ -104,7 +104,7 @@ impl Census {
                 self.stripe.find(device, here.map(|(fragment, _)| *fragment));
             }
             Err(error) => {
-                tracing::debug!(%device, %error, "a device doesn't say which fragments it has");
+                tracing::debug!(%device, %error, "could not list a device's fragments");
                 self.stripe.health().failed(device);
                 self.silent += 1;
             }

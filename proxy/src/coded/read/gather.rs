@@ -77,7 +77,7 @@ impl Gathering {
             let silent = self.queue.is_empty() && self.moved_at.elapsed() >= SILENCE_MAX;
             if hopeful < needed || (silent && !patient) {
                 return Err(Error::unavailable(format!(
-                    "{hopeful} fragments of extent {} answer of the {needed} that it takes",
+                    "only {hopeful} of the {needed} fragments needed of extent {} are readable",
                     self.stripe.id()
                 )));
             }
@@ -163,7 +163,7 @@ async fn read(stripe: &Stripe, place: Place, columns: Range<u64>) -> Result<Byte
     let end = columns.end.min(stripe.geometry.stored_bytes(place.fragment));
     let length = end - columns.start;
     let flow = stripe.open(place, columns.start..end).await?;
-    let silent = |_| Error::unavailable(format!("device {} gives too little", place.device));
+    let silent = |_| Error::unavailable(format!("device {} sent too few bytes", place.device));
     let read = timeout(ANSWER_TIME, flow.collect(length)).await.map_err(silent);
     read.and_then(|read| read).inspect_err(|error| stripe.fail(place, error))
 }

@@ -162,8 +162,8 @@ impl Obtaining {
         let left = stripe.sources(self.fragment, start).len();
         let (extent, fragment, needed) = (stripe.id(), self.fragment, stripe.needed(start));
         let told = format!(
-            "{fragment} of extent {extent} is nowhere, and {left} others are left of the {needed} \
-             that it takes"
+            "{fragment} of extent {extent} is missing, and only {left} of the {needed} other \
+             fragments needed are left"
         );
         if silent == 0 && !stripe.may_recover() {
             return Error::internal(told);

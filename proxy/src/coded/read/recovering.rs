@@ -79,7 +79,7 @@ impl Recovering {
         let Some(Step(step)) = self.steps.front_mut() else { return Poll::Ready(None) };
         let made = ready!(Pin::new(step).poll(context));
         self.steps.pop_front();
-        let failed = |error| Error::internal("a fragment was not made").with_source(error);
+        let failed = |error| Error::internal("a fragment was not recovered").with_source(error);
         Poll::Ready(Some(made.map_err(failed).and_then(|made| made)))
     }
 

@@ -146,7 +146,7 @@ impl Stripe {
             self.health().failed(place.device);
         }
         let Place { fragment, device } = place;
-        tracing::debug!(extent = %self.id, %fragment, %device, %error, "a fragment can't be had");
+        tracing::debug!(extent = %self.id, %fragment, %device, %error, "could not read a fragment");
         let mut known = self.known.lock();
         if !known.out.iter().any(|(out, _)| *out == place) {
             known.out.push((place, for_good));
