@@ -114,7 +114,7 @@ impl Audit {
                 let audited = in_patience(0, node.audit_registers(device, after)).await?;
                 if !audited.corrupt.is_empty() {
                     let runs = audited.corrupt.len();
-                    tracing::warn!(%device, runs, "sums of registers were wrong and are made anew");
+                    tracing::warn!(%device, runs, "rebuilding wrong hash sums of registers");
                 }
                 let next = audited.next.map(|bin| Part::Registers(Some(bin)));
                 self.part = next.unwrap_or(Part::Extents(None));
@@ -145,7 +145,7 @@ impl Audit {
         progress: &mut Progress,
     ) {
         for id in &audited.corrupt {
-            tracing::warn!(%device, extent = %id, "an extent was not what was written: it is put aside");
+            tracing::warn!(%device, extent = %id, "moved a corrupt extent into quarantine");
             match copy_back(cluster, device, *id).await {
                 Ok(bytes) => {
                     progress.done += 1;
@@ -153,7 +153,8 @@ impl Audit {
                     progress.copied_bytes += bytes.unwrap_or(0);
                 }
                 Err(error) => {
-                    tracing::warn!(%device, extent = %id, %error, "an extent is not brought back for now");
+                    tracing::warn!(%device, extent = %id, %error, "could not restore an extent for \
+                                                                   now");
                     progress.kept += 1;
                     self.lost += 1;
                 }
@@ -201,7 +202,7 @@ impl Audit {
 }
 
 async fn in_patience<T>(bytes: u64, call: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = || Error::unavailable("a device took too long to verify what it holds");
+    let late = || Error::unavailable("a device did not finish its verification in time");
     tokio::time::timeout(patience(bytes), call).await.unwrap_or_else(|_| Err(late()))
 }
 
@@ -235,7 +236,7 @@ impl Worker for Audit {
                 progress
             }
             Err(error) => {
-                tracing::debug!(%device, part = ?self.part, %error, "a stretch was not audited");
+                tracing::debug!(%device, part = ?self.part, %error, "could not audit a part");
                 let idle = self.fail(&cluster);
                 Progress { kept: 1, idle, ..Progress::default() }
             }

@@ -159,7 +159,7 @@ impl Census<'_> {
         }
         if self.report.hints > 0 {
             let hints = self.report.hints;
-            self.found(|| format!("{hints} writes are still kept for primaries"));
+            self.found(|| format!("{hints} hints are not delivered"));
         }
     }
 

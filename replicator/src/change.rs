@@ -110,7 +110,7 @@ impl RingChange {
 
     fn tell(&mut self, reason: &str) {
         if self.told.as_deref() != Some(reason) {
-            tracing::info!(reason, "a change of the index ring waits");
+            tracing::info!(reason, "waiting with a change of the index ring");
             self.told = Some(reason.to_owned());
         }
     }
@@ -121,7 +121,7 @@ async fn raise(cluster: &Cluster, devices: &[DeviceId], term: Term) -> usize {
     let told = devices.iter().map(|device| async move {
         let told = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };
         told.await.inspect_err(|error| {
-            tracing::debug!(%device, %term, %error, "a device was not told of a ring change");
+            tracing::debug!(%device, %term, %error, "could not send a ring change to a device");
         })
     });
     join_all(told).await.into_iter().flatten().count()
@@ -155,7 +155,7 @@ impl Worker for RingChange {
         };
         let next = match next(&cluster.index, term, &statuses) {
             Next::Begin(_) if !cluster.spread.get() => Next::Wait(
-                "too few nodes have the new index ring: push it to one that has been there".into(),
+                "too few nodes have the new index ring: push it to a node of the old ring".into(),
             ),
             next => next,
         };
@@ -164,7 +164,8 @@ impl Worker for RingChange {
                 let told = raise(&cluster, &everyone, term).await;
                 if told > 0 {
                     cluster.term.raise(term);
-                    tracing::info!(%term, change = left.change, devices = told, "a ring change goes on");
+                    tracing::info!(%term, change = left.change, devices = told, "a ring change \
+                                                                                 advanced");
                 }
                 (progress.done, progress.idle) = (progress.done + told as u64, told == 0);
                 Ok(())

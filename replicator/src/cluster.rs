@@ -121,7 +121,7 @@ impl Cluster {
     /// Returns the term for requests that use the index ring (rule P1).
     pub(crate) fn named(&self) -> Result<Term> {
         self.index.term_at(self.term.get()).ok_or_else(|| {
-            Error::unavailable("the index ring waits for the ring change before it to be over")
+            Error::unavailable("the index ring waits for the end of the ring change before it")
         })
     }
 

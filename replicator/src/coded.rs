@@ -93,7 +93,8 @@ impl Coded {
         let code = Code::new(k, m)?;
         if code_of_policy(cluster, policy)? != Some(code) {
             let policy = policy.0;
-            let message = format!("extent {whole} is one of {code}, and policy {policy} is not");
+            let message =
+                format!("extent {whole} has the code {code}, but policy {policy} does not");
             return Err(Error::invalid(message));
         }
         let geometry = Geometry::new(code, u64::from(length))?;
@@ -173,7 +174,7 @@ impl Said {
                     self.said.extend(answers.map(|(id, presence)| ((device, id), presence)));
                 }
                 Err(error) => {
-                    tracing::debug!(%device, %error, "a device does not say which fragments it has");
+                    tracing::debug!(%device, %error, "could not list a device's fragments");
                     self.silent.insert(device);
                 }
             }

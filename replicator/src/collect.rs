@@ -293,13 +293,13 @@ impl Worker for Collect {
                 progress.done = purged;
                 let promises = self.collect_promises(&cluster, device, &page).await;
                 progress.done += promises.unwrap_or_else(|error| {
-                    tracing::debug!(%device, %error, "promises are kept");
+                    tracing::debug!(%device, %error, "keeping promises for now");
                     0
                 });
                 if !due.is_empty() {
                     let went = self.collect(&cluster, device, due.clone()).await;
                     let went = went.unwrap_or_else(|error| {
-                        tracing::debug!(%device, %error, "tombstones are kept");
+                        tracing::debug!(%device, %error, "keeping tombstones for now");
                         0
                     });
                     self.leave(&due, went);
@@ -313,7 +313,7 @@ impl Worker for Collect {
             Err(error) => {
                 // A device that is out keeps its registers until it returns, and so do all other
                 // devices.
-                tracing::debug!(%device, %error, "a device does not say what it holds");
+                tracing::debug!(%device, %error, "could not list a device's registers");
                 self.left.marked = true;
                 progress.idle = self.advance(&cluster);
             }

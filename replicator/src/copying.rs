@@ -122,7 +122,7 @@ impl Copying<'_> {
         views: &HashMap<DeviceId, RegisterView>,
     ) -> Result<Found> {
         if page.read_at.elapsed() > PAGE_AGE_MAX {
-            return Err(Error::unavailable("copying stood still for too long and begins anew"));
+            return Err(Error::unavailable("copying was interrupted for too long and restarts"));
         }
         let sets = self.cluster.sets(key.placement());
         let all: Vec<DeviceId> =
@@ -153,7 +153,7 @@ impl Copying<'_> {
             let above = floor.max(self.above);
             let known = Some(Known { candidate: best, read_ms });
             let settled = settle(self.cluster, self.stamps, key, known, above).await?;
-            best = settled.ok_or_else(|| Error::internal("a write that is known was not found"))?;
+            best = settled.ok_or_else(|| Error::internal("a known write was not found"))?;
             self.bring(key, &best, read_ms).await?;
         }
         Ok(if is_fresh { Found::Fresh } else { Found::Missing })

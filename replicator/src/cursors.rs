@@ -91,7 +91,7 @@ impl Cursors for FileCursors {
         }
         held.insert(worker.to_owned(), cursor.replace(['\n', '\t'], " "));
         if let Err(error) = self.write(&held) {
-            tracing::debug!(path = %self.path.display(), %error, "a cursor was not saved");
+            tracing::debug!(path = %self.path.display(), %error, "could not save a cursor");
         }
     }
 }

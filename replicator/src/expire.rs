@@ -331,7 +331,7 @@ impl Expire {
 fn rules_of(bucket: &Bucket) -> Arc<Lifecycle> {
     let rules = bucket.settings.get(Setting::Lifecycle).map(Lifecycle::of).transpose();
     let rules = rules.unwrap_or_else(|error| {
-        tracing::warn!(bucket = %bucket.id, %error, "the rules of a bucket are not carried out");
+        tracing::warn!(bucket = %bucket.id, %error, "could not apply the rules of a bucket");
         None
     });
     Arc::new(rules.unwrap_or_default())
@@ -354,7 +354,8 @@ impl Expire {
         let page = match self.page(cluster, &listing).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::debug!(device = %listing.device, %error, "a device does not list uploads");
+                tracing::debug!(device = %listing.device, %error, "could not list a device's \
+                                                                   uploads");
                 cluster.term.learn(&error);
                 progress.kept += 1;
                 return None;
@@ -369,7 +370,7 @@ impl Expire {
             match done {
                 Ok(done) => progress.done += u64::from(done),
                 Err(error) => {
-                    tracing::debug!(?at, %error, "an upload is kept for now");
+                    tracing::debug!(?at, %error, "keeping an upload for now");
                     progress.kept += 1;
                 }
             }
@@ -428,7 +429,7 @@ impl Worker for Expire {
         if self.lists.is_none()
             && let Err(error) = self.begin(&cluster).await
         {
-            tracing::debug!(%error, "uploads and objects are kept: nobody can tell the buckets");
+            tracing::debug!(%error, "keeping uploads and objects: could not list the buckets");
             return Ok(Progress { kept: 1, idle: true, ..Progress::default() });
         }
         let mut lists = self.lists.take().unwrap_or_default();

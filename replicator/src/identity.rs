@@ -166,7 +166,7 @@ impl Ballots<'_> {
             }
             stored.check_retry("no quorum of primaries accepts")?;
         }
-        Err(Error::conflict("others are writing the register"))
+        Err(Error::conflict("concurrent writes to the register"))
     }
 
     /// Returns the promising devices with their entries.

@@ -180,7 +180,8 @@ pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<
         Err(error) => {
             // A device that is out keeps its extents until it returns.
             let pages = worker.pages();
-            tracing::debug!(worker = pages.name, %device, %error, "a device is left for a later pass");
+            tracing::debug!(worker = pages.name, %device, %error, "leaving a device for a later \
+                                                                   pass");
             pages.pass.left += 1;
             let idle = pages.advance(&devices);
             Progress { kept: 1, idle, ..Progress::default() }

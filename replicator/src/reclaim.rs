@@ -132,7 +132,8 @@ async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) 
             return Ok(Outcome::Done { freed: 0, bytes: 0 });
         }
         Err(error) if error.kind() == ErrorKind::Corrupt => {
-            tracing::warn!(key = ?garbage.key, %error, "garbage is kept: its manifest can't be read");
+            tracing::warn!(key = ?garbage.key, %error, "keeping garbage: could not read its \
+                                                        manifest");
             return Ok(Outcome::Kept);
         }
         // No device with the manifest answers: the step fails.
@@ -259,7 +260,8 @@ impl Worker for Reclaim {
         let mut done = Vec::new();
         for garbage in &due {
             let outcome = reclaim(&cluster, garbage, &mut wanted).await.unwrap_or_else(|error| {
-                tracing::debug!(key = ?garbage.key, %error, "garbage is kept: nobody can tell");
+                tracing::debug!(key = ?garbage.key, %error, "keeping garbage: could not check its \
+                                                             entry");
                 Outcome::Kept
             });
             if let Outcome::Done { freed, bytes } = outcome {

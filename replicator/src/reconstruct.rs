@@ -144,7 +144,8 @@ impl Paged for Reconstruct {
         let ways = jobs.into_iter().map(|job| async move {
             let whole = job.coded.whole;
             job.build(cluster, full, young_ms).await.inspect_err(|error| {
-                tracing::debug!(extent = %whole, %error, "lost fragments are not made for now");
+                tracing::debug!(extent = %whole, %error, "could not reconstruct lost fragments for \
+                                                          now");
             })
         });
         let ways: Vec<_> = ways.collect();

@@ -220,7 +220,7 @@ impl Run {
         status.totals.add(progress);
         status.error = None;
         self.warned = false;
-        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        #[expect(clippy::cast_precision_loss, reason = "an approximate rate")]
         let now = progress.items as f64 / elapsed;
         let weight = 1.0 - (-elapsed / RATE_SECONDS).exp();
         status.rate += (now - status.rate) * weight;
@@ -229,10 +229,10 @@ impl Run {
 
     fn note_panic(&mut self) {
         let mut status = self.status.lock();
-        tracing::error!(worker = status.name, "a background worker panicked and is made anew");
+        tracing::error!(worker = status.name, "a background worker panicked, restarting it");
         status.failures += 1;
         status.panics += 1;
-        status.error = Some("it panicked, and is made anew".into());
+        status.error = Some("the worker panicked and was restarted".into());
     }
 
     fn note_failure(&mut self, error: &martlet_protocol::Error) {
@@ -241,9 +241,9 @@ impl Run {
         // A worker that met a newer term has recorded it, and uses it in the next try.
         let is_behind = error.newer_term().is_some() && status.error.is_none();
         if is_behind {
-            tracing::info!(worker = status.name, %error, "a background step is taken again");
+            tracing::info!(worker = status.name, %error, "retrying a background step");
         } else if !self.warned {
-            tracing::warn!(worker = status.name, %error, "a background step failed and is tried again");
+            tracing::warn!(worker = status.name, %error, "a background step failed, retrying");
             self.warned = true;
         }
         status.error = Some(error.to_string());
@@ -253,7 +253,7 @@ impl Run {
 /// Estimates the time for the remaining items at `rate` items a second; none for items that wait on
 /// other devices.
 fn eta(left: &Progress, rate: f64) -> Option<Duration> {
-    #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+    #[expect(clippy::cast_precision_loss, reason = "an approximate time")]
     let things = left.ahead.max(left.backlog) as f64;
     if things == 0.0 {
         return Some(Duration::ZERO);

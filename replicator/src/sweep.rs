@@ -139,7 +139,8 @@ impl Sweep {
                 Ok(true) => {}
                 Ok(false) => unwanted.push(record.clone()),
                 Err(error) => {
-                    tracing::debug!(extent = %record.extent.id, %error, "an extent is kept: nobody can tell");
+                    tracing::debug!(extent = %record.extent.id, %error, "keeping an extent: could \
+                                                                         not check its entry");
                     unknown += 1;
                 }
             }
@@ -201,7 +202,7 @@ impl Sweep {
         let ids: Vec<ExtentId> = convicted.iter().map(|record| record.extent.id).collect();
         if !ids.is_empty() {
             in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
-            tracing::info!(%device, extents = ids.len(), "swept extents that nobody owns");
+            tracing::info!(%device, extents = ids.len(), "swept extents without an owner");
         }
         for id in &ids {
             self.suspects.remove(&(device, *id));

@@ -142,7 +142,7 @@ impl SyncDevices {
                 Err(error) => reason = reason.or(Some(error)),
             }
         }
-        Err(reason.unwrap_or_else(|| Error::unavailable("no device waits")))
+        Err(reason.unwrap_or_else(|| Error::unavailable("no device waits for a sync")))
     }
 
     async fn begin_with(
@@ -161,7 +161,7 @@ impl SyncDevices {
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
         if self.is_being_founded(cluster, own) {
             return Err(Error::unavailable(format!(
-                "device {device} has no vote yet, and may be about to get it as a new one"
+                "device {device} has no vote yet, and may get it as a new device"
             )));
         }
         let floor = floor_at(self.clock.now_ms());
@@ -171,7 +171,7 @@ impl SyncDevices {
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
         check_coverage(cluster, device, term, &raised)?;
         copy_fences(cluster, device, &raised).await?;
-        tracing::info!(%device, peers = raised.len(), "a device without votes is being synced");
+        tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
         Ok(Session {
             device,
             identity: own.1,
@@ -203,14 +203,15 @@ impl SyncDevices {
             return Ok((false, items));
         }
         session.end(cluster).await?;
-        tracing::info!(device = %session.device, passes = session.passes, "a device has synced and votes again");
+        tracing::info!(device = %session.device, passes = session.passes, "a device has synced and \
+                                                                           has votes again");
         Ok((true, items))
     }
 
     fn tell(&mut self, error: &Error) {
         let reason = error.to_string();
         if self.told.as_ref() != Some(&reason) {
-            tracing::warn!(%error, "a device stays without votes for now");
+            tracing::warn!(%error, "could not sync a device, which stays without votes for now");
             self.told = Some(reason);
         }
     }
@@ -274,9 +275,9 @@ impl Session {
         let all_answer = needed.iter().all(|id| statuses.contains_key(id));
         if !all_answer || !self.stands(cluster, &statuses) {
             return Err(Error::unavailable(if self.peers.is_empty() {
-                "a new device waits for its vote until every device of the index ring answers"
+                "a new device gets its vote once every device of the index ring answers"
             } else {
-                "a device that took part in a sync is gone or forgot"
+                "a device in a sync is gone or lost its state"
             }));
         }
         let node = cluster.node(self.device)?;

@@ -111,7 +111,8 @@ impl Update {
             }
             Ok(None) => false,
             Err(error) => {
-                tracing::debug!(key = ?hint.key, %error, "a hint is kept: its register is not settled");
+                tracing::debug!(key = ?hint.key, %error, "keeping a hint: could not settle its \
+                                                          register");
                 false
             }
         }
@@ -164,15 +165,15 @@ impl Update {
             Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted) => Answer::Holds,
             Ok(WriteReply::Behind(floor)) => Answer::Behind(floor),
             Ok(WriteReply::OutOfTime) => {
-                tracing::debug!(%device, ?key, "a hint is kept: it was read too long ago");
+                tracing::debug!(%device, ?key, "keeping a hint: its read is too old");
                 Answer::Silent
             }
             Ok(WriteReply::Fenced) => {
-                tracing::warn!(%device, ?key, "a device judges a repair as if it were first-hand");
+                tracing::warn!(%device, ?key, "a device handled a repair like a first write");
                 Answer::Silent
             }
             Err(error) => {
-                tracing::debug!(%device, ?key, %error, "a hint is kept: a primary does not take it");
+                tracing::debug!(%device, ?key, %error, "keeping a hint: a primary did not take it");
                 // A full device still accepts writes without bytes.
                 if error.kind() == ErrorKind::Unavailable {
                     self.pass.silent.lock().insert(device);
@@ -266,7 +267,7 @@ impl Worker for Update {
             }
             Err(error) => {
                 // A device that is out keeps its hints until it returns.
-                tracing::debug!(%device, %error, "a device does not say what it keeps for others");
+                tracing::debug!(%device, %error, "could not list a device's hints");
                 progress.idle = self.advance(&cluster);
             }
         }

@@ -96,7 +96,7 @@ impl CountUsage {
             Ok(()) => {}
             Err(error) => {
                 let bucket = &count.bucket.name;
-                tracing::debug!(bucket, %error, "a count is left for a later pass");
+                tracing::debug!(bucket, %error, "leaving a count for a later pass");
                 (progress.done, progress.kept) = (0, 1);
             }
         }

@@ -256,8 +256,10 @@ impl Introducer {
             return;
         }
         match self.node.begin_anew(device).await {
-            Ok(()) => tracing::warn!(%device, "the device restarts empty, without votes"),
-            Err(error) => tracing::warn!(%device, %error, "could not restart the device empty"),
+            Ok(()) => tracing::warn!(%device, "restarting the device without votes"),
+            Err(error) => {
+                tracing::warn!(%device, %error, "could not restart the device without votes")
+            }
         }
     }
 

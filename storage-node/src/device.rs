@@ -184,7 +184,7 @@ impl Device {
         Self {
             config,
             shared,
-            state: RwLock::new(State::Reopening("it is being opened".to_owned())),
+            state: RwLock::new(State::Reopening("the device is being opened".to_owned())),
             attending: Mutex::default(),
             threads: Arc::new(threads),
             counters: Arc::default(),
@@ -331,7 +331,7 @@ impl Device {
         let forgotten = opened.extents.forget_marks(now_ms.saturating_sub(MARK_AGE_MS), MARKS_MAX);
         let tidied = forgotten.and_then(|_| opened.extents.reclaim(PUNCHES_MAX, short));
         if let Err(error) = tidied {
-            tracing::warn!(device = %self.config.id, %error, "the device can't be tidied");
+            tracing::warn!(device = %self.config.id, %error, "could not clean up the device");
         }
     }
 
@@ -351,7 +351,7 @@ impl Device {
     /// Takes the device offline for good; returns its parts if it was open.
     fn take_away(&self) -> Option<Arc<Opened>> {
         let closed =
-            State::Offline { reason: "it was closed".into(), kind: ErrorKind::Unavailable };
+            State::Offline { reason: "the device was closed".into(), kind: ErrorKind::Unavailable };
         match std::mem::replace(&mut *self.state.write(), closed) {
             State::Online(opened) => Some(opened),
             State::Reopening(_) | State::Offline { .. } => None,

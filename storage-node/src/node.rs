@@ -143,7 +143,7 @@ impl StorageNode {
         // One thread closes all devices. It is a blocking thread of tokio, which no disk call
         // occupies.
         tokio::task::spawn_blocking(move || monitor::close(&monitors)).await.unwrap_or_else(
-            |error| Err(Error::internal("closing the devices ended early").with_source(error)),
+            |error| Err(Error::internal("closing the devices panicked").with_source(error)),
         )
     }
 

@@ -157,7 +157,7 @@ impl Inner {
             let place =
                 Place { name: &name, object_key: &object_key, id, bucket, key, asked, began };
             if let Err(error) = inner.free_parts(&place, &taken).await {
-                tracing::warn!(upload = %id, %error, "could not delete parts of a completed upload");
+                tracing::warn!(upload = %id, %error, "could not delete parts after completion");
             }
         });
     }

@@ -83,7 +83,7 @@ impl Census<'_> {
         let (data, manifest) = match BodyExtents::of(self.cluster, body).await {
             Ok(BodyExtents { data, manifest }) => (data, manifest),
             Err(error) => {
-                tracing::debug!(?key, %error, "a manifest can't be read");
+                tracing::debug!(?key, %error, "could not read a manifest");
                 let Body::Spilled { policy, manifest } = body else { return Vec::new() };
                 return manifest.iter().map(|extent| named(*policy, extent.id)).collect();
             }
@@ -115,14 +115,16 @@ impl Census<'_> {
                 // Its upload is gone.
                 Ok(None) => continue,
                 Err(error) => {
-                    tracing::debug!(?key, %error, "nobody can tell whose part this is");
+                    tracing::debug!(?key, %error, "could not find the object of a part");
                     ("a part".to_owned(), true)
                 }
             };
             if is_wanted {
                 self.report.lost += 1;
                 self.report.extents.missing += 1;
-                self.found(|| format!("extent {id}: LOST; nobody has any of it; of {name:?}"));
+                self.found(|| {
+                    format!("extent {id}: LOST; no copy or fragment is left; of {name:?}")
+                });
             }
         }
     }

@@ -44,7 +44,7 @@ impl<K: Ord + Clone, V> Streams<K, V> {
                     stream.page = page.into();
                 }
                 Err(error) => {
-                    tracing::warn!(%device, %error, "a device fell silent in a census");
+                    tracing::warn!(%device, %error, "a device stopped answering during a census");
                     self.0.remove(&device);
                     silent.push(device);
                 }

@@ -79,7 +79,7 @@ impl Joining {
     ) -> Result<Self> {
         let own = statuses.get(&device).filter(|status| status.voting);
         let own = own.ok_or_else(|| {
-            Error::unavailable(format!("device {device} is to join and has no vote yet"))
+            Error::unavailable(format!("device {device} must join and has no vote yet"))
         })?;
         let joint = Term::of(ring.change(), Phase::Joint);
         let mut left = moving_to(ring, device);
@@ -94,7 +94,9 @@ impl Joining {
             })?);
         }
         left.reverse();
-        tracing::info!(%device, partitions = left.len(), change = ring.change(), "a device copies what moves to it");
+        tracing::info!(%device, partitions = left.len(), change = ring.change(), "copying moved \
+                                                                                  registers to a \
+                                                                                  device");
         Ok(Self {
             device,
             identity: own.identity,
@@ -182,12 +184,15 @@ impl Joining {
         let all_answer =
             self.sources.keys().chain([&self.device]).all(|id| statuses.contains_key(id));
         if !all_answer || !self.stands(cluster, &statuses) {
-            return Err(Error::unavailable("a device that took part in a move is gone or forgot"));
+            return Err(Error::unavailable("a device in a move is gone or lost its state"));
         }
         let node = cluster.node(self.device)?;
         in_time(node.raise_floor(self.device, floor_at(now_ms).max(self.promise))).await?;
         in_time(node.set_joined(self.device, self.change)).await?;
-        tracing::info!(device = %self.device, change = self.change, registers = self.brought, "a device holds what moved to it");
+        tracing::info!(
+            device = %self.device, change = self.change, registers = self.brought,
+            "a device holds its moved registers"
+        );
         Ok(())
     }
 }

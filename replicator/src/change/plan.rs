@@ -78,7 +78,7 @@ pub(super) fn next(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceS
         return moving.bootstrap();
     }
     if ring.term_at(term).is_none() {
-        return Next::Wait("the index ring waits for the ring change before it to be over".into());
+        return Next::Wait("the index ring waits for the end of the ring change before it".into());
     }
     match term.phase_of(change) {
         // A ring without moves is in use only after its change.
@@ -120,7 +120,7 @@ impl Moving<'_> {
             let mut primaries = self.ring.primaries(step.partition);
             let holder = primaries.nth(usize::from(step.replica));
             holders
-                .entry(holder.expect("a ring moves only replicas that it has"))
+                .entry(holder.expect("a ring moves only its own replicas"))
                 .or_default()
                 .push(step.partition);
         }
@@ -140,8 +140,8 @@ impl Moving<'_> {
             for term in [Phase::Old, Phase::New].map(|it| Term::of(self.ring.change(), it)) {
                 if !self.ring.sets(partition, term).has_quorum(votes) {
                     return Next::Wait(format!(
-                        "no device that answers knows a term, and no quorum of partition {} \
-                         answers with its votes",
+                        "no answering device knows a term, and no quorum of partition {} answers \
+                         with votes",
                         partition.0
                     ));
                 }
@@ -173,7 +173,7 @@ impl Moving<'_> {
         let unknown = |at: &&Partition| !self.ring.sets(**at, joint).has_quorum(knows);
         if let Some(partition) = partitions.iter().find(unknown) {
             return Next::Wait(format!(
-                "too few old or new holders of partition {} have heard that it moves",
+                "too few old or new holders of partition {} know of its move",
                 partition.0
             ));
         }

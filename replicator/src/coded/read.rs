@@ -105,14 +105,14 @@ impl<'a> Sources<'a> {
         if bytes.len() as u64 == piece.bytes() {
             return Ok(bytes);
         }
-        Err(Error::corrupt(format!("device {device} has {fragment} in another length")))
+        Err(Error::corrupt(format!("device {device} has {fragment} with another length")))
     }
 
     fn leave_out(&mut self, fragment: FragmentIndex, error: Error) {
         if let Some(at) = self.usable.iter().position(|(it, _)| *it == fragment) {
             let (_, device) = self.usable.remove(at);
             let id = self.coded.id(fragment);
-            tracing::debug!(extent = %id, %device, %error, "a fragment can't be read");
+            tracing::debug!(extent = %id, %device, %error, "could not read a fragment");
         }
         self.failed = Some(error);
     }
@@ -153,7 +153,7 @@ pub(crate) async fn read_coded(
     {
         return Ok(bytes);
     }
-    Err(Error::corrupt(format!("the fragments of extent {} are of something else", extent.id)))
+    Err(Error::corrupt(format!("the fragments of extent {} belong to something else", extent.id)))
 }
 
 /// Finds, or rebuilds, the data fragments that are not at home.
@@ -213,7 +213,8 @@ fn too_few(
     everyone: &[DeviceId],
 ) -> Error {
     let (whole, needed) = (coded.whole, coded.geometry.needed());
-    let message = format!("{there} fragments of extent {whole} are left of the {needed} it takes");
+    let message =
+        format!("only {there} of the {needed} fragments needed of extent {whole} are left");
     let says = |id: &ExtentId, device: &DeviceId| said.of(*device, *id);
     let is_deleted =
         |id: &ExtentId| everyone.iter().any(|it| says(id, it) == Some(Presence::Deleted));

@@ -24,7 +24,7 @@ pub(super) async fn check_everyone(cluster: &Cluster) -> Result<()> {
         let answers = statuses.get(&device).is_some_and(|it| it.voting && it.term == term);
         if !answers {
             return Err(Error::unavailable(format!(
-                "device {device} does not answer with its votes: no tombstone goes before it does"
+                "device {device} does not answer with votes: tombstones stay until then"
             )));
         }
     }
@@ -67,7 +67,7 @@ impl Cases {
             async move {
                 let holdings = in_time(cluster.node(device)?.holdings(device, keys)).await?;
                 if holdings.len() != keys.len() {
-                    return Err(Error::internal("a device did not say all that it was asked"));
+                    return Err(Error::internal("a device's reply is incomplete"));
                 }
                 Ok((device, holdings))
             }

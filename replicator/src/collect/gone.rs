@@ -47,14 +47,14 @@ impl Buckets {
         let gone = match self.gone_of(cluster, old.map(|(bucket, _)| bucket).collect()).await {
             Ok(gone) => gone,
             Err(error) => {
-                tracing::debug!(%error, "nobody can tell which buckets are gone");
+                tracing::debug!(%error, "could not list the buckets");
                 return (met, 0);
             }
         };
         let mut purged = BTreeSet::new();
         for bucket in gone {
             if purge(cluster, bucket, devices).await {
-                tracing::info!(%bucket, "took what was left of a deleted bucket");
+                tracing::info!(%bucket, "removed the rest of a deleted bucket");
                 purged.insert(bucket);
             }
         }
@@ -93,7 +93,8 @@ async fn purge(cluster: &Cluster, bucket: BucketId, devices: &[DeviceId]) -> boo
                 untold.push(*device);
             }
             Err(error) => {
-                tracing::debug!(%bucket, %device, %error, "registers of a deleted bucket are kept");
+                tracing::debug!(%bucket, %device, %error, "keeping registers of a deleted bucket \
+                                                           for now");
                 all = false;
             }
         }

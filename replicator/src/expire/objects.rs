@@ -106,7 +106,7 @@ impl Objects {
             }
             Err(error) => {
                 let Task { bucket, shard, .. } = task;
-                tracing::debug!(bucket, ?shard, %error, "objects are left for a later pass");
+                tracing::debug!(bucket, ?shard, %error, "leaving objects for a later pass");
                 Progress { kept: 1, ..Progress::default() }
             }
         };

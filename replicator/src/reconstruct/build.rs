@@ -111,7 +111,9 @@ impl Job {
                     built.made_bytes += bytes;
                 }
                 Err(error) => {
-                    tracing::debug!(extent = %self.coded.whole, %home, %error, "a fragment was not made");
+                    tracing::debug!(extent = %self.coded.whole, %home, %error, "could not \
+                                                                                reconstruct a \
+                                                                                fragment");
                     built.failed.push((home, error.kind()));
                 }
             }
@@ -222,7 +224,7 @@ async fn feed(
         if let Err(error) = sources.make(wanted, &step, &mut made).await {
             for target in targets.iter_mut() {
                 if let Some(mut body) = target.body.take() {
-                    let told = Error::new(error.kind(), "its sources can't be read");
+                    let told = Error::new(error.kind(), "the fragment's sources can't be read");
                     let _ = tokio::time::timeout(STUCK, body.send(Err(told))).await;
                 }
             }

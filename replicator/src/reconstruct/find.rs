@@ -62,7 +62,8 @@ pub(super) fn items(cluster: &Cluster, records: Vec<ExtentRecord>) -> (Vec<Item>
         match Coded::of_record(cluster, &record) {
             None => {}
             Some(Err(error)) => {
-                tracing::debug!(extent = %record.extent.id, %error, "a fragment belongs nowhere");
+                tracing::debug!(extent = %record.extent.id, %error, "a fragment has no place in \
+                                                                     the ring");
                 unknown += 1;
             }
             Some(Ok(coded)) => match items.last_mut() {

@@ -109,7 +109,7 @@ async fn told_lost(cluster: &Cluster, lost: &[Item]) -> u64 {
     let buckets = match list_buckets(cluster).await {
         Ok(buckets) => buckets,
         Err(error) => {
-            tracing::debug!(%error, "nobody can tell whether lost extents are wanted");
+            tracing::debug!(%error, "could not check the entries of lost extents");
             return lost.len() as u64;
         }
     };
@@ -120,9 +120,12 @@ async fn told_lost(cluster: &Cluster, lost: &[Item]) -> u64 {
             Ok(false) => continue,
             Ok(true) => {
                 let extent = item.coded.whole;
-                tracing::error!(%extent, "an extent is lost: fewer fragments are left than it takes");
+                tracing::error!(%extent, "an extent is lost: too few fragments are left");
             }
-            Err(error) => tracing::debug!(extent = %item.coded.whole, %error, "nobody can tell"),
+            Err(error) => {
+                tracing::debug!(extent = %item.coded.whole, %error, "could not check the entry of \
+                                                                     an extent")
+            }
         }
         told += 1;
     }

@@ -116,7 +116,7 @@ impl Look {
 
 /// Returns the differences between two sorted pages, up to the lower end of the full pages. Also
 /// returns that end, if more pages may follow.
-#[expect(clippy::type_complexity, reason = "what each side has of what differs")]
+#[expect(clippy::type_complexity, reason = "differences on both sides")]
 fn apart<K: Ord + Clone, V: PartialEq>(
     mine: Vec<(K, V)>,
     theirs: Vec<(K, V)>,

@@ -56,7 +56,7 @@ pub(crate) async fn copy(
         Ok(_) => {
             in_time(target.release_extents(to, &[id])).await?;
             Err(Error::corrupt(format!(
-                "device {from} has other bytes of extent {id} than it says"
+                "device {from} sent other bytes of extent {id} than announced"
             )))
         }
         // Another worker was faster, or the extent was deleted.
@@ -147,12 +147,12 @@ async fn make_again(
         || Error::not_found(format!("no other fragment of extent {} is at home", id.whole()));
     let record = known.ok_or_else(nobody)?;
     let coded = Coded::of_record(cluster, &record)
-        .unwrap_or_else(|| Err(Error::invalid("a copy where fragments belong")))?;
+        .unwrap_or_else(|| Err(Error::invalid("a copied extent under a policy of fragments")))?;
     let lost = vec![code.fragment(id.fragment_number())?];
     let job = Job { coded, record, lost, sources };
     let built = job.build(cluster, &HashSet::new(), u64::MAX).await?;
     match built.map(|built| (built.made_bytes, built.failed)) {
         Some((bytes, failed)) if failed.is_empty() => Ok(bytes),
-        _ => Err(Error::unavailable(format!("device {device} did not take fragment {id} again"))),
+        _ => Err(Error::unavailable(format!("device {device} did not store fragment {id} again"))),
     }
 }

@@ -164,7 +164,7 @@ async fn copy_and_tell(
     to: DeviceId,
 ) -> Result<u64, ErrorKind> {
     copy(cluster, record, from, to).await.map_err(|error| {
-        tracing::debug!(extent = %record.extent.id, %from, %to, %error, "an extent was not copied");
+        tracing::debug!(extent = %record.extent.id, %from, %to, %error, "could not copy an extent");
         error.kind()
     })
 }

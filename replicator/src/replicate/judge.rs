@@ -28,7 +28,8 @@ pub(crate) async fn judge(
     let buckets = match list_buckets(cluster).await {
         Ok(buckets) => buckets,
         Err(error) => {
-            tracing::debug!(%device, %error, "deleted extents are kept: nobody can tell");
+            tracing::debug!(%device, %error, "keeping deleted extents: could not check their \
+                                              entries");
             progress.kept += records.len() as u64;
             return Ok(Vec::new());
         }
@@ -44,11 +45,12 @@ pub(crate) async fn judge(
                 bytes += u64::from(record.extent.length);
             }
             Ok(true) => {
-                tracing::warn!(extent = %id, "an extent that was deleted is wanted: it is kept");
+                tracing::warn!(extent = %id, "keeping a deleted extent that has an entry");
                 stay.push(record);
             }
             Err(error) => {
-                tracing::debug!(extent = %id, %error, "an extent is kept: nobody can tell");
+                tracing::debug!(extent = %id, %error, "keeping an extent: could not check its \
+                                                       entry");
             }
         }
     }
@@ -57,7 +59,7 @@ pub(crate) async fn judge(
         return Ok(stay);
     }
     in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
-    tracing::info!(%device, extents = ids.len(), "deleted extents that others were told to delete");
+    tracing::info!(%device, extents = ids.len(), "deleted extents that other devices had deleted");
     progress.done += ids.len() as u64;
     progress.freed += ids.len() as u64;
     progress.freed_bytes += bytes;

@@ -40,7 +40,8 @@ impl Mender<'_> {
             ways.push(async move {
                 let brought = self.mend(&key, from, to).await;
                 brought.inspect_err(|error| {
-                    tracing::debug!(?key, %from, %to, %error, "a register is mended later");
+                    tracing::debug!(?key, %from, %to, %error, "could not repair a register, \
+                                                               retrying later");
                 })
             });
         }
@@ -88,8 +89,7 @@ impl Mender<'_> {
     ) -> Result<()> {
         let read_ms = self.clock.now_ms();
         let settled = settle(self.cluster, self.stamps, key, Some(known), above).await?;
-        let settled =
-            settled.ok_or_else(|| Error::internal("a write that is known was not found"))?;
+        let settled = settled.ok_or_else(|| Error::internal("a known write was not found"))?;
         for device in devices {
             self.bring(key, *device, &settled, read_ms).await?;
         }
@@ -106,7 +106,7 @@ impl Mender<'_> {
         read_ms: u64,
     ) -> Result<Option<Stamp>> {
         if self.clock.now_ms().saturating_sub(read_ms) > READ_AGE_MS_MAX {
-            return Err(Error::unavailable("what was read is too old to be brought to others"));
+            return Err(Error::unavailable("the read is too old for a repair"));
         }
         let reply =
             in_time(self.cluster.node(to)?.write(to, candidate.repair(key, read_ms))).await?;
@@ -114,11 +114,11 @@ impl Mender<'_> {
             WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted => Ok(None),
             WriteReply::Behind(floor) => Ok(Some(floor)),
             WriteReply::OutOfTime => {
-                Err(Error::unavailable(format!("a repair came to device {to} too late")))
+                Err(Error::unavailable(format!("a repair reached device {to} too late")))
             }
-            WriteReply::Fenced => Err(Error::internal(format!(
-                "device {to} judges a repair as if it were first-hand"
-            ))),
+            WriteReply::Fenced => {
+                Err(Error::internal(format!("device {to} handles a repair like a first write")))
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn presence(
     let answers: Vec<_> = futures::stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
     for (primary, at, answer) in answers {
         let Ok(answer) = answer.inspect_err(|error| {
-            tracing::debug!(device = %primary, %error, "a device does not say which extents it has");
+            tracing::debug!(device = %primary, %error, "could not list a device's extents");
         }) else {
             continue;
         };

@@ -196,7 +196,7 @@ impl ReplicateRegisters {
                 Ok(progress)
             }
             Err(Failed { device: failed, error }) => {
-                tracing::debug!(%device, %failed, %error, "registers are left for a later pass");
+                tracing::debug!(%device, %failed, %error, "leaving registers for a later pass");
                 self.failures.note(failed);
                 if self.failures.is_out(device) {
                     return Err(error);
@@ -328,7 +328,7 @@ impl Worker for ReplicateRegisters {
         let mut progress = match self.go_on(&cluster, device).await {
             Ok(progress) => progress,
             Err(error) => {
-                tracing::debug!(%device, %error, "a device's registers are left for a later pass");
+                tracing::debug!(%device, %error, "a device's leaving registers for a later pass");
                 self.pass.left += 1;
                 let idle = self.advance(&cluster);
                 Progress { kept: 1, idle, ..Progress::default() }

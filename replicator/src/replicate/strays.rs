@@ -76,7 +76,7 @@ async fn let_go(
     let held = Held::ask(mender, device, members, keys).await?;
     let drops = held.by_all(keys);
     if mender.clock.now_ms().saturating_sub(asked_ms) > WORD_AGE_MS_MAX {
-        return Err(Error::unavailable("what others said is too old to let go of anything"));
+        return Err(Error::unavailable("the members' replies are too old to delete strays"));
     }
     if !drops.is_empty() {
         in_time(mender.cluster.node(device)?.drop_registers(device, &drops)).await?;
@@ -111,7 +111,8 @@ impl Held {
             match held {
                 Ok(held) => theirs.push((id, held)),
                 Err(error) => {
-                    tracing::debug!(device = %id, %error, "strays stay: a member does not answer");
+                    tracing::debug!(device = %id, %error, "keeping strays: a member does not \
+                                                           answer");
                     silent.push(id);
                 }
             }

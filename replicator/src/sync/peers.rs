@@ -45,8 +45,7 @@ pub(super) fn check_coverage(
             let needed = if sets.is_of(at, device) { count - count / 2 } else { sets.quorum(at) };
             if others.count() < needed {
                 return Err(Error::unavailable(format!(
-                    "device {device} has no vote, and too few of its peers have one for it to sync \
-                     from"
+                    "device {device} has no vote, and too few peers with votes answer for a sync"
                 )));
             }
         }

@@ -157,7 +157,7 @@ impl Ballast {
             let of = ballast.total_bytes();
             tracing::info!(
                 path = %path.display(), bytes, of,
-                "the ballast takes its part of the device: it is given up when the device is full"
+                "allocating the ballast, which is released when the device is full"
             );
         }
         Ok(ballast)
@@ -187,7 +187,7 @@ impl Ballast {
     pub(crate) fn before_write(&self) -> Level {
         self.look();
         if self.space().action() == Action::GiveUp {
-            tracing::warn!(free = self.free_bytes(), "giving up the ballast");
+            tracing::warn!(free = self.free_bytes(), "releasing the ballast");
             self.resize(0);
         }
         self.level()
@@ -221,7 +221,7 @@ impl Ballast {
 
     fn resize(&self, bytes: u64) {
         if let Err(error) = self.try_resize(bytes) {
-            tracing::warn!(bytes, %error, "the ballast can't be resized");
+            tracing::warn!(bytes, %error, "could not resize the ballast");
         }
         self.look();
     }

@@ -98,7 +98,7 @@ struct Checked {
     checksum: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_false(unready: &bool) -> bool {
     !unready
 }
@@ -199,8 +199,8 @@ impl Format {
         let Some(own) = self.id.filter(|own| *own != id) else { return Ok(()) };
         let own_place = self.place.as_deref().unwrap_or("somewhere else");
         Err(Error::invalid(format!(
-            "{} holds device {own} ({own_place}) and was given as device {id} ({place}): mount each \
-             disk where it was, or exchange the paths in the settings; nothing was changed",
+            "{} holds device {own} ({own_place}) and was given as device {id} ({place}): mount \
+             each disk where it was, or swap the paths in the settings; nothing was changed",
             root.display()
         )))
     }
@@ -233,7 +233,7 @@ impl Format {
             return Ok(());
         };
         Err(Error::corrupt(format!(
-            "{} holds {found}/ but no {NAME}: it is a device that lost its format, and is left alone",
+            "{} holds {found}/ but no {NAME}: the device lost its format and is not opened",
             root.display()
         )))
     }
@@ -244,11 +244,10 @@ impl Format {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self> {
-        let foreign =
-            |error| Error::corrupt("it is no format of a Martlet device").with_source(error);
+        let foreign = |error| Error::corrupt("not a format of a Martlet device").with_source(error);
         let any: Any = serde_json::from_slice(bytes).map_err(foreign)?;
         if any.magic != MAGIC {
-            return Err(Error::corrupt("it is no format of a Martlet device"));
+            return Err(Error::corrupt("not a format of a Martlet device"));
         }
         if any.version > VERSION {
             return Err(Error::invalid(format!(

@@ -23,7 +23,7 @@ pub(super) fn missing(root: &Path) -> Option<String> {
     let missing = !root.join("index/CURRENT").exists() && root.join("extents").exists();
     missing.then(|| {
         let root = root.display();
-        format!("{root} holds extents/ but no index: it is a device that lost its index")
+        format!("{root} holds extents/ but no index: the device lost its index")
     })
 }
 
@@ -38,8 +38,8 @@ pub(super) fn renew(
     let root = &config.path;
     if !shared.peers() {
         return Err(Error::corrupt(format!(
-            "{damage}. Device {} is left alone, for no other device is known to hold what it held: \
-             put {} back from a copy, or give the device an empty folder and do without",
+            "{damage}. Device {} is not opened, because no other device is known to hold its data: \
+             restore {} from a copy, or give up the data and use an empty folder",
             config.id,
             root.join("index").display()
         )));
@@ -52,7 +52,8 @@ pub(super) fn renew(
     renewed.store(root)?;
     tracing::error!(
         device = %config.id, path = %root.display(), damage,
-        "the index forgot something and is in quarantine; the device begins anew, without votes"
+        "moved a damaged index into quarantine; the device restarts with an empty index, without \
+         votes"
     );
     Ok(renewed)
 }

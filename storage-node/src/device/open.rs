@@ -80,7 +80,7 @@ impl Opened {
             match Parts::open(root, shared, surroundings, clean) {
                 Ok(Parts { index, extents, report }) => {
                     let (device, path) = (config.id, root.display());
-                    tracing::info!(%device, %path, clean, ?report, "device open");
+                    tracing::info!(%device, %path, clean, ?report, "device opened");
                     let (root, device) = (root.clone(), format.device);
                     return Ok(Self {
                         extents,
@@ -120,16 +120,16 @@ impl Opened {
         let standing = self.index.standing();
         match self.format.lock().replaced_by {
             Some(Incarnation { device, .. }) if device == self.device => Some(
-                "it is an older copy of what its peers remember, and has no vote until it has begun \
-                 anew and synced"
+                "the device is older than its peers remember, and has no vote until it has \
+                 restarted with an empty index and synced"
                     .to_owned(),
             ),
             Some(Incarnation { device, .. }) => Some(format!(
-                "its peers remember another disk in its place, {device}; it has no vote until it has \
-                 begun anew and synced"
+                "its peers remember another disk in its place, {device}; the device has no vote \
+                 until it has restarted with an empty index and synced"
             )),
             None if standing.has_votes && !standing.voting => {
-                Some("its peers have not confirmed yet that it is the one they remember".to_owned())
+                Some("its peers have not confirmed the device yet".to_owned())
             }
             None => None,
         }
@@ -160,7 +160,7 @@ impl Opened {
     /// the device stays locked until they end, and the last call must not close it on its own
     /// thread.
     pub(super) fn abandon(opened: Arc<Self>) -> Result<()> {
-        opened.extents.give_up("it is being closed after a failure");
+        opened.extents.give_up("the device is being closed after a failure");
         let opened = alone(opened, Duration::MAX)?;
         opened.extents.close();
         drop(opened);
@@ -262,7 +262,8 @@ fn close_to_others(root: &Path) {
         }
         let closed = fs::Permissions::from_mode(mode & 0o7700);
         if let Err(error) = fs::set_permissions(&path, closed) {
-            tracing::warn!(path = %path.display(), %error, "other users may read what is there");
+            tracing::warn!(path = %path.display(), %error, "could not restrict access to the \
+                                                            folder: other users may read it");
         }
     }
 }

@@ -95,7 +95,7 @@ impl Device {
         let opened = self.online()?;
         opened.change(Some(true), |format| {
             if format.current() != current || format.replaced_by.is_some() {
-                return Err(Error::conflict("another opening of the device is under way"));
+                return Err(Error::conflict("the device is already being opened"));
             }
             Ok(format.confirmed(self.config.id, &self.config.place))
         })
@@ -120,7 +120,7 @@ impl Device {
     pub(crate) fn begin_anew(&self, is_empty: bool) -> Result<()> {
         let opened = self.online()?;
         let Some(by) = opened.format.lock().replaced_by else {
-            return Err(Error::conflict("its peers did not refuse the device"));
+            return Err(Error::conflict("the peers did not refuse the device"));
         };
         if is_empty {
             return opened.change(None, |format| Ok(format.in_place()));

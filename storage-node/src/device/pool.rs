@@ -50,7 +50,7 @@ pub(crate) struct Call<T>(oneshot::Receiver<Result<T>>);
 impl<T> Call<T> {
     /// Waits for the end of the call, without limit.
     pub(crate) async fn outcome(self) -> Result<T> {
-        self.0.await.unwrap_or_else(|_| Err(Error::internal("a blocking call ended early")))
+        self.0.await.unwrap_or_else(|_| Err(Error::internal("a blocking call panicked")))
     }
 }
 
@@ -148,7 +148,8 @@ impl Inner {
             // The existing threads run the call later.
             Err(_) if state.threads > 0 => None,
             Err(error) => {
-                tracing::error!(device = inner.name, %error, "no thread for a call of the disk");
+                tracing::error!(device = inner.name, %error, "could not start a thread for disk \
+                                                              calls");
                 state.queue.pop_back()
             }
         }

@@ -33,7 +33,7 @@ impl Unreadable {
         if failures.times == 0 || now_ms >= failures.last_ms.saturating_add(APART_MS) {
             *failures = Failures { times: failures.times + 1, last_ms: now_ms };
         }
-        (failures.times >= TIMES).then(|| format!("the disk does not give back {file}: {message}"))
+        (failures.times >= TIMES).then(|| format!("the disk can't read {file}: {message}"))
     }
 
     /// Forgets all failures, because the index was replaced.
@@ -68,7 +68,7 @@ mod tests {
         let other = BAD.replace("12.sst", "13.sst");
         assert_eq!(unreadable.note(&other, 120_005), None, "each file by itself");
         let damage = unreadable.note(BAD, 120_005).unwrap();
-        assert!(damage.starts_with("the disk does not give back 000012.sst"), "{damage}");
+        assert!(damage.starts_with("the disk can't read 000012.sst"), "{damage}");
         unreadable.clear();
         assert_eq!(unreadable.note(BAD, 180_005), None);
     }

@@ -71,7 +71,7 @@ impl Inner {
         match store.threads.run(move || inner.is_sound_on_disk(id)).await {
             Ok(true) => {
                 store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(extent = %id, "memory had an extent wrong that the disk has right");
+                tracing::warn!(extent = %id, "corrected an extent in memory that is right on disk");
                 true
             }
             Ok(false) => {
@@ -79,7 +79,7 @@ impl Inner {
                 false
             }
             Err(error) => {
-                tracing::error!(extent = %id, %error, "a corrupt extent can't be judged");
+                tracing::error!(extent = %id, %error, "could not verify a corrupt extent again");
                 false
             }
         }
@@ -90,7 +90,7 @@ impl Inner {
         store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
         let inner = store.clone();
         if let Err(error) = store.threads.run(move || inner.set_aside(id)).await {
-            tracing::error!(extent = %id, %error, "a corrupt extent can't be set aside");
+            tracing::error!(extent = %id, %error, "could not quarantine a corrupt extent");
         }
     }
 
@@ -129,7 +129,7 @@ impl Inner {
                     ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Internal
                 ) =>
             {
-                tracing::error!(extent = %id, %error, "an extent is not what was written");
+                tracing::error!(extent = %id, %error, "found a corrupt extent");
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -40,7 +40,7 @@ pub(super) struct Packed {
     pub(super) record: ExtentRecord,
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all are writes")]
+#[expect(clippy::large_enum_variant, reason = "nearly all commands are writes")]
 enum Job {
     Write(Packed, Reply),
     Destroy(Vec<(ExtentId, Run)>, Reply),
@@ -89,7 +89,7 @@ impl Committer {
                 let _fault = FaultOfPanic(ledger.suspect.clone());
                 ledger.run(&queue, &waiting);
             })
-            .map_err(|error| Error::unavailable("can't start a thread").with_source(error))?;
+            .map_err(|error| Error::unavailable("a thread can't be started").with_source(error))?;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
         Ok(Self { jobs, thread, waiting_bytes, pulse })
     }
@@ -302,7 +302,7 @@ pub(super) fn refuse_taken(table: &Table, id: ExtentId) -> Result<()> {
     }
     match table.get(id)? {
         Some(row) if row.place != Place::Quarantined => {
-            Err(Error::conflict(format!("extent {id} is there already")))
+            Err(Error::conflict(format!("extent {id} already exists")))
         }
         _ => Ok(()),
     }

@@ -54,7 +54,7 @@ impl Folders {
                 let _fault = FaultOfPanic(worker.suspect.clone());
                 worker.run(&queue);
             })
-            .map_err(|error| Error::unavailable("can't start a thread").with_source(error))?;
+            .map_err(|error| Error::unavailable("a thread can't be started").with_source(error))?;
         let thread = Mutex::new(Some(thread));
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread, counters })
     }
@@ -136,7 +136,7 @@ impl Worker {
                     let sync = move || self.sync(&folder, replies);
                     // Without a thread, the waiting callers receive an error.
                     if let Err(error) = thread.spawn_scoped(threads, sync) {
-                        tracing::warn!(%error, "no thread for a folder's sync");
+                        tracing::warn!(%error, "could not start a thread for folder syncs");
                     }
                 }
             });
@@ -162,7 +162,8 @@ impl Worker {
     fn discard(&self, file: &Path) {
         if let Err(error) = self.disk.unlink(file) {
             self.counters.leave_behind();
-            tracing::warn!(%error, "an unfinished extent stays until the device is opened again");
+            tracing::warn!(%error, "could not remove an unfinished extent: it stays until the \
+                                    device is opened again");
         }
     }
 }

@@ -20,7 +20,7 @@ impl Gather {
     /// long.
     pub(super) fn new(body: ByteStream, declared: Option<u64>) -> Result<Self> {
         match declared {
-            Some(0) => Err(Error::invalid("an extent is not empty")),
+            Some(0) => Err(Error::invalid("an extent must not be empty")),
             Some(length) if length > EXTENT_BYTES_MAX => Err(too_long()),
             _ => Ok(Self { body, left: Bytes::new(), taken: 0, declared }),
         }
@@ -53,14 +53,14 @@ impl Gather {
                 "the extent's body has {} bytes instead of {declared}",
                 self.taken
             ))),
-            _ if self.taken == 0 => Err(Error::invalid("an extent is not empty")),
+            _ if self.taken == 0 => Err(Error::invalid("an extent must not be empty")),
             _ => Ok(()),
         }
     }
 }
 
 fn too_long() -> Error {
-    Error::invalid("the extent's body is longer than was declared or than an extent may be")
+    Error::invalid("the extent's body exceeds its declared length or the maximum")
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ impl ExtentStore {
             None => Inner::open_extent(&self.0, id).await?,
         };
         if range.is_empty() || range.end > extent.length {
-            let sentence = format!("extent {id} of {} bytes has no {range:?}", extent.length);
+            let sentence = format!("extent {id} of {} bytes has no range {range:?}", extent.length);
             return Err(Error::invalid(sentence));
         }
         read::stream(Reading::of(&self.0), extent, range).await
@@ -230,7 +230,7 @@ impl ExtentStore {
         // would free the space of the records.
         let task = tokio::spawn(removing.both_steps(ids, removal));
         self.0.threads.pulse().wait(task).await?.unwrap_or_else(|error| {
-            Err(Error::internal("removing extents ended early").with_source(error))
+            Err(Error::internal("the removal of extents panicked").with_source(error))
         })
     }
 

@@ -82,7 +82,7 @@ impl OpenExtent {
 }
 
 pub(super) fn mismatch(id: ExtentId) -> Error {
-    Error::corrupt(format!("extent {id} is not what was written"))
+    Error::corrupt(format!("extent {id} is corrupt"))
 }
 
 /// Weighs open extents by the files that they keep open.

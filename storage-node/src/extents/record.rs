@@ -102,7 +102,7 @@ pub(super) enum Header {
 pub(super) fn prepare(description: &Description) -> Result<(Head, Vec<u8>)> {
     let (mut head, mut body) = description.encode();
     if body.len() > ALIGN - SECTOR {
-        return Err(Error::invalid("the owner of the extent is too long to be written"));
+        return Err(Error::invalid("the owner of the extent is too long"));
     }
     body.resize(ALIGN - SECTOR, 0);
     head.body_bytes = small(body.len());

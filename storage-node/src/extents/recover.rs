@@ -151,13 +151,13 @@ impl Recovery<'_> {
                 return Ok(Head::NeverWritten);
             }
             (None, Some(copy)) => {
-                tracing::error!(path = %path.display(), "a volume's head was lost: its copy is used");
+                tracing::error!(path = %path.display(), "a volume's head was lost, using its copy");
                 file.write_at(&[IoSlice::new(&copy.encode())], 0).and_then(|()| file.sync())
             }
             (None, None) => return read.map(|()| Head::Lost),
         };
         if let Err(error) = mended {
-            tracing::warn!(%error, volume = number, "a head or its copy can't be mended");
+            tracing::warn!(%error, volume = number, "could not repair a volume's head or its copy");
         }
         Ok(own.or(copy).map_or(Head::Lost, Head::Is))
     }
@@ -292,7 +292,7 @@ impl Recovery<'_> {
     }
 
     pub(super) fn set_aside(&mut self, path: &Path) -> Result<()> {
-        tracing::error!(path = %path.display(), "it contradicts itself and is set aside");
+        tracing::error!(path = %path.display(), "moving an inconsistent file into quarantine");
         quarantine::file(self.site.disk, self.site.root, path)?;
         self.report.quarantined += 1;
         self.counters.set_aside();
@@ -300,7 +300,7 @@ impl Recovery<'_> {
     }
 
     pub(super) fn set_run_aside(&mut self, run: Run) -> Result<()> {
-        tracing::error!(?run, "a record contradicts itself and is set aside");
+        tracing::error!(?run, "moving an inconsistent record into quarantine");
         if quarantine::run(self.site.disk, self.site.root, run)? {
             self.report.quarantined += 1;
             self.counters.set_aside();

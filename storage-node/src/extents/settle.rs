@@ -68,7 +68,7 @@ impl Recovery<'_> {
             // The thing has a row already.
             Lies::Row(_) => return None,
         };
-        let record = thing.record.expect("only what describes itself is whole");
+        let record = thing.record.expect("only items with a description are whole");
         self.report.rediscovered += 1;
         self.counters.added(u64::from(record.extent.length));
         Some(Row { place, record })
@@ -85,7 +85,7 @@ impl Recovery<'_> {
                 volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
                 changed.volumes.insert(run.volume);
             }
-            Lies::Row(_) => unreachable!("what has a row is kept or set aside"),
+            Lies::Row(_) => unreachable!("items with a row are kept or quarantined"),
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ impl RunSet {
         }
         let mut joined = run;
         if let Some(before) = self.before(run.volume, run.offset) {
-            debug_assert!(before.end() <= run.offset, "{run:?} is in the set already");
+            debug_assert!(before.end() <= run.offset, "{run:?} is already in the set");
             if before.end() == run.offset {
                 self.take(before);
                 joined = Run { bytes: before.bytes + run.bytes, ..before };

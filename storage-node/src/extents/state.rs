@@ -85,7 +85,7 @@ pub(super) struct Suspect {
 impl Suspect {
     pub(super) fn set(&self, error: &Error) {
         if self.why.set(error.to_string()).is_ok() {
-            tracing::error!(%error, "the device takes no more writes");
+            tracing::error!(%error, "the device refuses all writes");
             self.told.notify_waiters();
         }
     }

@@ -218,7 +218,7 @@ impl Inner {
                 }
             }
         }
-        tracing::error!(extent = %id, place = ?row.place, "a corrupt extent was set aside");
+        tracing::error!(extent = %id, place = ?row.place, "moved a corrupt extent into quarantine");
         self.table.put(&Row { place: Place::Quarantined, ..row })?;
         self.opened.remove(&id);
         self.counters.removed(length);
@@ -263,7 +263,8 @@ impl Inner {
     fn unlink(&self, id: ExtentId) {
         if let Err(error) = self.disk.unlink(&footer::path(&self.root, id)) {
             self.counters.leave_behind();
-            tracing::warn!(extent = %id, %error, "a deleted extent stays until the next opening");
+            tracing::warn!(extent = %id, %error, "could not remove a deleted extent: it stays \
+                                                  until the next opening");
         }
     }
 
@@ -334,7 +335,8 @@ impl Removing {
             // The marks are durable, so the extents are deleted; their space is freed at the next
             // opening.
             self.0.counters.leave_behind();
-            tracing::warn!(%error, "deleted records keep their space until the next opening");
+            tracing::warn!(%error, "could not free deleted records: they keep their space until \
+                                    the next opening");
         }
         Ok(())
     }
@@ -359,5 +361,5 @@ impl Drop for Claim {
 }
 
 fn missing(id: ExtentId) -> Error {
-    Error::not_found(format!("extent {id} is not here"))
+    Error::not_found(format!("extent {id} does not exist"))
 }

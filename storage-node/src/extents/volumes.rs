@@ -90,7 +90,7 @@ impl Volumes {
 
     pub(super) fn get(&self, number: u32) -> Result<Arc<Volume>> {
         let found = self.by_number.read().get(&number).cloned();
-        found.ok_or_else(|| Error::corrupt(format!("volume {number} is not there")))
+        found.ok_or_else(|| Error::corrupt(format!("volume {number} is missing")))
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Volume>> {

@@ -178,7 +178,7 @@ impl<'a> Audit<'a> {
         self.began = Instant::now();
         match self.calls {
             Some(_) => Ok(()),
-            None => Err(Error::unavailable("nobody asks for the rest of a run")),
+            None => Err(Error::unavailable("the audit of a run was abandoned")),
         }
     }
 
@@ -242,11 +242,11 @@ impl<'a> Audit<'a> {
         }
         let Some((_, row)) = rows.item().filter(|(at, _)| *at == key) else {
             self.database.ended_well(rows)?;
-            return Err(Error::corrupt("an entry's inline bytes are gone"));
+            return Err(Error::corrupt("an entry's inline bytes are missing"));
         };
         let (write_id, bytes) = rows::split_inline(row)?;
         if write_id != entry.write_id || rows::crc32c(bytes) != *crc32c {
-            return Err(Error::corrupt("an entry's inline bytes are not what was written"));
+            return Err(Error::corrupt("an entry's inline bytes are corrupt"));
         }
         let length = bytes.len() as u64;
         rows.next();

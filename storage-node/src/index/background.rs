@@ -22,7 +22,8 @@ pub(super) struct BackgroundThreads(());
 impl BackgroundThreads {
     /// Adds the threads of one more index.
     pub(super) fn take() -> Result<Self> {
-        let failed = |error| Error::internal("RocksDB has no environment").with_source(error);
+        let failed =
+            |error| Error::internal("RocksDB's environment can't be created").with_source(error);
         let mut shared: Env = Env::new().map_err(failed)?;
         let mut open = OPEN.lock();
         *open += 1;

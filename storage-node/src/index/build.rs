@@ -44,7 +44,7 @@ pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
     batch.put_cf(meta, SECRET_KEY, fingerprint);
     database.write_synced(batch)?;
     if registers > 0 {
-        tracing::info!(registers, "the registers of the device were summed up");
+        tracing::info!(registers, "computed the hash tree of the device's registers");
     }
     Ok(())
 }

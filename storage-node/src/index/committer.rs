@@ -55,7 +55,9 @@ impl Committer {
                 let _abandon = abandon;
                 self.run();
             })
-            .map_err(|error| Error::internal("no thread for the committer").with_source(error))
+            .map_err(|error| {
+                Error::internal("the committer's thread can't be started").with_source(error)
+            })
     }
 
     fn run(&self) {

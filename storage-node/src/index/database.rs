@@ -269,7 +269,7 @@ impl Database {
     fn write(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
         self.healthy()?;
         self.db.write_opt(batch, options).map_err(|error| {
-            let error = told(&error, "the index takes no write");
+            let error = told(&error, "the index write failed");
             self.note_damage(&error);
             self.fault.lock().get_or_insert_with(|| error.to_string());
             error
@@ -323,7 +323,7 @@ impl Database {
 
     /// Records the reason for which writes are refused until the index is opened again.
     pub(crate) fn note_fault(&self, why: &str) {
-        tracing::error!(why, "the index takes no more writes");
+        tracing::error!(why, "the index refuses all writes");
         self.fault.lock().get_or_insert_with(|| why.to_owned());
     }
 
@@ -337,7 +337,7 @@ impl Database {
         let families = Family::ALL.map(|family| self.family(family));
         self.db
             .flush_cfs_opt(&families, &FlushOptions::default())
-            .map_err(|error| told(&error, "the index does not flush"))
+            .map_err(|error| told(&error, "the index flush failed"))
     }
 
     /// Compacts all tables of a family.
@@ -355,7 +355,7 @@ impl Database {
         options.set_wait(false);
         self.db
             .flush_cf_opt(self.family(family), &options)
-            .map_err(|error| told(&error, "the index does not flush"))
+            .map_err(|error| told(&error, "the index flush failed"))
     }
 }
 

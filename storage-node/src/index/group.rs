@@ -241,7 +241,7 @@ impl<'a> Group<'a> {
             Level::Full if write.inline.is_none() => Ok(()),
             Level::Critical if write.tombstone => Ok(()),
             Level::Full | Level::Critical => {
-                Err(Error::full("the device is full").without_effect("it has no room for entries"))
+                Err(Error::full("the device is full").without_effect("no space left for entries"))
             }
         }
     }
@@ -301,7 +301,7 @@ impl<'a> Group<'a> {
         let mut row = self.row(&promise.key)?;
         let mut register = self.register(&row)?;
         if is_ahead(promise.ballot, &register, now_ms) {
-            return Err(Error::invalid("the ballot lies too far ahead of this node's clock"));
+            return Err(Error::invalid("the ballot is too far ahead of this node's clock"));
         }
         if is_too_old(promise.ballot, now_ms) {
             let oldest_ms = now_ms - FIRST_HAND_AGE_MS_MAX;

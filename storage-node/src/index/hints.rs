@@ -67,7 +67,7 @@ impl<'a> HintRow<'a> {
         let inline = match entry.value.body() {
             Some(Body::Inline { crc32c }) if want == Want::EntryAndInline => {
                 if rows::crc32c(self.inline) != *crc32c {
-                    return Err(Error::corrupt("a hint's bytes are not what was written"));
+                    return Err(Error::corrupt("a hint's bytes are corrupt"));
                 }
                 Some(Bytes::copy_from_slice(self.inline))
             }

@@ -117,7 +117,7 @@ impl<'a> Merge<'a> {
                 continue;
             }
             let run = &mut self.runs[index];
-            let row = run.rows.value().expect("a run stands on the head that it gave");
+            let row = run.rows.value().expect("the run was read at this head");
             let entry = self.source.entry(row)?;
             run.rows.next();
             self.push_head(index)?;

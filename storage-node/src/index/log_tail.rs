@@ -329,7 +329,7 @@ pub(super) fn mend(folder: &Path) -> Result<()> {
 /// Cuts off the torn end of a log, if `may_be_torn`.
 fn mend_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
     let failed = |error| {
-        Error::unavailable(format!("{} can't be looked at", path.display())).with_source(error)
+        Error::unavailable(format!("{} can't be inspected", path.display())).with_source(error)
     };
     let Ok(mut file) = File::open(path) else { return Ok(()) };
     let mut log = Vec::new();
@@ -338,13 +338,13 @@ fn mend_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
         Tail::Sound => Ok(()),
         Tail::Torn(at) if may_be_torn => {
             let (path, bytes) = (path.display(), log.len() - at);
-            tracing::warn!(%path, at, bytes, "cutting off what was not written to its end");
+            tracing::warn!(%path, at, bytes, "truncating an incomplete record at the end of a log");
             let file = OpenOptions::new().write(true).open(path.to_string()).map_err(failed)?;
             file.set_len(at as u64).and_then(|()| file.sync_all()).map_err(failed)
         }
         Tail::Torn(at) | Tail::Damaged(at) => Err(Error::corrupt(format!(
-            "the index does not open: its log {} is damaged at byte {at}, and going on would skip \
-             what was acknowledged",
+            "the index does not open: its log {} is damaged at byte {at}, and skipping the damage \
+             would lose acknowledged writes",
             path.display()
         ))),
     }

@@ -20,8 +20,10 @@ pub(super) fn prepare(write: &EntryWrite, secret: &TreeKey) -> Result<WriteOp> {
         (Some(bytes), Some(crc32c)) if rows::crc32c(bytes) == crc32c => {
             Some(rows::inline_row(entry.write_id, bytes))
         }
-        (Some(_), Some(_)) => return Err(Error::corrupt("inline bytes changed on their way")),
-        (Some(_), None) => return Err(Error::invalid("bytes came with an entry that has none")),
+        (Some(_), Some(_)) => return Err(Error::corrupt("inline bytes were corrupted in transit")),
+        (Some(_), None) => {
+            return Err(Error::invalid("an entry without inline bytes came with bytes"));
+        }
         (None, _) => None,
     };
     Ok(WriteOp {

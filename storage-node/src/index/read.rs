@@ -118,7 +118,7 @@ impl Reader {
             return Ok(None);
         };
         let bytes = self.verified(row, entry, crc32c)?;
-        bytes.map(Some).ok_or_else(|| Error::corrupt("an entry's inline bytes are gone"))
+        bytes.map(Some).ok_or_else(|| Error::corrupt("an entry's inline bytes are missing"))
     }
 
     /// Returns promise and entry of a row; the promise is raised to the device's floor.
@@ -140,7 +140,7 @@ impl Reader {
         }
         if rows::crc32c(bytes) != crc32c {
             self.counters.corrupt_read();
-            return Err(Error::corrupt("inline bytes are not what was written"));
+            return Err(Error::corrupt("inline bytes are corrupt"));
         }
         Ok(Some(Bytes::copy_from_slice(bytes)))
     }

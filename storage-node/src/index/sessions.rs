@@ -99,10 +99,10 @@ impl Call<'_> {
     async fn page(&mut self) -> Result<Found> {
         let page = match &mut self.page {
             Some(page) => page.await,
-            None => return Err(Error::unavailable("an audit was given up")),
+            None => return Err(Error::unavailable("the audit was abandoned")),
         };
         self.page = None;
-        page.unwrap_or_else(|_| Err(Error::unavailable("an audit was given up")))
+        page.unwrap_or_else(|_| Err(Error::unavailable("the audit was abandoned")))
     }
 }
 

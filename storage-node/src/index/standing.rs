@@ -110,7 +110,7 @@ impl Standing {
             return Ok(());
         }
         let until = if self.voting.load(Ordering::Acquire) {
-            "its peers have confirmed that it is the one they remember"
+            "its peers have confirmed the device"
         } else {
             "it has synced with its peers"
         };

@@ -65,13 +65,14 @@ impl Index {
             let (database, how) = (self.reader.database.clone(), (self.secret, self.slice));
             let read = move || audit::run(database, how, after, calls);
             let thread = std::thread::Builder::new().name(format!("audit {}", self.name));
-            let failed = |error| Error::internal("no thread for an audit").with_source(error);
+            let failed =
+                |error| Error::internal("the audit's thread can't be started").with_source(error);
             thread.spawn(read).map(drop).map_err(failed)
         };
         let audit::Found { audited, mends } = self.audits.page(after, begin).await?;
         if !mends.is_empty() {
             let (device, bins) = (&self.name, mends.len());
-            tracing::error!(%device, bins, "sums are not those of the entries, and are mended");
+            tracing::error!(%device, bins, "repaired hash sums that did not match their entries");
             self.submit(|reply| Op::MendSums(mends, reply)).await?;
         }
         Ok(audited)
@@ -97,7 +98,7 @@ impl Index {
 fn check_step(what: &str, held: u64, next: u64) -> Result<()> {
     if next.saturating_sub(held) > RING_AHEAD_MAX {
         return Err(Error::invalid(format!(
-            "{what} {next} is too far above {held}, the highest that the device was told"
+            "{what} {next} is too far above {held}, the highest known to the device"
         )));
     }
     Ok(())

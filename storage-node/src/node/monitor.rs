@@ -82,7 +82,7 @@ pub(super) fn start(devices: &[Arc<Device>], patience: Patience) -> Result<Vec<M
             Err(RecvTimeoutError::Timeout) => {
                 tracing::warn!(
                     devices = left,
-                    "serving without devices that are still being opened"
+                    "starting without devices that are still being opened"
                 );
                 break;
             }
@@ -128,7 +128,9 @@ impl Monitor {
         let thread = std::thread::Builder::new()
             .name(format!("monitor-{}", device.id()))
             .spawn(attend)
-            .map_err(|error| Error::internal("no thread for a monitor").with_source(error))?;
+            .map_err(|error| {
+                Error::internal("the monitor's thread can't be started").with_source(error)
+            })?;
         let thread = Mutex::new(Some(thread));
         Ok(Self { device, orders, thread, patience: patience.closing })
     }
@@ -151,7 +153,7 @@ impl Drop for Monitor {
         // The next opening must find the device unlocked, unless this thread hangs.
         while !thread.is_finished() {
             if began.elapsed() > self.patience {
-                tracing::error!(device = %self.device.id(), "the device hangs and is left alone");
+                tracing::error!(device = %self.device.id(), "the device hangs: not closing it");
                 return;
             }
             std::thread::park_timeout(STEP);

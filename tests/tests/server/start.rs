@@ -21,7 +21,7 @@ async fn the_first_start_makes_credentials_and_tells_them_once() {
     };
     let (key, secret) = (value("AWS_ACCESS_KEY_ID"), value("AWS_SECRET_ACCESS_KEY"));
     assert!(printed.contains("boto3.client("), "{printed}");
-    assert!(server.logged().contains("the ballast takes its part of the device"));
+    assert!(server.logged().contains("allocating the ballast"));
     assert!(!server.logged().contains(&secret), "the secret is in the log");
     S3::with_keys(server.s3_address, &key, &secret).make_bucket("mine").await;
     assert!(server.stop().await.success());
