@@ -33,7 +33,7 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Opt
     let Some(value) = values.next() else { return Ok(None) };
     match (value.to_str(), values.next()) {
         (Ok(text), None) => Ok(Some(text)),
-        _ => Err(s3_error!(InvalidArgument, "{name} takes one value of plain ASCII")),
+        _ => Err(s3_error!(InvalidArgument, "{name} must have one value of plain ASCII")),
     }
 }
 

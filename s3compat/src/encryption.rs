@@ -194,8 +194,7 @@ impl Encryption {
 pub(crate) fn no_kms() -> S3Error {
     s3_error!(
         NotImplemented,
-        "There is no key management service here: encryption is by AES256, with a key of the \
-         server's or of the customer's"
+        "Key management services are not supported: use AES256 with server or customer keys"
     )
 }
 

@@ -114,11 +114,11 @@ pub(crate) fn bad_md5(given: &[u8; 16], computed: &[u8; 16]) -> Refusal {
 fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
     let mut error = S3Error::with_message(
         S3ErrorCode::Custom("QuotaExceeded".into()),
-        format!("More than allowed would be held: {exceeded}"),
+        format!("The request exceeds a quota: {exceeded}"),
     );
     error.set_status_code(StatusCode::FORBIDDEN);
     let detail = format!("{QUOTA_DETAIL}{}", exceeded.whose.name());
-    let detail = HeaderValue::try_from(detail).expect("words are a header value");
+    let detail = HeaderValue::try_from(detail).expect("names of quotas are header values");
     error.set_headers(headers([(DETAIL, detail)]));
     error
 }
@@ -171,15 +171,15 @@ fn body_error(error: &martlet_protocol::Error) -> S3Error {
 fn backend_error(error: &martlet_protocol::Error) -> S3Error {
     match error.kind() {
         ErrorKind::Full => {
-            tracing::warn!(%error, "a write found no space");
+            tracing::warn!(%error, "no space left for a write");
             custom(
                 "InsufficientStorage",
-                "There is not enough space left to store this",
+                "There is not enough space left to store the data",
                 StatusCode::INSUFFICIENT_STORAGE,
             )
         }
         ErrorKind::Unavailable | ErrorKind::Conflict => {
-            tracing::warn!(%error, "a request found too few nodes");
+            tracing::warn!(%error, "too few nodes answered a request");
             unavailable()
         }
         kind => {

@@ -76,7 +76,7 @@ pub async fn bind_trust(store: &martlet_proxy::ObjectStore, text: &str) -> Resul
     let trust = access::Trust::parse(text).map_err(|error| error.to_string())?;
     let bound = ops::bind(store, text.as_bytes(), trust.names()).await;
     let bindings = bound.map_err(|unbound| match unbound {
-        ops::Unbound::Unknown => "it names somebody who isn't there".to_owned(),
+        ops::Unbound::Unknown => "it names a principal that does not exist".to_owned(),
         ops::Unbound::Failed(error) => error.to_string(),
     })?;
     String::from_utf8(bindings.encode()).map_err(|error| error.to_string())

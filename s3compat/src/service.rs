@@ -176,7 +176,7 @@ impl Inner {
         let mut response = match self.routes.call(request).await {
             Ok(response) => response,
             Err(error) => {
-                tracing::error!(?error, "a reply could not be written");
+                tracing::error!(?error, "could not write a reply");
                 internal().to_http_response().unwrap_or_else(|_| bare_error())
             }
         };

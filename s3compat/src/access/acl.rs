@@ -165,7 +165,7 @@ impl Acl {
             _ => None,
         };
         read.unwrap_or_else(|| {
-            tracing::error!("an access control list can't be read");
+            tracing::error!("could not read an access control list");
             Self { owner: owner.to_owned(), grants: Vec::new() }
         })
     }

@@ -27,7 +27,7 @@ impl Context {
     /// # Panics
     /// If the key doesn't exist.
     pub(crate) fn add(&mut self, key: &str, value: impl Into<String>) {
-        let key = Key::parse(key).expect("the caller names a key of the list");
+        let key = Key::parse(key).expect("callers pass keys of the list");
         self.values.entry((key.row.name, key.tag)).or_default().push(value.into());
     }
 
@@ -36,7 +36,7 @@ impl Context {
     /// # Panics
     /// If the key doesn't exist.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<String>) {
-        let key = Key::parse(key).expect("the caller names a key of the list");
+        let key = Key::parse(key).expect("callers pass keys of the list");
         self.values.insert((key.row.name, key.tag), vec![value.into()]);
     }
 

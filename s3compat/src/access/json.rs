@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut members: Vec<(String, Json)> = Vec::new();
         while let Some((name, value)) = access.next_entry::<String, Json>()? {
             if members.iter().any(|(other, _)| *other == name) {
-                return Err(A::Error::custom("a name comes twice"));
+                return Err(A::Error::custom("duplicate name"));
             }
             members.push((name, value));
         }

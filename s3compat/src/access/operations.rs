@@ -6,7 +6,7 @@ use super::action::Action;
 
 /// Properties of a request, besides its operation, that decide its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a header or a query key by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent header or query key")]
 pub(crate) struct Case {
     /// It names a version of the object.
     pub(crate) names_version: bool,

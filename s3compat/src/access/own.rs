@@ -42,7 +42,7 @@ impl OwnPolicy {
     pub(crate) fn read(text: &str) -> Self {
         let policy = Policy::parse_own(text.as_bytes());
         if let Err(error) = &policy {
-            tracing::error!(%error, "the policy of a user or role can't be read");
+            tracing::error!(%error, "could not read the policy of a user or role");
         }
         Self { text: text.into(), policy: policy.ok().map(Arc::new) }
     }

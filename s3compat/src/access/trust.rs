@@ -77,7 +77,7 @@ impl Trust {
     /// Reads a document; refuses one that can't be evaluated.
     pub(crate) fn parse(text: &str) -> Result<Self, Malformed> {
         if text.len() > TRUST_BYTES_MAX {
-            let message = format!("a trust document has {TRUST_BYTES_MAX} bytes at most");
+            let message = format!("a trust document must have at most {TRUST_BYTES_MAX} bytes");
             return Err(Malformed::new(message));
         }
         let json =

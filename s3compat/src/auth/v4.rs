@@ -92,10 +92,10 @@ impl<'a> Claim<'a> {
                 "Credential" => &mut credential,
                 "SignedHeaders" => &mut signed_headers,
                 "Signature" => &mut signature,
-                _ => return Err(place.malformed("it has a field that is not known")),
+                _ => return Err(place.malformed("it has an unknown field")),
             };
             if slot.replace(value).is_some() {
-                return Err(place.malformed("it has a field twice"));
+                return Err(place.malformed("it has a duplicate field"));
             }
         }
         let missing = |name: &str| place.malformed(&format!("it has no {name}"));

@@ -143,7 +143,7 @@ impl ChunkDecoder {
         if is_empty && self.declared.is_some() && self.trailer.behind <= TRAILER_BYTES_MAX {
             return Ok(());
         }
-        Err(BodyError::MalformedChunk("bytes behind the end"))
+        Err(BodyError::MalformedChunk("bytes after the end"))
     }
 
     fn take_data(&mut self, bytes: &mut Bytes, left: u64) -> Result<(), BodyError> {
@@ -205,7 +205,7 @@ impl ChunkDecoder {
             }
             State::DataEnd => Err(BodyError::MalformedChunk("a chunk is longer than its size")),
             State::Trailer => self.take_trailer_line(line),
-            State::Data(_) | State::End => unreachable!("these states read no lines"),
+            State::Data(_) | State::End => unreachable!("only states that read lines reach this"),
         }
     }
 
@@ -248,19 +248,19 @@ impl ChunkDecoder {
             return self.end_trailer();
         }
         let Some(declared) = &self.declared else {
-            return Err(BodyError::MalformedChunk("a trailer that was not announced"));
+            return Err(BodyError::MalformedChunk("a trailer was not announced"));
         };
         let (name, value) = split_header(text)?;
         if name == TRAILER_SIGNATURE {
             let Some(signer) = self.signer.as_mut().filter(|_| !self.trailer.is_signed) else {
-                return Err(BodyError::MalformedTrailer("a signature that has no place"));
+                return Err(BodyError::MalformedTrailer("an unexpected signature"));
             };
             signer.check_trailer(&self.trailer.canonical, value.as_bytes())?;
             self.trailer.is_signed = true;
             return Ok(());
         }
         if self.trailer.is_signed || !declared.contains(&name) {
-            return Err(BodyError::MalformedTrailer("a header that was not announced"));
+            return Err(BodyError::MalformedTrailer("a header was not announced"));
         }
         let canonical = &mut self.trailer.canonical;
         if canonical.len() + text.len() > TRAILER_BYTES_MAX {
@@ -277,7 +277,7 @@ impl ChunkDecoder {
     fn end_trailer(&mut self) -> Result<(), BodyError> {
         if let Some(declared) = &self.declared {
             if declared.iter().any(|name| !self.trailer.headers.contains_key(name)) {
-                return Err(BodyError::MalformedTrailer("a header that was announced is missing"));
+                return Err(BodyError::MalformedTrailer("an announced header is missing"));
             }
             // Some clients put an empty line between the headers and their signature.
             if self.signer.is_some() && !self.trailer.is_signed {

@@ -9,10 +9,10 @@ use crate::sentences::{self, Sentence};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The body has fewer or more bytes than announced.
-    #[error("the body has not the length that was announced")]
+    #[error("the body's length differs from the announced length")]
     Incomplete,
     /// The final chunk or the end of the trailer is missing.
-    #[error("the chunks of the body were not sent to their end")]
+    #[error("the body's last chunk is missing")]
     Truncated,
     /// The signature of a chunk is wrong.
     #[error("the signature of a chunk does not match")]
@@ -21,7 +21,7 @@ pub enum BodyError {
     #[error("the signature of the trailer does not match")]
     TrailerSignature,
     /// The SHA-256 of the body differs from `x-amz-content-sha256`.
-    #[error("the body has another SHA-256 than 'x-amz-content-sha256' says")]
+    #[error("the body's SHA-256 differs from 'x-amz-content-sha256'")]
     ContentSha256 {
         /// SHA-256 in the header.
         given: [u8; 32],

@@ -147,7 +147,7 @@ impl Gate {
     {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let boundary = multer::parse_boundary(content_type.unwrap_or_default())
-            .map_err(|_| Refusal::from(BodyError::MalformedForm("it names no boundary")))?;
+            .map_err(|_| Refusal::from(BodyError::MalformedForm("no boundary")))?;
         let length = number(headers, CONTENT_LENGTH.as_str())?;
         let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
         let patience = self.config.patience();

@@ -31,7 +31,7 @@ const END: &[u8] = b"</Error>";
 pub(crate) fn detail(name: &str, text: impl fmt::Display) -> HeaderValue {
     let text = format!("{name}={text}");
     HeaderValue::try_from(utf8_percent_encode(&text, SPELT_OUT).to_string())
-        .expect("what no header holds is spelt out")
+        .expect("invalid header characters are escaped")
 }
 
 /// Name and text of the element in a [`DETAIL`] header.

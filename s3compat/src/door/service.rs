@@ -228,7 +228,7 @@ impl Shared {
         match stopped {
             Stopped::Limited(why, wait) => self.slow_down(asked, why, wait),
             Stopped::Refused(refusal) => {
-                tracing::debug!(id = %asked.id, %refusal, "turned away");
+                tracing::debug!(id = %asked.id, %refusal, "refused a request");
                 self.stamper.refuse(asked, &refusal)
             }
         }

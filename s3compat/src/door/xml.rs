@@ -48,7 +48,7 @@ pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result
                 close_tag(name, &mut open)?;
             } else {
                 if open.is_empty() && std::mem::replace(&mut has_root, true) {
-                    return Err(malformed("it has two roots"));
+                    return Err(malformed("it has two root elements"));
                 }
                 has_carried |= open_tag(tag, &mut open, root)?;
             }
@@ -124,13 +124,13 @@ fn open_tag<'a>(
         (None, root) => root.map(|root| (root.name == name).then_some(root)),
     };
     let element = match element {
-        Some(None) => return Err(malformed("an element is not known there")),
+        Some(None) => return Err(malformed("an unknown element")),
         element => element.flatten(),
     };
     if let Some(outer) = open.last_mut() {
         outer.elements += 1;
         if outer.elements > ELEMENTS_MAX {
-            return Err(malformed("an element holds too many others"));
+            return Err(malformed("an element has too many children"));
         }
     }
     open.push(Open { name, element, elements: 0, digits: String::new() });
@@ -142,11 +142,11 @@ fn open_tag<'a>(
 
 fn close_tag(name: &str, open: &mut Vec<Open<'_>>) -> Result<(), Refusal> {
     let closed = open.pop().filter(|closed| closed.name == name.trim_ascii_end());
-    let closed = closed.ok_or_else(|| malformed("a tag closes that was not open"))?;
+    let closed = closed.ok_or_else(|| malformed("a closing tag without its opening tag"))?;
     if matches!(closed.element, Some(Element { kind: Kind::Number, .. })) {
         let digits = closed.digits.strip_prefix('-').unwrap_or(&closed.digits);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(malformed("a number is none"));
+            return Err(malformed("a malformed number"));
         }
     }
     Ok(())
@@ -163,7 +163,7 @@ fn split_tag(markup: &str) -> Result<(&str, &str), Refusal> {
             _ => {}
         }
     }
-    Err(malformed("a tag does not end"))
+    Err(malformed("an unclosed tag"))
 }
 
 fn behind<'a>(text: &'a str, end: &str) -> Result<&'a str, Refusal> {
@@ -174,10 +174,10 @@ fn behind<'a>(text: &'a str, end: &str) -> Result<&'a str, Refusal> {
 fn check_text(text: &str, within: Option<&mut Open<'_>>) -> Result<(), Refusal> {
     let is_blank = text.bytes().all(|byte| byte.is_ascii_whitespace());
     let Some(within) = within else {
-        return if is_blank { Ok(()) } else { Err(malformed("text stands outside of its root")) };
+        return if is_blank { Ok(()) } else { Err(malformed("text outside of the root element")) };
     };
     match within.element.map(|element| &element.kind) {
-        Some(Kind::Group(_)) if !is_blank => return Err(malformed("text stands between elements")),
+        Some(Kind::Group(_)) if !is_blank => return Err(malformed("text between elements")),
         Some(Kind::Number) if within.digits.len() + text.len() > NUMBER_BYTES_MAX => {
             return Err(malformed("a number is too long"));
         }
@@ -195,14 +195,14 @@ fn check_entities(text: &str) -> Result<(), Refusal> {
                 || (name.starts_with('#') && name.len() <= ENTITY_BYTES_MAX)
         });
         if !is_known {
-            return Err(malformed("an entity is not known"));
+            return Err(malformed("an unknown entity"));
         }
     }
     Ok(())
 }
 
 fn malformed(what: &str) -> Refusal {
-    tracing::debug!(what, "a document is malformed");
+    tracing::debug!(what, "refused a malformed document");
     sentences::MALFORMED_XML.refusal()
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn tell(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, all:
         return;
     }
     let Some(rules) = Rules::of(document) else {
-        tracing::error!(bucket = about.bucket, "the notification rules of a bucket can't be read");
+        tracing::error!(bucket = about.bucket, "could not read the notification rules of a bucket");
         return;
     };
     for happening in all {

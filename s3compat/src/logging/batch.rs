@@ -158,7 +158,7 @@ impl Delivery {
             self.gather(entry);
         }
         if tokio::time::timeout(FAREWELL, self.deliver(|_| true)).await.is_err() {
-            tracing::warn!("access logs of buckets were not delivered in time: they are lost");
+            tracing::warn!("lost access logs of buckets that were not delivered in time");
         }
     }
 
@@ -190,7 +190,7 @@ impl Delivery {
             match Box::pin(self.put(&batch)).await {
                 Ok(()) => self.gathered_bytes -= batch.text.len(),
                 Err(error) if is_worth_another_try(&error) && batch.attempts < ATTEMPTS_MAX => {
-                    tracing::debug!(bucket = batch.source.bucket, %error, "a log is kept for now");
+                    tracing::debug!(bucket = batch.source.bucket, %error, "keeping a log for now");
                     batch.attempts += 1;
                     batch.since = Instant::now();
                     self.batches.insert(name, batch);
@@ -198,7 +198,7 @@ impl Delivery {
                 Err(error) => {
                     let Source { bucket, logging, .. } = &batch.source;
                     let (target, lines) = (&logging.target, batch.lines);
-                    tracing::info!(bucket, target, lines, %error, "a log could not be delivered");
+                    tracing::info!(bucket, target, lines, %error, "could not deliver a log");
                     self.lost.fetch_add(lines, Ordering::Relaxed);
                     self.gathered_bytes -= batch.text.len();
                 }

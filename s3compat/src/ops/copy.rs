@@ -117,7 +117,7 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
     if names_redirect(headers) {
         return Err(s3_error!(
             NotImplemented,
-            "A copy gets a website redirect only where it replaces the metadata"
+            "A copy with a website redirect must replace the metadata"
         ));
     }
     if onto_itself && !names_storage_class(headers) && !Encryption::changes_copy(headers) {

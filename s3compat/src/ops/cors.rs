@@ -37,7 +37,7 @@ impl CorsRules for SetRules {
             let bucket = self.0.bucket(bucket).await.map_err(|error| match error {
                 Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
                 error => {
-                    tracing::warn!(%error, "the rules for other origins could not be asked for");
+                    tracing::warn!(%error, "could not read the CORS rules");
                     Refusal::try_again()
                 }
             })?;

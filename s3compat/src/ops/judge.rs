@@ -30,7 +30,7 @@ impl HeadJudge for ByHead {
             let bucket = self.0.bucket(name).await.map_err(|error| match error {
                 Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
                 error => {
-                    tracing::warn!(%error, "a bucket could not be asked who may come in");
+                    tracing::warn!(%error, "could not read the access rules of a bucket");
                     Refusal::try_again()
                 }
             })?;

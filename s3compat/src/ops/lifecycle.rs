@@ -33,7 +33,7 @@ impl Operations {
         let document =
             document.map_err(s3_error)?.ok_or_else(|| sentences::NO_SUCH_LIFECYCLE.error())?;
         let lifecycle = Lifecycle::of(&document).map_err(|error| {
-            tracing::error!(%error, "the lifecycle rules of a bucket can not be read");
+            tracing::error!(%error, "could not read the lifecycle rules of a bucket");
             internal()
         })?;
         let minimum = lifecycle.transition_minimum.as_deref().unwrap_or(MINIMUM_DEFAULT);

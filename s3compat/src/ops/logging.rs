@@ -72,7 +72,7 @@ impl Operations {
             return Ok(S3Response::new(GetBucketLoggingOutput::default()));
         };
         let Some(logging) = Logging::of(&document) else {
-            tracing::error!(bucket, "it can not be read where requests to a bucket are logged");
+            tracing::error!(bucket, "could not read the logging settings of a bucket");
             return Err(internal());
         };
         let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();

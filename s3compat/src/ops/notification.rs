@@ -50,7 +50,7 @@ impl Operations {
         let document = document.map_err(s3_error)?;
         let rules = document.map_or_else(|| Some(Rules::default()), |it| Rules::of(&it));
         let Some(Rules(rules)) = rules else {
-            tracing::error!(bucket, "the notification rules of a bucket can not be read");
+            tracing::error!(bucket, "could not read the notification rules of a bucket");
             return Err(internal());
         };
         let mut output = GetBucketNotificationConfigurationOutput::default();

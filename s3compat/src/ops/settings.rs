@@ -26,7 +26,7 @@ pub(super) fn to_document<T: Serialize>(value: &T) -> Vec<u8> {
 pub(super) fn from_document<T: for<'xml> Deserialize<'xml>>(document: &[u8]) -> S3Result<T> {
     let mut deserializer = Deserializer::new(document);
     T::deserialize(&mut deserializer).map_err(|error| {
-        tracing::error!(%error, "what is set about a bucket can not be read");
+        tracing::error!(%error, "could not read a setting of a bucket");
         internal()
     })
 }

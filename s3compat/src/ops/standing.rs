@@ -38,7 +38,7 @@ impl Answer {
 
 /// Access of a principal to a bucket.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each limits by itself what may be done")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent limit")]
 pub(crate) struct Standing {
     pub(super) bucket: String,
     pub(super) owner: String,
@@ -69,7 +69,7 @@ impl Standing {
         let policy = policy.transpose();
         let is_unreadable = policy.is_err();
         if let Err(error) = &policy {
-            tracing::error!(bucket = name, %error, "a bucket's policy can't be read");
+            tracing::error!(bucket = name, %error, "could not read a bucket's policy");
         }
         let policy = policy.unwrap_or_default();
         let is_public = policy.as_ref().is_some_and(Policy::is_public);

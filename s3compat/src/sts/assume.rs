@@ -43,7 +43,7 @@ impl<'a> Asked<'a> {
         let policy = form.get("Policy");
         if let Some(policy) = policy {
             if policy.len() > POLICY_BYTES_MAX {
-                let message = format!("Policy must have {POLICY_BYTES_MAX} bytes at most");
+                let message = format!("Policy must have at most {POLICY_BYTES_MAX} bytes");
                 return Err(StsError::validation(message));
             }
             OwnPolicy::check(policy)
@@ -67,7 +67,7 @@ impl<'a> Asked<'a> {
         let parts = self.arn.strip_prefix("arn:aws:iam::").and_then(|it| it.split_once(":role/"));
         parts
             .filter(|(tenant, role)| !tenant.is_empty() && !role.is_empty() && !role.contains('/'))
-            .ok_or_else(|| StsError::validation(format!("{} is no ARN of a role", self.arn)))
+            .ok_or_else(|| StsError::validation(format!("{} is not the ARN of a role", self.arn)))
     }
 
     fn duration_s(&self, role: &Known) -> Result<u32, StsError> {
@@ -184,7 +184,7 @@ impl Call<'_> {
         let file = provider.keys.clone();
         let keys = tokio::task::spawn_blocking(move || file.keys()).await;
         let keys = keys.map_err(|error| error.to_string()).flatten().map_err(|why| {
-            tracing::error!(why, "the keys of an identity provider can't be had");
+            tracing::error!(why, "could not read the keys of an identity provider");
             let message = "The keys of the identity provider can't be read: try again";
             StsError::new(StsCode::IdpCommunicationError, message)
         })?;

@@ -63,7 +63,7 @@ impl<'a> Form<'a> {
             ["Action", "Version"].contains(&name) || action.parameters().contains(&name)
         };
         if let Some(pair) = fields.pairs().iter().find(|pair| !is_known(&pair.name)) {
-            let message = format!("The parameter {} is not understood here", pair.name);
+            let message = format!("The parameter {} is not supported", pair.name);
             return Err(StsError::validation(message));
         }
         Ok(Self { action, fields })

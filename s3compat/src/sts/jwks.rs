@@ -180,7 +180,7 @@ impl KeyFile {
             return Ok(keys.clone());
         }
         let text = std::fs::read(&self.path).map_err(unreadable)?;
-        let keys = KeySet::parse(&text).ok_or_else(|| format!("{name} is no JWKS"))?;
+        let keys = KeySet::parse(&text).ok_or_else(|| format!("{name} is not a JWKS"))?;
         let keys = Arc::new(keys);
         *self.read.lock() = Some((mark, keys.clone()));
         Ok(keys)
@@ -237,7 +237,7 @@ mod tests {
         std::fs::write(&path, format!(r#"{{"keys": [{EC}]}}"#)).unwrap();
         assert_eq!(file.keys().unwrap().0.len(), 1);
         std::fs::write(&path, "mangled").unwrap();
-        assert!(file.keys().unwrap_err().contains("is no JWKS"));
+        assert!(file.keys().unwrap_err().contains("is not a JWKS"));
         std::fs::remove_file(&path).unwrap();
         assert!(file.keys().is_err());
     }

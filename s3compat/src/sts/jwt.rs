@@ -93,10 +93,9 @@ pub(super) fn verify(
     let algorithm = algorithm
         .ok_or_else(|| invalid("The web identity token must be signed by RS256, ES256 or EdDSA"))?;
     let key = keys.find(header.kid.as_deref(), algorithm);
-    let key =
-        key.ok_or_else(|| invalid("No key of the provider is the one that the token names"))?;
+    let key = key.ok_or_else(|| invalid("The provider has no key that matches the token"))?;
     if !key.signed(signed.as_bytes(), &mark) {
-        return Err(invalid("The signature of the web identity token does not hold"));
+        return Err(invalid("The signature of the web identity token is invalid"));
     }
     let claims: Written = serde_json::from_slice(&payload)
         .map_err(|_| invalid("The web identity token lacks one of iss, sub, aud, exp and iat"))?;
@@ -109,7 +108,7 @@ impl Written {
         #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 52 bits")]
         let now = (expected.now_ms / 1000) as f64;
         if self.iss != expected.issuer {
-            return say(StsCode::InvalidIdentityToken, "The token is another issuer's");
+            return say(StsCode::InvalidIdentityToken, "The token belongs to another issuer");
         }
         let audiences = match self.aud {
             OneOrMore::One(one) => vec![one],
@@ -126,7 +125,7 @@ impl Written {
             return say(StsCode::IdpRejectedClaim, "The web identity token is not valid yet");
         }
         if self.sub.is_empty() {
-            return say(StsCode::IdpRejectedClaim, "The web identity token names nobody");
+            return say(StsCode::IdpRejectedClaim, "The web identity token has no subject");
         }
         Ok(Claims { subject: self.sub, audiences })
     }

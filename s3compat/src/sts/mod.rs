@@ -61,7 +61,7 @@ pub(crate) async fn answer(
     match outcome {
         Ok((action, result)) => reply::done(action.name(), &result, id),
         Err(error) => {
-            tracing::debug!(id, code = error.code.told().0, error.message, "turned away");
+            tracing::debug!(id, code = error.code.told().0, error.message, "refused a request");
             reply::refused(&error, id)
         }
     }
@@ -72,10 +72,11 @@ async fn act(
     (parts, target): (&Parts, &Target),
     body: &[u8],
 ) -> Result<(Action, Elements), StsError> {
-    let text = std::str::from_utf8(body).map_err(|_| StsError::validation("It is no text"))?;
+    let text = std::str::from_utf8(body)
+        .map_err(|_| StsError::validation("The request body is not UTF-8"))?;
     let form = &Form::parse(text)?;
     let Some(sessions) = authenticator.sessions() else {
-        return Err(StsError::new(StsCode::InvalidAction, "There are no roles here"));
+        return Err(StsError::new(StsCode::InvalidAction, "Roles are not supported here"));
     };
     let now_ms = authenticator.now().unix_ms();
     let call = Call { sessions, form, extensions: &parts.extensions, now_ms };
@@ -93,7 +94,10 @@ async fn act(
     let (method, headers) = (&parts.method, &parts.headers);
     let head = Head { method, raw_path: parts.uri.path(), target, query: &query, headers };
     let credential = authenticator.authenticate_form_request(&head, body, &caller)?;
-    let who = credential.identity().who().ok_or_else(|| StsError::validation("Nobody asks"))?;
+    let who = credential
+        .identity()
+        .who()
+        .ok_or_else(|| StsError::validation("The request has no principal"))?;
     let requester = Requester::User(who.clone());
     let result = match form.action {
         Action::GetCallerIdentity => Call::caller_identity(who),

@@ -55,7 +55,7 @@ impl Known {
     fn of(of: &RoleOf) -> Self {
         let trust = of.role.trust.as_deref().map(|text| {
             let trust = Trust::parse(text).map_err(|error| {
-                tracing::error!(role = of.role.name, %error, "a trust document can't be read");
+                tracing::error!(role = of.role.name, %error, "could not read a trust document");
             })?;
             let ids = of.role.trust_ids.as_deref().map(str::as_bytes);
             Ok(trust.bound(Bindings::decode(ids, text.as_bytes()).as_ref()))

@@ -168,9 +168,9 @@ pub(super) fn found(error: &multer::Error) -> BodyError {
     }
     match error {
         IncompleteFieldData { .. } | IncompleteHeaders | IncompleteStream => {
-            BodyError::MalformedForm("it has no end")
+            BodyError::MalformedForm("the closing boundary is missing")
         }
-        _ => BodyError::MalformedForm("its parts make no sense"),
+        _ => BodyError::MalformedForm("its parts are malformed"),
     }
 }
 

@@ -30,7 +30,7 @@ impl Canned {
             "bucket-owner-full-control" => Self::BucketOwnerFullControl,
             "log-delivery-write" => Self::LogDeliveryWrite,
             "aws-exec-read" => {
-                return Err(s3_error!(NotImplemented, "There is nobody that {name} grants to"));
+                return Err(s3_error!(NotImplemented, "The canned ACL {name} is not supported"));
             }
             _ => return Err(sentences::ACL_CANNED.argument("x-amz-acl", name).into()),
         })
