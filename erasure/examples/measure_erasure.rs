@@ -255,7 +255,8 @@ fn at(bytes: u64) -> usize {
 
 /// CPU time of this thread in nanoseconds.
 fn cpu_ns() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux says it");
+    let text =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux provides schedstat");
     let first = text.split_whitespace().next();
     first.and_then(|number| number.parse().ok()).expect("its first number is the time on a CPU")
 }

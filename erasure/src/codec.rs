@@ -79,7 +79,7 @@ impl Codec {
         let bytes: Vec<&[u8]> = fragments.iter().map(AsRef::as_ref).collect();
         if bytes.len() != usize::from(code.total()) {
             return Err(Error::invalid(format!(
-                "{} fragments instead of those of {code}",
+                "{} fragments, but the code {code} has another number",
                 bytes.len()
             )));
         }

@@ -166,7 +166,7 @@ fn set<T: Serialize>(marks: &mut Marks, mark: Mark, value: Option<&T>) {
 }
 
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_extend(value, vec![VERSION]).expect("a Vec takes all writes")
+    postcard::to_extend(value, vec![VERSION]).expect("writing to a Vec can't fail")
 }
 
 fn decode<T: DeserializeOwned>(document: &[u8]) -> Result<T, Locked> {

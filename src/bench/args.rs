@@ -87,7 +87,7 @@ pub(crate) struct BenchArgs {
     pub(crate) in_place: bool,
 }
 
-/// What to do over and over.
+/// Operation that the benchmark repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Op {
     /// Write objects

@@ -173,7 +173,7 @@ fn uri(path: &str, query: &str) -> Uri {
 fn delete_document(keys: &[String]) -> String {
     let mut xml = "<Delete><Quiet>true</Quiet>".to_owned();
     for key in keys {
-        write!(xml, "<Object><Key>{key}</Key></Object>").expect("a string takes everything");
+        write!(xml, "<Object><Key>{key}</Key></Object>").expect("writing to a String can't fail");
     }
     xml.push_str("</Delete>");
     xml

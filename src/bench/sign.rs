@@ -75,7 +75,7 @@ impl Signer {
             "{method}\n{path}\n{query}\nhost:{host}\nx-amz-content-sha256:{payload}\n\
              x-amz-date:{date}\n\n{SIGNED_HEADERS}\n{payload}",
         )
-        .expect("a string takes everything");
+        .expect("writing to a String can't fail");
         let signature = self.signature(&date);
         let authorization = format!(
             "AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={SIGNED_HEADERS},Signature={signature}",
@@ -100,7 +100,7 @@ impl Signer {
         let host = &self.host;
         self.text.clear();
         write!(self.text, "{method}\n{path}\n{query}\nhost:{host}\n\nhost\n{UNSIGNED_PAYLOAD}")
-            .expect("a string takes everything");
+            .expect("writing to a String can't fail");
         let signature = self.signature(&date);
         format!("{query}&X-Amz-Signature={signature}")
     }

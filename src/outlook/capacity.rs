@@ -233,8 +233,8 @@ fn warning(device: &DeviceCapacity) -> Option<String> {
         _ => return None,
     };
     Some(format!(
-        "d{} ({}/{}) {when} {:.1} % full, above its high-water mark of {:.1} %, and refuse new \
-         data: add devices, or reduce its weight",
+        "d{} ({}/{}) {when} {:.1} % full, above its high-water mark of {:.1} %, where it refuses \
+         new data: add devices, or reduce its weight",
         device.device,
         device.node,
         device.name,

@@ -62,7 +62,7 @@ pub(super) fn counted(number: u64, thing: &str) -> String {
 
 /// Appends formatted text.
 pub(super) fn say(text: &mut String, what: fmt::Arguments<'_>) {
-    text.write_fmt(what).expect("a string takes all that is written");
+    text.write_fmt(what).expect("writing to a String can't fail");
 }
 
 /// Makes a table row of cells.

@@ -106,7 +106,7 @@ impl Credentials {
         let _ = write!(
             text,
             "\
-New credentials were made. They are shown this once, and kept in
+New credentials were generated. They are shown only this once, and stored in
   {}
 
 For awscli, paste:

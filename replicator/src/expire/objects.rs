@@ -142,7 +142,7 @@ fn parse(cursor: &str) -> Option<(BucketId, Shard, Option<String>)> {
 fn hex_of(key: &str) -> String {
     use std::fmt::Write;
     key.bytes().fold(String::with_capacity(key.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes all writes");
+        write!(text, "{byte:02x}").expect("writing to a String can't fail");
         text
     })
 }

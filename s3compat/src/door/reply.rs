@@ -194,7 +194,7 @@ fn push_char(document: &mut String, c: char) {
     if is_allowed && !matches!(c, '\u{fffe}' | '\u{ffff}') {
         document.push(c);
     } else {
-        write!(document, "\\u{{{:x}}}", u32::from(c)).expect("a String takes all writes");
+        write!(document, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String can't fail");
     }
 }
 

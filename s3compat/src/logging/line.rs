@@ -170,7 +170,7 @@ impl Writer {
 
     fn plain(&mut self, field: impl std::fmt::Display) {
         let space = if self.0.is_empty() { "" } else { " " };
-        write!(self.0, "{space}{field}").expect("a String takes all writes");
+        write!(self.0, "{space}{field}").expect("writing to a String can't fail");
     }
 
     fn known(&mut self, field: Option<impl std::fmt::Display>) {

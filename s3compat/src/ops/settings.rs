@@ -18,7 +18,7 @@ use crate::{sentences, tags};
 pub(super) fn to_document<T: Serialize>(value: &T) -> Vec<u8> {
     let mut document = Vec::with_capacity(256);
     let written = value.serialize(&mut Serializer::new(&mut document));
-    written.expect("a Vec takes all writes");
+    written.expect("writing to a Vec can't fail");
     document
 }
 

@@ -106,7 +106,7 @@ impl Elements {
 
     /// Appends an element with inner elements.
     pub(super) fn inner(mut self, name: &str, inner: &Self) -> Self {
-        write!(self.0, "<{name}>{}</{name}>", inner.0).expect("a String takes all writes");
+        write!(self.0, "<{name}>{}</{name}>", inner.0).expect("writing to a String can't fail");
         self
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn file(message: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    const BAD: &str = "the index does not read: IO error: While pread offset 4096 len 8192: \
+    const BAD: &str = "the index read failed: IO error: While pread offset 4096 len 8192: \
                        /srv/d0/index/000012.sst: Input/output error";
 
     #[test]

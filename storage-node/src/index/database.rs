@@ -299,7 +299,7 @@ impl Database {
 
     fn read_failed(&self, error: &rocksdb::Error) -> Error {
         let failed = error.kind() == rocksdb::ErrorKind::IOError;
-        let error = told(error, "the index does not read");
+        let error = told(error, "the index read failed");
         self.note_damage(&error);
         if failed && error.kind() == ErrorKind::Internal {
             *self.unreadable.lock() = Some(error.to_string());

@@ -227,7 +227,7 @@ async fn it_outlives_a_dead_node_and_leaves_nothing_behind() {
     let up = Up::start(S3_PORTS[0], &["--nodes", "4"]).await;
     let printed = up.printed();
     assert!(printed.contains("Martlet serves S3 at http://127.0.0.1:"), "{printed}");
-    assert!(printed.contains("New credentials were made"), "{printed}");
+    assert!(printed.contains("New credentials were generated"), "{printed}");
     let mut client = up.client();
     client.make_bucket("mine").await;
     let (small, large) = (body(1, 3000), body(2, 20 << 20));

@@ -57,7 +57,7 @@ impl Wish {
         }
         if let Some(seconds) = rule.max_age_seconds {
             let mut text = String::new();
-            write!(text, "{seconds}").expect("a String takes all writes");
+            write!(text, "{seconds}").expect("writing to a String can't fail");
             set(ACCESS_CONTROL_MAX_AGE, &text);
         }
         headers
