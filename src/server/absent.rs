@@ -31,7 +31,7 @@ impl Absent {
 
     fn refuse<T>(&self, device: DeviceId) -> Result<T> {
         let missing = self.0.iter().find(|missing| missing.id == device);
-        let reason = missing.map_or("it is unknown", |missing| &missing.reason);
+        let reason = missing.map_or("the device is unknown", |missing| &missing.reason);
         Err(Error::unavailable(format!("device {device} is missing: {reason}")))
     }
 }

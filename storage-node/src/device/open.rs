@@ -240,7 +240,7 @@ fn alone(mut opened: Arc<Opened>, patience: Duration) -> Result<Opened> {
             Err(shared) => shared,
         };
         if began.elapsed() > patience {
-            return Err(Error::unavailable("requests still use it"));
+            return Err(Error::unavailable("requests still use the device"));
         }
         std::thread::park_timeout(STEP);
     }
