@@ -42,11 +42,7 @@ pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
         );
     }
     if folder.layout.nodes.len() != shape.nodes && !folder.is_new {
-        println!(
-            "{} already has {} nodes; --nodes is ignored",
-            dir.display(),
-            folder.layout.nodes.len()
-        );
+        println!("{} keeps its {} nodes", dir.display(), folder.layout.nodes.len());
     }
     // A single thread: the kernel binds children to the thread that starts them.
     let runtime =
