@@ -258,7 +258,7 @@ impl Introducer {
         match self.node.begin_anew(device).await {
             Ok(()) => tracing::warn!(%device, "restarting the device without votes"),
             Err(error) => {
-                tracing::warn!(%device, %error, "could not restart the device without votes")
+                tracing::warn!(%device, %error, "could not restart the device without votes");
             }
         }
     }

@@ -61,7 +61,7 @@ pub(crate) async fn seal_secrets(accounts: Accounts) {
                 return;
             }
             Err(error) => {
-                tracing::info!(%error, "could not encrypt plain-text secrets of access keys")
+                tracing::info!(%error, "could not encrypt plain-text secrets of access keys");
             }
         }
         tokio::time::sleep(SEAL_AGAIN_AFTER).await;

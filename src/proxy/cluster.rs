@@ -45,7 +45,7 @@ pub(super) async fn follow(
         match of(&member, &rings, &settings) {
             Ok(cluster) => store.set_cluster(cluster),
             Err(error) => {
-                tracing::error!(%error, "could not use newer rings, keeping the old ones")
+                tracing::error!(%error, "could not use newer rings, keeping the old ones");
             }
         }
         store.set_term(member.keeper.term());

@@ -195,7 +195,7 @@ async fn follow(
         match cluster(&member, &rings) {
             Ok(cluster) => shared.set(cluster),
             Err(error) => {
-                tracing::error!(%error, "could not use newer rings, keeping the old ones")
+                tracing::error!(%error, "could not use newer rings, keeping the old ones");
             }
         }
         shared.get().term.raise(member.keeper.term());

@@ -123,8 +123,8 @@ async fn told_lost(cluster: &Cluster, lost: &[Item]) -> u64 {
                 tracing::error!(%extent, "an extent is lost: too few fragments are left");
             }
             Err(error) => {
-                tracing::debug!(extent = %item.coded.whole, %error, "could not check the entry of \
-                                                                     an extent")
+                let extent = item.coded.whole;
+                tracing::debug!(%extent, %error, "could not check the entry of an extent");
             }
         }
         told += 1;
