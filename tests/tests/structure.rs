@@ -187,3 +187,38 @@ fn nothing_is_left_unfinished_or_praised() {
         }
     }
 }
+
+/// Pages whose pointers `file.rs` and `file.rs::name` lead into the code.
+const POINTING: [&str; 4] =
+    ["docs/INVARIANTS.md", "docs/FAULT_MODEL.md", "docs/WIRE.md", "docs/ARCHITECTURE.md"];
+
+#[test]
+fn pointers_of_documents_lead_somewhere() {
+    let mut followed = 0;
+    for page in POINTING {
+        let text = fs::read_to_string(workspace::root().join(page)).unwrap();
+        for pointer in text.split('`').skip(1).step_by(2) {
+            let (path, name) =
+                pointer.split_once("::").map_or((pointer, None), |(path, name)| (path, Some(name)));
+            if !path.ends_with(".rs") || !path.contains('/') || path.contains(['{', ' ']) {
+                continue;
+            }
+            let code = fs::read_to_string(workspace::root().join(path));
+            let code = code.unwrap_or_else(|_| panic!("{page} points to {path}, which is gone"));
+            let defines = |name: &str| {
+                let kinds = ["fn", "struct", "enum", "trait", "const", "type", "mod"];
+                kinds.iter().any(|kind| {
+                    let begun = format!("{kind} {name}");
+                    code.match_indices(&begun).any(|(at, _)| {
+                        let next = code[at + begun.len()..].chars().next();
+                        !next.is_some_and(|it| it.is_alphanumeric() || it == '_')
+                    })
+                })
+            };
+            let name = name.map(|name| name.rsplit("::").next().unwrap_or(name));
+            assert!(name.is_none_or(defines), "{page}: {path} defines no {name:?}");
+            followed += 1;
+        }
+    }
+    assert!(followed > 300, "only {followed} pointers were found");
+}

@@ -18,8 +18,8 @@ const DEVICE: DeviceId = DeviceId(3);
 const START_MS: u64 = 1_700_000_000_000;
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// What a device begins with: whether other devices hold what this one holds, and whether its votes
-/// rest until they remember it.
+/// State of a new device: `peers` hold what it holds, and an `introduced` device has no votes until the
+/// peers remember it.
 #[derive(Clone, Copy)]
 struct Standing {
     peers: bool,
