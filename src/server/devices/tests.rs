@@ -83,7 +83,7 @@ fn a_disk_that_is_not_mounted_is_missing_and_not_formatted() {
     let present = folders.settle(&mut file, &["/a", "/b"]).unwrap();
     assert_eq!(numbers(&present), [(0, "/a".to_owned())]);
     assert_eq!(present.missing[0].id, DeviceId(1));
-    assert!(present.missing[0].reason.contains("mounted?"));
+    assert!(present.missing[0].reason.contains("mount its disk"));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn a_code_never_changes_and_too_few_devices_are_refused() {
     Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     for (texts, words) in [
         (["ec=1+2"], "the policy ec is 2+1, and its code can't change"),
-        (["wide=4+2"], "no policy wide here: the erasure code 4+2 needs 6 devices"),
+        (["wide=4+2"], "the policy wide can't be created: the erasure code 4+2 needs 6 devices"),
     ] {
         let Err(Failure::Refused(refusal)) = Rings::settle(&folder, &file, &codes(&texts)) else {
             panic!("{texts:?} is allowed")

@@ -76,7 +76,9 @@ impl Client {
         body: Bytes,
     ) -> Written {
         let source = format!("/{SOURCES}/{name}");
-        if good(self.send("PUT", &source, None, body).await).is_none() {
+        // A copy may not see a source that was stored by less than a quorum (rule A1).
+        let is_seen = |reply: &Reply| reply.header("x-martlet-consistency") == "quorum";
+        if !good(self.send("PUT", &source, None, body).await).is_some_and(|it| is_seen(&it)) {
             return Written::NotBegun;
         }
         let headers = [Some(("x-amz-copy-source".to_owned(), source)), condition];
