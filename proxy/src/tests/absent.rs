@@ -41,6 +41,8 @@ async fn what_absence_decides_leaves_no_rows() {
             assert!(deleted.is_err() || deleted.is_ok_and(|it| it.stamp.is_none()));
             let tagged = store.set_tags("b", &*key, Vec::new()).await;
             assert!(matches!(tagged, Err(Error::NoSuchKey)), "{tagged:?}");
+            let marked = store.change_marks("b", &*key, |_, _| Ok(())).await;
+            assert!(matches!(marked, Err(Error::NoSuchKey)), "{marked:?}");
             let name = ObjectName { key: &key, version: Some(VersionId::Null) };
             store.set_tags("b", name, Vec::new()).await.unwrap_err();
             if keeps_versions {

@@ -94,6 +94,8 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -107,6 +109,8 @@ mod tests {
         }
         let read = |path: &Path| fs::read_to_string(path).unwrap();
         assert_eq!(read(&path), "message 11\n");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode(&path), mode(&file.numbered(1))], [0o600, 0o600]);
         assert_eq!(read(&file.numbered(1)), "message 10\n");
         assert_eq!(read(&file.numbered(9)), "message 02\n");
         assert!(!file.numbered(10).exists());
