@@ -20,9 +20,9 @@ pub(crate) const STRIDE_BYTES: usize = 16 * 1024;
 
 /// A code with its coefficients. Creation inverts a matrix; clones share the result.
 #[derive(Clone)]
-pub struct Codec(Arc<Inner>);
+pub struct Codec(Arc<CodecState>);
 
-struct Inner {
+struct CodecState {
     code: Code,
     library: ReedSolomon,
     /// m rows of k coefficients.
@@ -38,7 +38,7 @@ impl Codec {
         let mut shards: Vec<Vec<u8>> = (0..total).map(|index| unit(index, k)).collect();
         library.encode(&mut shards).expect("there are k+m shards, all of k bytes");
         let parity = shards.split_off(k);
-        Self(Arc::new(Inner { code, library, parity }))
+        Self(Arc::new(CodecState { code, library, parity }))
     }
 
     /// The code of this codec.

@@ -15,7 +15,7 @@ use martlet_protocol::{Error, Result};
 
 use crate::code::FragmentIndex;
 use crate::codec::{Codec, STRIDE_BYTES, combine};
-use crate::geometry::{Geometry, Piece, check_fragment_bytes, cut};
+use crate::geometry::{FragmentColumns, Geometry, check_fragment_bytes, cut};
 
 /// Bytes of a parity fragment that are emitted together.
 pub const PARITY_BLOCK_BYTES: u64 = 256 * 1024;
@@ -132,7 +132,7 @@ impl Encoder {
     }
 
     /// Adds a piece of a data fragment to parity.
-    fn add(&mut self, piece: &Piece, bytes: &[u8]) {
+    fn add(&mut self, piece: &FragmentColumns, bytes: &[u8]) {
         let mut column = size(piece.columns.start - self.released);
         let mut rest = bytes;
         while !rest.is_empty() {

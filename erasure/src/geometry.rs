@@ -34,14 +34,14 @@ pub struct Geometry {
 
 /// Columns of one fragment: bytes `columns` of the stored fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Piece {
+pub struct FragmentColumns {
     /// Fragment of the piece.
     pub fragment: FragmentIndex,
     /// Byte range within the fragment.
     pub columns: Range<u64>,
 }
 
-impl Piece {
+impl FragmentColumns {
     /// Number of bytes.
     pub fn bytes(&self) -> u64 {
         self.columns.end - self.columns.start
@@ -123,7 +123,7 @@ impl Geometry {
 
     /// Returns the pieces of data fragments under `range` of the extent, in order. An empty range
     /// has none.
-    pub fn pieces(&self, range: Range<u64>) -> Result<Vec<Piece>> {
+    pub fn pieces(&self, range: Range<u64>) -> Result<Vec<FragmentColumns>> {
         if range.start > range.end || range.end > self.length {
             return Err(Error::invalid(format!(
                 "bytes {}..{} are outside of an extent of {} bytes",
@@ -134,7 +134,7 @@ impl Geometry {
     }
 
     /// Offset in the extent of a piece's first byte; none for parity, or beyond the fragment's end.
-    pub fn offset(&self, piece: &Piece) -> Option<u64> {
+    pub fn offset(&self, piece: &FragmentColumns) -> Option<u64> {
         let inside = piece.columns.start <= self.stored_bytes(piece.fragment);
         (self.code.is_data(piece.fragment) && inside)
             .then(|| u64::from(piece.fragment.0) * self.fragment_bytes + piece.columns.start)
@@ -172,7 +172,7 @@ pub(crate) fn check_fragment_bytes(fragment_bytes: u64) -> Result<()> {
 }
 
 /// Cuts a range of an extent where fragments begin.
-pub(crate) fn cut(range: Range<u64>, fragment_bytes: u64) -> impl Iterator<Item = Piece> {
+pub(crate) fn cut(range: Range<u64>, fragment_bytes: u64) -> impl Iterator<Item = FragmentColumns> {
     let mut at = range.start;
     std::iter::from_fn(move || {
         if at >= range.end {
@@ -182,6 +182,6 @@ pub(crate) fn cut(range: Range<u64>, fragment_bytes: u64) -> impl Iterator<Item 
         let bytes = (range.end - at).min(fragment_bytes - column);
         at += bytes;
         let fragment = FragmentIndex(u8::try_from(index).expect("a range lies within k fragments"));
-        Some(Piece { fragment, columns: column..column + bytes })
+        Some(FragmentColumns { fragment, columns: column..column + bytes })
     })
 }

@@ -25,7 +25,7 @@ pub use code::{Code, FRAGMENT_BYTES_MAX, FragmentIndex, Fragments};
 pub use codec::Codec;
 pub use cpu::check_cpu;
 pub use encode::{Block, Encoder, PARITY_BLOCK_BYTES};
-pub use geometry::{Geometry, Piece};
+pub use geometry::{FragmentColumns, Geometry};
 pub use recover::Recovery;
 
 #[cfg(test)]

@@ -15,19 +15,19 @@ use martlet_protocol::{Error, Result};
 use crate::code::{FragmentIndex, Fragments};
 use crate::codec::{Codec, STRIDE_BYTES, check_bytes, combine};
 use crate::encode::size;
-use crate::geometry::{Geometry, Piece};
+use crate::geometry::{FragmentColumns, Geometry};
 
 /// Recovery of some fragments of one extent from others.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     geometry: Geometry,
     columns: Range<u64>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<LostFragment>,
     sources: Vec<FragmentIndex>,
 }
 
 #[derive(Clone, Debug)]
-struct Wanted {
+struct LostFragment {
     fragment: FragmentIndex,
     /// Coefficient of each source; empty if the fragment has no byte in the columns.
     coefficients: Vec<u8>,
@@ -81,8 +81,8 @@ impl Recovery {
 
     /// Returns the pieces to read for `columns`, in the order of [`recover`](Self::recover). A
     /// piece is empty if its fragment ends before these columns; it needs no read.
-    pub fn reads(&self, columns: &Range<u64>) -> Vec<Piece> {
-        let piece = |fragment: &FragmentIndex| Piece {
+    pub fn reads(&self, columns: &Range<u64>) -> Vec<FragmentColumns> {
+        let piece = |fragment: &FragmentIndex| FragmentColumns {
             fragment: *fragment,
             columns: self.geometry.clip(*fragment, columns),
         };
@@ -191,11 +191,11 @@ fn with_rows(
     wanted: Fragments,
     sources: usize,
     mut row: impl FnMut(FragmentIndex) -> Option<Vec<u8>>,
-) -> Vec<Wanted> {
+) -> Vec<LostFragment> {
     let with_row = |fragment| {
         let mut coefficients = row(fragment).unwrap_or_default();
         coefficients.truncate(sources);
-        Wanted { fragment, coefficients }
+        LostFragment { fragment, coefficients }
     };
     wanted.iter().map(with_row).collect()
 }

@@ -69,7 +69,7 @@ fn recover(recovery: &Recovery, fragments: &[Vec<u8>], step_bytes: u64) -> (Vec<
     for columns in recovery.steps(step_bytes) {
         let pieces = recovery.reads(&columns);
         let read: Vec<&[u8]> = pieces.iter().map(|piece| slice(fragments, piece)).collect();
-        bytes_read += pieces.iter().map(super::Piece::bytes).sum::<u64>();
+        bytes_read += pieces.iter().map(super::FragmentColumns::bytes).sum::<u64>();
         recovery.recover(&columns, &read, &mut buffers).unwrap();
         for (whole, made) in whole.iter_mut().zip(&buffers) {
             whole.extend_from_slice(made);
@@ -78,7 +78,7 @@ fn recover(recovery: &Recovery, fragments: &[Vec<u8>], step_bytes: u64) -> (Vec<
     (whole, bytes_read)
 }
 
-fn slice<'a>(fragments: &'a [Vec<u8>], piece: &super::Piece) -> &'a [u8] {
+fn slice<'a>(fragments: &'a [Vec<u8>], piece: &super::FragmentColumns) -> &'a [u8] {
     if piece.columns.is_empty() {
         return &[];
     }
@@ -108,7 +108,7 @@ fn check_loss(
     let (made, _) = recover(&recovery, fragments, BLOCK);
     for (fragment, made) in lost.iter().zip(made) {
         let columns = geometry.clip(fragment, &columns);
-        let piece = super::Piece { fragment, columns };
+        let piece = super::FragmentColumns { fragment, columns };
         assert!(made == slice(fragments, &piece), "{piece:?} of {geometry:?} without {lost:?}");
     }
 }

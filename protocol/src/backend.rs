@@ -27,10 +27,10 @@ use bytes::Bytes;
 use futures::Stream;
 
 pub use self::devices::{DeviceHealth, DeviceStatus};
-pub use self::extents::{Audited, ExtentStat, Garbage, GarbageId, NewExtent, Presence};
+pub use self::extents::{AuditResult, ExtentStat, Garbage, GarbageId, NewExtent, Presence};
 pub use self::registers::{
-    BucketFence, EntryWrite, Hint, Holding, LetGo, ListReply, ListRequest, ListStart, PromiseReply,
-    RegisterView, Walk, Want, WriteReply,
+    BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest, ListStart, PromiseReply,
+    RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::Result;
 use crate::extent::{ExtentRecord, ExtentRef};
@@ -118,7 +118,7 @@ pub trait Backend: Send + Sync {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>>;
+    ) -> Result<AuditResult<ExtentId>>;
 
     /// Extents of a device with ids above `after`, in the order of their ids.
     async fn list_extents(
@@ -215,7 +215,7 @@ pub trait Backend: Send + Sync {
 
     /// Drops registers that other devices hold or that are no longer needed. Nothing becomes
     /// garbage.
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()>;
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()>;
 
     /// Compares the stored sums with the registers, over some runs above `after`. A run that
     /// differs is counted as corrupt, and its sum is computed again (rule H1).
@@ -223,7 +223,7 @@ pub trait Backend: Send + Sync {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>>;
+    ) -> Result<AuditResult<BinKey>>;
 
     /// Raises the term of a device; a term never falls (rule P3).
     async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()>;

@@ -27,7 +27,7 @@ pub use self::marks::{Mark, Marks};
 pub use self::object::{
     Attributes, Checksum, ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, Object,
 };
-use self::tail::{Tail, TailBeforeMarks};
+use self::tail::{Tail, TailFormat3};
 pub use self::upload::{KeyCondition, Part, Upload, UploadState};
 use crate::error::{Error, Result};
 use crate::id::WriteId;
@@ -135,7 +135,7 @@ impl Entry {
         let value = match bytes[0] {
             VERSION_BEFORE_LEVELS => bucket::decode_before_levels(rest),
             VERSION_BEFORE_SETTINGS => bucket::decode_before_settings(rest),
-            VERSION_BEFORE_MARKS => decode_with::<TailBeforeMarks>(rest),
+            VERSION_BEFORE_MARKS => decode_with::<TailFormat3>(rest),
             _ => decode_with::<Tail>(rest),
         };
         let value = value.map_err(|error| {

@@ -64,19 +64,19 @@ impl Error {
     /// Creates [`ErrorKind::Unavailable`] for a call without effect: the caller's term is lower
     /// than the device's (rule P1).
     pub fn outdated(newer: Term) -> Self {
-        Self::unavailable("the request's ring change is over").with_source(Outdated(newer))
+        Self::unavailable("the request's ring change is over").with_source(OutdatedTerm(newer))
     }
 
     /// Returns the device's higher term, if the caller's term was lower.
     pub fn newer_term(&self) -> Option<Term> {
-        self.source.as_ref()?.downcast_ref::<Outdated>().map(|outdated| outdated.0)
+        self.source.as_ref()?.downcast_ref::<OutdatedTerm>().map(|outdated| outdated.0)
     }
 
     /// Returns true if the call is known to have had no effect. For other
     /// [`ErrorKind::Unavailable`] errors the outcome is unknown.
     pub fn had_no_effect(&self) -> bool {
         let source = self.source.as_deref();
-        source.is_some_and(|source| source.is::<NoEffect>() || source.is::<Outdated>())
+        source.is_some_and(|source| source.is::<NoEffect>() || source.is::<OutdatedTerm>())
     }
 
     /// Returns the error's kind.
@@ -150,12 +150,12 @@ impl std::error::Error for Error {
 
 /// Cause of an error for a caller with a lower term.
 #[derive(Debug)]
-struct Outdated(Term);
+struct OutdatedTerm(Term);
 
-impl fmt::Display for Outdated {
+impl fmt::Display for OutdatedTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the device is at term {}", self.0)
     }
 }
 
-impl std::error::Error for Outdated {}
+impl std::error::Error for OutdatedTerm {}

@@ -10,7 +10,7 @@
 //!   `PUT` and `GET /v1/d/<device>/extents/<id>`.
 //! * [`guarded`] only passes requests signed with the [`ClusterKey`]: method, path, query, date,
 //!   every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
-//! * Every reply carries its node's clock and ring tags: [`Heard`].
+//! * Every reply carries its node's clock and ring tags: [`NodeReport`].
 //! * A request made for a client's request carries its id: [`REQUEST`]. Requests of background work
 //!   are marked, and their replies carry the time that clients wait at the node.
 //! * An error keeps its kind and its message. A connection error is
@@ -30,16 +30,16 @@ mod client;
 mod fault;
 mod frames;
 mod key;
-mod patient;
 mod request;
 mod server;
 mod sign;
 mod tls;
+mod write_timeout;
 
-pub use announce::{Announcement, Heard, RingTag, RingTags};
+pub use announce::{Announcement, NodeReport, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
 pub use key::ClusterKey;
-pub use patient::Patient;
 pub use request::{REQUEST, current_request, in_request, with_request};
 pub use server::{ServeOptions, ServerOptions, guarded, router, serve};
 pub use tls::{Tls, TlsFiles};
+pub use write_timeout::WriteTimeout;

@@ -14,7 +14,7 @@ use crate::limits::FRAGMENTS_MAX;
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     #[cfg(feature = "testing")]
-    if crate::testing::chance::fill(&mut bytes) {
+    if crate::testing::seeded_ids::fill(&mut bytes) {
         return bytes;
     }
     getrandom::fill(&mut bytes).expect("the operating system provides randomness");

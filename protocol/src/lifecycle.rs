@@ -17,8 +17,8 @@ mod work;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::due::{Day, Due, Fate, Standing, Subject};
-pub use self::work::{Carried, ObjectExpiry, Place, Stretch, Within};
+pub use self::due::{Day, DueAction, LifecycleAction, Subject, VersionPosition};
+pub use self::work::{ExpiryCursor, ExpiryOutcome, ObjectExpiry, Stretch, VersionCursor};
 use crate::error::{Error, Result};
 
 const VERSION: u8 = 1;

@@ -53,7 +53,7 @@ pub enum Bypass {
 
 /// Reason why a version can't be removed, or its lock can't be loosened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Locked {
+pub enum LockViolation {
     /// The version is under a legal hold.
     #[error("the version is under a legal hold")]
     LegalHold,
@@ -78,8 +78,8 @@ impl Lock {
     /// Reads the lock from an object's marks.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`] when a document can't be decoded.
-    pub fn of(marks: &Marks) -> Result<Self, Locked> {
+    /// [`LockViolation::Unreadable`] when a document can't be decoded.
+    pub fn of(marks: &Marks) -> Result<Self, LockViolation> {
         let retention = marks.get(Mark::Retention).map(decode).transpose()?;
         let legal_hold = marks.get(Mark::LegalHold).map(decode).transpose()?;
         Ok(Self { retention, legal_hold })
@@ -102,15 +102,15 @@ impl Lock {
 ///
 /// # Errors
 /// The lock that forbids the removal.
-pub fn check_removal(marks: &Marks, now_ms: u64, bypass: Bypass) -> Result<(), Locked> {
+pub fn check_removal(marks: &Marks, now_ms: u64, bypass: Bypass) -> Result<(), LockViolation> {
     let Lock { retention, legal_hold } = Lock::of(marks)?;
     if legal_hold == Some(true) {
-        return Err(Locked::LegalHold);
+        return Err(LockViolation::LegalHold);
     }
     let Some(retention) = retention.filter(|it| it.until_ms > now_ms) else { return Ok(()) };
     match (retention.mode, bypass) {
         (RetentionMode::Governance, Bypass::Governance) => Ok(()),
-        _ => Err(Locked::Retention),
+        _ => Err(LockViolation::Retention),
     }
 }
 
@@ -118,7 +118,7 @@ pub fn check_removal(marks: &Marks, now_ms: u64, bypass: Bypass) -> Result<(), L
 ///
 /// # Errors
 /// The lock that forbids the removal.
-pub fn check_removal_of(value: &Value, now_ms: u64, bypass: Bypass) -> Result<(), Locked> {
+pub fn check_removal_of(value: &Value, now_ms: u64, bypass: Bypass) -> Result<(), LockViolation> {
     match value {
         Value::Object(object) => check_removal(&object.attributes.marks, now_ms, bypass),
         _ => Ok(()),
@@ -134,14 +134,14 @@ pub fn set_retention(
     next: Option<Retention>,
     now_ms: u64,
     bypass: Bypass,
-) -> Result<(), Locked> {
+) -> Result<(), LockViolation> {
     let held: Option<Retention> = marks.get(Mark::Retention).map(decode).transpose()?;
     if let Some(held) = held.filter(|it| it.until_ms > now_ms) {
         let is_as_strict =
             next.is_some_and(|next| next.mode == held.mode && next.until_ms >= held.until_ms);
         let may_loosen = held.mode == RetentionMode::Governance && bypass == Bypass::Governance;
         if !is_as_strict && !may_loosen {
-            return Err(Locked::Retention);
+            return Err(LockViolation::Retention);
         }
     }
     set(marks, Mark::Retention, next.as_ref());
@@ -151,8 +151,8 @@ pub fn set_retention(
 /// Sets or lifts a version's legal hold. A legal hold that can't be decoded can't be lifted.
 ///
 /// # Errors
-/// [`Locked::Unreadable`]; then nothing changes.
-pub fn set_legal_hold(marks: &mut Marks, is_on: bool) -> Result<(), Locked> {
+/// [`LockViolation::Unreadable`]; then nothing changes.
+pub fn set_legal_hold(marks: &mut Marks, is_on: bool) -> Result<(), LockViolation> {
     marks.get(Mark::LegalHold).map(decode::<bool>).transpose()?;
     set(marks, Mark::LegalHold, Some(&is_on));
     Ok(())
@@ -169,11 +169,11 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![VERSION]).expect("writing to a Vec can't fail")
 }
 
-fn decode<T: DeserializeOwned>(document: &[u8]) -> Result<T, Locked> {
-    let (version, rest) = document.split_first().ok_or(Locked::Unreadable)?;
+fn decode<T: DeserializeOwned>(document: &[u8]) -> Result<T, LockViolation> {
+    let (version, rest) = document.split_first().ok_or(LockViolation::Unreadable)?;
     match postcard::take_from_bytes(rest) {
         Ok((value, [])) if *version == VERSION => Ok(value),
-        _ => Err(Locked::Unreadable),
+        _ => Err(LockViolation::Unreadable),
     }
 }
 

@@ -160,17 +160,18 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Call {
+    enum ReplicaCall {
         Promise(u64),
         Write(u64, u8, WriteMode),
     }
 
-    fn any_call() -> impl Strategy<Value = Call> {
+    fn any_call() -> impl Strategy<Value = ReplicaCall> {
         let mode =
             prop_oneof![Just(WriteMode::Fresh), Just(WriteMode::Settled), Just(WriteMode::Accept)];
         prop_oneof![
-            (1u64..20).prop_map(Call::Promise),
-            (1u64..20, 0u8..5, mode).prop_map(|(time, id, mode)| Call::Write(time, id, mode)),
+            (1u64..20).prop_map(ReplicaCall::Promise),
+            (1u64..20, 0u8..5, mode)
+                .prop_map(|(time, id, mode)| ReplicaCall::Write(time, id, mode)),
         ]
     }
 
@@ -206,11 +207,11 @@ mod tests {
             for call in calls {
                 let before = register;
                 match call {
-                    Call::Promise(time) => {
+                    ReplicaCall::Promise(time) => {
                         let granted = register.promise(at(time)).is_ok();
                         prop_assert_eq!(granted, at(time) > before.floor());
                     }
-                    Call::Write(time, byte, mode) => {
+                    ReplicaCall::Write(time, byte, mode) => {
                         let verdict = register.write(at(time), id(byte), mode);
                         if verdict == Verdict::Store {
                             prop_assert!(at(time) >= before.promise && at(time) > before.order());

@@ -125,7 +125,7 @@ pub enum Error {
     AccountConflict(String),
     /// Object Lock forbids the removal of the version, or a weaker lock.
     #[error(transparent)]
-    Locked(#[from] martlet_protocol::lock::Locked),
+    Locked(#[from] martlet_protocol::lock::LockViolation),
     /// The operation is not allowed in the bucket's current state.
     #[error("{0}")]
     InvalidBucketState(String),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::Bucket;
-use martlet_protocol::lifecycle::{Carried, Lifecycle, ObjectExpiry, Stretch};
+use martlet_protocol::lifecycle::{ExpiryOutcome, Lifecycle, ObjectExpiry, Stretch};
 use martlet_protocol::{Level, Setting, Stamp, UploadId, VersionId};
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ impl WitnessedExpiry {
 
 #[async_trait]
 impl ObjectExpiry for WitnessedExpiry {
-    async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
+    async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<ExpiryOutcome> {
         self.store.carry_out_before(stretch, Some(&*self.witness)).await
     }
 
@@ -93,7 +93,7 @@ impl ObjectExpiry for WitnessedExpiry {
 
 #[async_trait]
 impl ObjectExpiry for ObjectStore {
-    async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
+    async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<ExpiryOutcome> {
         self.carry_out_before(stretch, None).await
     }
 
@@ -114,7 +114,7 @@ impl ObjectStore {
         &self,
         stretch: &Stretch,
         witness: Option<&dyn Witness>,
-    ) -> martlet_protocol::Result<Carried> {
+    ) -> martlet_protocol::Result<ExpiryOutcome> {
         let session = self.session(STRICT);
         let carried = Box::pin(session.inner().carry_out(stretch, witness)).await;
         carried.map_err(of_backend)
@@ -129,15 +129,19 @@ fn of_backend(error: Error) -> martlet_protocol::Error {
 }
 
 impl Inner {
-    async fn carry_out(&self, stretch: &Stretch, witness: Option<&dyn Witness>) -> Result<Carried> {
+    async fn carry_out(
+        &self,
+        stretch: &Stretch,
+        witness: Option<&dyn Witness>,
+    ) -> Result<ExpiryOutcome> {
         let bucket = match self.bucket_with_versions(&stretch.bucket).await {
             Ok(bucket) => bucket,
-            Err(Error::NoSuchBucket) => return Ok(Carried::default()),
+            Err(Error::NoSuchBucket) => return Ok(ExpiryOutcome::default()),
             Err(error) => return Err(error),
         };
-        let Some(rules) = rules_of(&bucket)? else { return Ok(Carried::default()) };
+        let Some(rules) = rules_of(&bucket)? else { return Ok(ExpiryOutcome::default()) };
         if stretch.shard.0 >= bucket.index_shards {
-            return Ok(Carried::default());
+            return Ok(ExpiryOutcome::default());
         }
         let list = ListVersions {
             prefix: rules.common_prefix().to_owned(),
@@ -153,7 +157,7 @@ impl Inner {
             (doomed, self.carry(&stretch.bucket, doomed, &terms).await)
         });
         let mut deeds = stream::iter(deeds.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        let mut carried = Carried { seen, next, ..Carried::default() };
+        let mut carried = ExpiryOutcome { seen, next, ..ExpiryOutcome::default() };
         while let Some((doomed, outcome)) = deeds.next().await {
             match outcome {
                 Outcome::Done(Trace { stamp, version, is_new_marker }) => {
@@ -175,5 +179,5 @@ impl Inner {
 fn rules_of(bucket: &Bucket) -> Result<Option<Lifecycle>> {
     let Some(document) = bucket.settings.get(Setting::Lifecycle) else { return Ok(None) };
     let rules = Lifecycle::of(document)?;
-    Ok(rules.speaks_of_objects().then_some(rules))
+    Ok(rules.needs_objects().then_some(rules))
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::Audited;
+use martlet_protocol::backend::AuditResult;
 use martlet_protocol::tree::BinKey;
 use martlet_protocol::{DeviceId, Error, ExtentId, Result};
 
-use crate::cluster::{Cluster, Rounds, Scope, SharedCluster};
+use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::replicate::copy::{copy_back, patience};
-use crate::worker::{Progress, Worker};
+use crate::worker::{StepProgress, Worker};
 
 /// Bounds on the bytes of a step: large enough to hide its overhead, small enough not to disturb
 /// clients.
@@ -43,12 +43,12 @@ impl Default for AuditOptions {
 
 /// The worker.
 pub struct Audit {
-    cluster: SharedCluster,
-    scope: Scope,
+    cluster: SharedTopology,
+    scope: DeviceScope,
     options: AuditOptions,
     cursors: Arc<dyn Cursors>,
-    rounds: Rounds,
-    part: Part,
+    rounds: DeviceCursor,
+    part: AuditPosition,
     /// Number of failures of the next step.
     failures: u32,
     /// Extents seen in this pass; corrupt items of this pass that could not be restored.
@@ -61,7 +61,7 @@ pub struct Audit {
 
 /// Part of a device that is being audited, and the position in it.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum AuditPosition {
     Registers(Option<BinKey>),
     Extents(Option<ExtentId>),
 }
@@ -70,14 +70,18 @@ impl Audit {
     const NAME: &str = "audit";
 
     /// Creates a worker over all devices of `scope`.
-    pub fn new(cluster: impl Into<SharedCluster>, scope: Scope, options: AuditOptions) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        scope: DeviceScope,
+        options: AuditOptions,
+    ) -> Self {
         Self {
             cluster: cluster.into(),
             scope,
             options,
             cursors: Arc::new(MemoryCursors::default()),
-            rounds: Rounds::default(),
-            part: Part::Registers(None),
+            rounds: DeviceCursor::default(),
+            part: AuditPosition::Registers(None),
             failures: 0,
             seen: 0,
             lost: 0,
@@ -90,8 +94,9 @@ impl Audit {
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
         if let Some((device, after)) = load_place(&*cursors, Self::NAME) {
-            self.rounds = Rounds::from(device);
-            self.part = after.map_or(Part::Registers(None), |id| Part::Extents(Some(id)));
+            self.rounds = DeviceCursor::from(device);
+            self.part =
+                after.map_or(AuditPosition::Registers(None), |id| AuditPosition::Extents(Some(id)));
         }
         self.cursors = cursors;
         self
@@ -103,46 +108,52 @@ impl Audit {
     }
 
     /// Audits the next part of a device; returns true if that was its last.
-    async fn stretch(&mut self, cluster: &Cluster, device: DeviceId) -> Result<(Progress, bool)> {
+    async fn stretch(
+        &mut self,
+        cluster: &ClusterTopology,
+        device: DeviceId,
+    ) -> Result<(StepProgress, bool)> {
         match self.part {
-            Part::Registers(_) if cluster.index.device(device).is_none() => {
-                self.part = Part::Extents(None);
-                Ok((Progress::default(), false))
+            AuditPosition::Registers(_) if cluster.index.device(device).is_none() => {
+                self.part = AuditPosition::Extents(None);
+                Ok((StepProgress::default(), false))
             }
-            Part::Registers(after) => {
+            AuditPosition::Registers(after) => {
                 let node = cluster.node(device)?;
                 let audited = in_patience(0, node.audit_registers(device, after)).await?;
                 if !audited.corrupt.is_empty() {
                     let runs = audited.corrupt.len();
                     tracing::warn!(%device, runs, "rebuilding wrong hash sums of registers");
                 }
-                let next = audited.next.map(|bin| Part::Registers(Some(bin)));
-                self.part = next.unwrap_or(Part::Extents(None));
+                let next = audited.next.map(|bin| AuditPosition::Registers(Some(bin)));
+                self.part = next.unwrap_or(AuditPosition::Extents(None));
                 self.step_bytes = audited.bytes;
                 let done = audited.corrupt.len() as u64;
-                Ok((Progress { done, ..Progress::default() }, false))
+                Ok((StepProgress { done, ..StepProgress::default() }, false))
             }
-            Part::Extents(_) if !cluster.has_extents(device) => Ok((Progress::default(), true)),
-            Part::Extents(after) => {
+            AuditPosition::Extents(_) if !cluster.has_extents(device) => {
+                Ok((StepProgress::default(), true))
+            }
+            AuditPosition::Extents(after) => {
                 let (node, most) = (cluster.node(device)?, self.step_bytes());
                 let audited = in_patience(most, node.audit_extents(device, after, most)).await?;
-                let mut progress = Progress { items: audited.items, ..Progress::default() };
-                self.bring_back(cluster, device, &audited, &mut progress).await;
+                let mut progress = StepProgress { items: audited.items, ..StepProgress::default() };
+                self.restore(cluster, device, &audited, &mut progress).await;
                 self.seen += audited.items;
                 self.step_bytes = audited.bytes;
-                self.part = Part::Extents(audited.next);
+                self.part = AuditPosition::Extents(audited.next);
                 Ok((progress, audited.next.is_none()))
             }
         }
     }
 
     /// Restores extents that a node has quarantined.
-    async fn bring_back(
+    async fn restore(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
-        audited: &Audited<ExtentId>,
-        progress: &mut Progress,
+        audited: &AuditResult<ExtentId>,
+        progress: &mut StepProgress,
     ) {
         for id in &audited.corrupt {
             tracing::warn!(%device, extent = %id, "moved a corrupt extent into quarantine");
@@ -164,24 +175,24 @@ impl Audit {
 
     /// Continues after a failed step: retries it, then skips to the device's extents, then to the
     /// next device. Returns true if that ended a pass.
-    fn fail(&mut self, cluster: &Cluster) -> bool {
+    fn fail(&mut self, cluster: &ClusterTopology) -> bool {
         self.failures += 1;
         if self.failures < TRIES {
             return false;
         }
         self.failures = 0;
         match self.part {
-            Part::Registers(_) => {
-                self.part = Part::Extents(None);
+            AuditPosition::Registers(_) => {
+                self.part = AuditPosition::Extents(None);
                 false
             }
-            Part::Extents(_) => self.advance(cluster),
+            AuditPosition::Extents(_) => self.advance(cluster),
         }
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &Cluster) -> bool {
-        (self.part, self.failures) = (Part::Registers(None), 0);
+    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+        (self.part, self.failures) = (AuditPosition::Registers(None), 0);
         let ended = self.rounds.advance(&cluster.devices_of(&self.scope));
         if ended {
             self.left = std::mem::take(&mut self.lost);
@@ -190,11 +201,11 @@ impl Audit {
         ended
     }
 
-    fn save(&self, cluster: &Cluster) {
+    fn save(&self, cluster: &ClusterTopology) {
         if let Some(device) = self.rounds.at(&cluster.devices_of(&self.scope)) {
             let after = match self.part {
-                Part::Extents(after) => after,
-                Part::Registers(_) => None,
+                AuditPosition::Extents(after) => after,
+                AuditPosition::Registers(_) => None,
             };
             save_place(&*self.cursors, Self::NAME, device, after);
         }
@@ -221,12 +232,12 @@ impl Worker for Audit {
         usual.max(Duration::from_millis(self.step_bytes.saturating_mul(1000) / rate))
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         self.step_bytes = 0;
         let devices = cluster.devices_of(&self.scope);
         let Some(device) = self.rounds.at(&devices) else {
-            return Ok(Progress { idle: true, ..Progress::default() });
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };
         let mut progress = match self.stretch(&cluster, device).await {
             Ok((mut progress, is_last)) => {
@@ -238,7 +249,7 @@ impl Worker for Audit {
             Err(error) => {
                 tracing::debug!(%device, part = ?self.part, %error, "could not audit a part");
                 let idle = self.fail(&cluster);
-                Progress { kept: 1, idle, ..Progress::default() }
+                StepProgress { kept: 1, idle, ..StepProgress::default() }
             }
         };
         progress.backlog = if progress.idle { self.left } else { self.lost };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use martlet_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterTopology;
 
 /// Maximum number of findings that are reported individually.
 const FINDINGS_MAX: usize = 100;
@@ -43,7 +43,7 @@ impl Default for CensusOptions {
 
 /// Counts of one kind of item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct KindCounts {
     /// Registers, or extents.
     pub things: u64,
     /// All copies of them, on any device.
@@ -56,7 +56,7 @@ pub struct Tally {
     pub stray: u64,
 }
 
-impl Tally {
+impl KindCounts {
     fn is_clean(&self) -> bool {
         self.missing + self.older + self.stray == 0
     }
@@ -68,9 +68,9 @@ pub struct CensusReport {
     /// Partitions of all rings.
     pub partitions: u64,
     /// Entries in the index, tombstones included.
-    pub registers: Tally,
+    pub registers: KindCounts,
     /// Extents of all storage policies, their copies or fragments.
-    pub extents: Tally,
+    pub extents: KindCounts,
     /// Extents that entries need and that have too few fragments left, on all devices together.
     #[serde(default)]
     pub lost: u64,
@@ -102,8 +102,8 @@ pub struct CensusProgress {
 }
 
 /// A running census.
-struct Census<'a> {
-    cluster: &'a Cluster,
+struct CensusRun<'a> {
+    cluster: &'a ClusterTopology,
     options: CensusOptions,
     report: CensusReport,
     silent: BTreeSet<DeviceId>,
@@ -115,11 +115,11 @@ struct Census<'a> {
 
 /// Counts everything once; `tell` receives the progress.
 pub async fn census(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     options: CensusOptions,
     tell: &mut (dyn FnMut(&CensusProgress) + Send),
 ) -> CensusReport {
-    let mut census = Census {
+    let mut census = CensusRun {
         cluster,
         options,
         report: CensusReport::default(),
@@ -128,15 +128,15 @@ pub async fn census(
         tell,
         progress: CensusProgress::default(),
     };
-    census.look_at_devices().await;
+    census.check_devices().await;
     census.count_registers().await;
     census.count_extents().await;
     census.end()
 }
 
-impl Census<'_> {
+impl CensusRun<'_> {
     /// Records silent devices, votes, hints, and the rings' own figures.
-    async fn look_at_devices(&mut self) {
+    async fn check_devices(&mut self) {
         let cluster = self.cluster;
         let rings = [&cluster.index].into_iter().chain(cluster.data.values());
         for ring in rings {

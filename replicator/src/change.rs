@@ -29,11 +29,11 @@ use futures::future::join_all;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Clock, DeviceId, Result, StampSource, Term};
 
-use self::join::Joining;
+use self::join::JoiningDevice;
 pub use self::plan::ChangeProgress;
-use self::plan::{Next, next};
-use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
-use crate::worker::{Progress, Worker};
+use self::plan::{NextAction, next};
+use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology, in_time};
+use crate::worker::{StepProgress, Worker};
 
 /// Pause between two checks.
 const REST: Duration = Duration::from_secs(2);
@@ -42,11 +42,11 @@ const FAILURES_MAX: u32 = 3;
 
 /// The worker.
 pub struct RingChange {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     stamps: StampSource,
-    joining: Option<Joining>,
+    joining: Option<JoiningDevice>,
     /// Last logged reason for which the change waits; logged once.
     told: Option<String>,
 }
@@ -54,7 +54,11 @@ pub struct RingChange {
 impl RingChange {
     /// Creates a worker that advances the change of the index ring, and lets devices of `scope`
     /// join.
-    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        clock: Arc<dyn Clock>,
+        scope: DeviceScope,
+    ) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self { cluster: cluster.into(), clock, scope, stamps, joining: None, told: None }
     }
@@ -63,11 +67,11 @@ impl RingChange {
     /// registers visited. None if no waiting device belongs to this worker.
     async fn join(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<(bool, u64)>> {
-        self.joining.take_if(|joining| !joining.stands(cluster, statuses));
+        self.joining.take_if(|joining| !joining.is_unchanged(cluster, statuses));
         let now_ms = self.clock.now_ms();
         let mut joining = match self.joining.take() {
             Some(joining) => joining,
@@ -76,7 +80,7 @@ impl RingChange {
                 None => return Ok(None),
             },
         };
-        match joining.go_on(cluster, &self.stamps, now_ms).await {
+        match joining.resume(cluster, &self.stamps, now_ms).await {
             Ok((true, items)) => Ok(Some((true, items))),
             Ok((false, items)) => {
                 self.joining = Some(joining);
@@ -93,14 +97,14 @@ impl RingChange {
     /// Begins with the first of `waiting` that is in scope and has enough sources.
     fn begin(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
-    ) -> Result<Option<Joining>> {
+    ) -> Result<Option<JoiningDevice>> {
         let (mine, now_ms) = (cluster.index_devices_of(&self.scope), self.clock.now_ms());
         let mut reason = None;
         for device in waiting.iter().filter(|id| mine.contains(id)) {
-            match Joining::begin(&cluster.index, *device, statuses, now_ms) {
+            match JoiningDevice::begin(&cluster.index, *device, statuses, now_ms) {
                 Ok(joining) => return Ok(Some(joining)),
                 Err(error) => reason = reason.or(Some(error)),
             }
@@ -108,7 +112,7 @@ impl RingChange {
         reason.map_or(Ok(None), Err)
     }
 
-    fn tell(&mut self, reason: &str) {
+    fn report_blocked(&mut self, reason: &str) {
         if self.told.as_deref() != Some(reason) {
             tracing::info!(reason, "waiting with a change of the index ring");
             self.told = Some(reason.to_owned());
@@ -117,7 +121,7 @@ impl RingChange {
 }
 
 /// Sends a term to devices; returns the number that persisted it.
-async fn raise(cluster: &Cluster, devices: &[DeviceId], term: Term) -> usize {
+async fn raise(cluster: &ClusterTopology, devices: &[DeviceId], term: Term) -> usize {
     let told = devices.iter().map(|device| async move {
         let told = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };
         told.await.inspect_err(|error| {
@@ -137,7 +141,7 @@ impl Worker for RingChange {
         usual.min(REST)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         let statuses = cluster.statuses().await;
         let term = cluster.term.get();
@@ -146,21 +150,21 @@ impl Worker for RingChange {
         let behind: Vec<DeviceId> = everyone.iter().filter(is_behind).copied().collect();
         let told = raise(&cluster, &behind, term).await;
         let left = ChangeProgress::of(&cluster.index, term, &statuses);
-        let mut progress = Progress {
+        let mut progress = StepProgress {
             done: told as u64,
             backlog: left.moving - left.arrived,
             kept: (behind.len() - told) as u64,
             idle: told == 0,
-            ..Progress::default()
+            ..StepProgress::default()
         };
         let next = match next(&cluster.index, term, &statuses) {
-            Next::Begin(_) if !cluster.spread.get() => Next::Wait(
+            NextAction::Begin(_) if !cluster.spread.get() => NextAction::Wait(
                 "too few nodes have the new index ring: push it to a node of the old ring".into(),
             ),
             next => next,
         };
         let joined = match next {
-            Next::Begin(term) => {
+            NextAction::Begin(term) => {
                 let told = raise(&cluster, &everyone, term).await;
                 if told > 0 {
                     cluster.term.raise(term);
@@ -170,7 +174,7 @@ impl Worker for RingChange {
                 (progress.done, progress.idle) = (progress.done + told as u64, told == 0);
                 Ok(())
             }
-            Next::Join if told == 0 => {
+            NextAction::Join if told == 0 => {
                 self.join(&cluster, &left.waits_for, &statuses).await.map(|page| {
                     if let Some((ended, items)) = page {
                         (progress.items, progress.idle) = (items, false);
@@ -178,17 +182,17 @@ impl Worker for RingChange {
                     }
                 })
             }
-            Next::Wait(reason) => {
-                self.tell(&reason);
+            NextAction::Wait(reason) => {
+                self.report_blocked(&reason);
                 progress.kept += 1;
                 return Ok(progress);
             }
-            Next::Join | Next::Over => Ok(()),
+            NextAction::Join | NextAction::Over => Ok(()),
         };
         match joined {
             Ok(()) => self.told = None,
             Err(error) => {
-                self.tell(&error.to_string());
+                self.report_blocked(&error.to_string());
                 (progress.kept, progress.idle) = (progress.kept + 1, true);
             }
         }

@@ -9,14 +9,14 @@ use martlet_protocol::{Backend, DeviceId, Error, ExtentId, PolicyId, Result, Ter
 use martlet_ring::{Ring, Sets};
 use parking_lot::RwLock;
 
-use crate::known::{KnownTerm, Spread};
+use crate::index_term::{KnownTerm, RingSpreadFlag};
 
 /// Timeout of an index call, after which a device counts as silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The rings, and the node of each device.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ClusterTopology {
     /// Ring of the index.
     pub index: Arc<Ring>,
     /// Ring of the extents of each policy.
@@ -26,17 +26,17 @@ pub struct Cluster {
     /// Highest known term; it outlives the rings.
     pub term: KnownTerm,
     /// True if most nodes of the index ring have it.
-    pub spread: Spread,
+    pub spread: RingSpreadFlag,
 }
 
 /// The current cluster. Rings change and nodes move, so workers read it again at each step.
 #[derive(Clone)]
-pub struct SharedCluster(Arc<RwLock<Arc<Cluster>>>);
+pub struct SharedTopology(Arc<RwLock<Arc<ClusterTopology>>>);
 
 /// Devices that a process handles. Some process should handle each device; two are wasteful, and
 /// harmless.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
+pub enum DeviceScope {
     /// Devices of every node.
     #[default]
     All,
@@ -55,20 +55,20 @@ pub(crate) struct Holders {
     pub(crate) in_transition: bool,
 }
 
-impl SharedCluster {
+impl SharedTopology {
     /// Wraps a cluster that may be replaced later.
-    pub fn new(cluster: Cluster) -> Self {
+    pub fn new(cluster: ClusterTopology) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(cluster))))
     }
 
     /// Returns the current cluster.
-    pub fn get(&self) -> Arc<Cluster> {
+    pub fn get(&self) -> Arc<ClusterTopology> {
         self.0.read().clone()
     }
 
     /// Replaces the cluster: every later step of every worker uses the new one. The highest known
     /// term stays.
-    pub fn set(&self, mut cluster: Cluster) {
+    pub fn set(&self, mut cluster: ClusterTopology) {
         let mut current = self.0.write();
         current.term.raise(cluster.term.get());
         cluster.term = current.term.clone();
@@ -76,13 +76,13 @@ impl SharedCluster {
     }
 }
 
-impl From<Cluster> for SharedCluster {
-    fn from(cluster: Cluster) -> Self {
+impl From<ClusterTopology> for SharedTopology {
+    fn from(cluster: ClusterTopology) -> Self {
         Self::new(cluster)
     }
 }
 
-impl Scope {
+impl DeviceScope {
     /// Returns the devices of a ring in scope, by id.
     fn of(&self, ring: &Ring) -> BTreeSet<DeviceId> {
         let mine = ring.devices().iter().filter(|device| match self {
@@ -93,7 +93,7 @@ impl Scope {
     }
 }
 
-impl Cluster {
+impl ClusterTopology {
     /// Returns the node of a device. `Unavailable` if no node serves it.
     pub(crate) fn node(&self, device: DeviceId) -> Result<&dyn Backend> {
         let node = self.nodes.get(&device);
@@ -136,17 +136,17 @@ impl Cluster {
     }
 
     /// Returns the devices of the index ring in `scope`.
-    pub(crate) fn index_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
+    pub(crate) fn index_devices_of(&self, scope: &DeviceScope) -> BTreeSet<DeviceId> {
         scope.of(&self.index)
     }
 
     /// Returns the devices in `scope` that may hold extents of any policy.
-    pub(crate) fn data_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
+    pub(crate) fn data_devices_of(&self, scope: &DeviceScope) -> BTreeSet<DeviceId> {
         self.data.values().flat_map(|ring| scope.of(ring)).collect()
     }
 
     /// Returns the index and data devices in `scope`.
-    pub(crate) fn devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
+    pub(crate) fn devices_of(&self, scope: &DeviceScope) -> BTreeSet<DeviceId> {
         &self.index_devices_of(scope) | &self.data_devices_of(scope)
     }
 
@@ -214,15 +214,15 @@ pub(crate) async fn in_time<T>(call: impl Future<Output = Result<T>>) -> Result<
 
 /// Position in an endless walk over a changing set of devices.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rounds(Option<DeviceId>);
+pub(crate) struct DeviceCursor(Option<DeviceId>);
 
-impl From<DeviceId> for Rounds {
+impl From<DeviceId> for DeviceCursor {
     fn from(device: DeviceId) -> Self {
         Self(Some(device))
     }
 }
 
-impl Rounds {
+impl DeviceCursor {
     /// Returns the current device of the walk.
     pub(crate) fn at(self, devices: &BTreeSet<DeviceId>) -> Option<DeviceId> {
         let from = self.0.unwrap_or(DeviceId(0));
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_round_meets_every_device_once_while_others_come_and_go() {
-        let mut rounds = Rounds::default();
+        let mut rounds = DeviceCursor::default();
         assert_eq!(rounds.at(&devices(&[])), None);
         assert!(rounds.advance(&devices(&[])));
         let mut met = Vec::new();

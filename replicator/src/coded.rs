@@ -15,7 +15,7 @@ use martlet_protocol::extent::{ExtentRecord, Stripe};
 use martlet_protocol::{DeviceId, Error, ExtentId, PolicyId, Result};
 use martlet_ring::Ring;
 
-use crate::cluster::{Cluster, in_time};
+use crate::cluster::{ClusterTopology, in_time};
 
 /// Devices queried concurrently, and extents in one query.
 const AT_ONCE: usize = 16;
@@ -23,18 +23,18 @@ const IDS_MAX: usize = 1000;
 
 /// A coded extent, and the homes of its fragments.
 #[derive(Clone, Debug)]
-pub(crate) struct Coded {
+pub(crate) struct CodedExtent {
     /// Extent id in manifests.
     pub(crate) whole: ExtentId,
     pub(crate) policy: PolicyId,
     pub(crate) geometry: Geometry,
     /// Place of each fragment.
-    places: Vec<Place>,
+    places: Vec<FragmentHome>,
 }
 
 /// Place of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FragmentHome {
     pub(crate) home: DeviceId,
     /// Device from which the home is taking over.
     pub(crate) previous: Option<DeviceId>,
@@ -49,7 +49,7 @@ pub(crate) fn code_of(ring: &Ring) -> Option<Code> {
 ///
 /// # Errors
 /// If the policy has no ring.
-pub(crate) fn code_of_policy(cluster: &Cluster, policy: PolicyId) -> Result<Option<Code>> {
+pub(crate) fn code_of_policy(cluster: &ClusterTopology, policy: PolicyId) -> Result<Option<Code>> {
     let unknown =
         || Error::unavailable(format!("there is no ring for the storage policy {}", policy.0));
     Ok(code_of(cluster.data.get(&policy).ok_or_else(unknown)?))
@@ -58,7 +58,7 @@ pub(crate) fn code_of_policy(cluster: &Cluster, policy: PolicyId) -> Result<Opti
 /// Returns the ids that devices may hold of these extents of a policy: their own, or all
 /// fragments'.
 pub(crate) fn stored_ids(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     policy: PolicyId,
     extents: &[ExtentId],
 ) -> Result<Vec<ExtentId>> {
@@ -70,12 +70,15 @@ pub(crate) fn stored_ids(
     Ok(extents.iter().flat_map(fragments).collect())
 }
 
-impl Coded {
+impl CodedExtent {
     /// Returns the extent of a record's fragment; none for a copy.
     ///
     /// # Errors
     /// If its policy has no ring, or one of another code.
-    pub(crate) fn of_record(cluster: &Cluster, record: &ExtentRecord) -> Option<Result<Self>> {
+    pub(crate) fn of_record(
+        cluster: &ClusterTopology,
+        record: &ExtentRecord,
+    ) -> Option<Result<Self>> {
         let stripe = record.layout.stripe?;
         Some(Self::new(cluster, record.layout.policy, record.named(), stripe))
     }
@@ -85,7 +88,7 @@ impl Coded {
     /// # Errors
     /// If the policy has no ring, or one of another code.
     pub(crate) fn new(
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         policy: PolicyId,
         whole: ExtentId,
         Stripe { k, m, length }: Stripe,
@@ -102,7 +105,10 @@ impl Coded {
         let partition = ring.partition(whole.placement());
         let place = |(replica, home)| {
             let previous = ring.previous(partition, replica).filter(|before| *before != home);
-            Place { home, previous: previous.filter(|before| ring.device(*before).is_some()) }
+            FragmentHome {
+                home,
+                previous: previous.filter(|before| ring.device(*before).is_some()),
+            }
         };
         let places = ring.primaries(partition).enumerate().map(place).collect();
         Ok(Self { whole, policy, geometry, places })
@@ -119,7 +125,7 @@ impl Coded {
     }
 
     /// Place of a fragment.
-    pub(crate) fn place(&self, fragment: FragmentIndex) -> Place {
+    pub(crate) fn place(&self, fragment: FragmentIndex) -> FragmentHome {
         self.places[usize::from(fragment.0)]
     }
 
@@ -131,28 +137,28 @@ impl Coded {
     }
 
     /// Returns every device that may have a fragment: the homes first, in order.
-    pub(crate) fn everyone(&self, cluster: &Cluster) -> Result<Vec<DeviceId>> {
+    pub(crate) fn everyone(&self, cluster: &ClusterTopology) -> Result<Vec<DeviceId>> {
         cluster.holders_of(self.policy, self.whole)
     }
 }
 
 /// Presence of extents and fragments, as devices report it.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct PresenceMap {
     said: HashMap<(DeviceId, ExtentId), Presence>,
     pub(crate) silent: BTreeSet<DeviceId>,
 }
 
-impl Said {
+impl PresenceMap {
     /// Returns the presence of an extent or a fragment on a device; none if the device is silent.
     pub(crate) fn of(&self, device: DeviceId, id: ExtentId) -> Option<Presence> {
         self.said.get(&(device, id)).copied()
     }
 
     /// Queries devices, each about its list.
-    pub(crate) async fn ask(
+    pub(crate) async fn query(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         lists: BTreeMap<DeviceId, BTreeSet<ExtentId>>,
     ) {
         let mut calls = Vec::new();

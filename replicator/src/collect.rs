@@ -26,28 +26,28 @@
 //! primaries must answer with their votes. Devices don't compare promises, so none comes back, and
 //! none needs a mark first.
 //!
-//! All registers of deleted buckets are removed too, tombstones or not: see [`gone`].
+//! All registers of deleted buckets are removed too, tombstones or not: see [`deleted_buckets`].
 
-mod cases;
-pub(crate) mod gone;
-mod verdict;
+mod decision;
+pub(crate) mod deleted_buckets;
+mod queries;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{LetGo, Walk, Want};
+use martlet_protocol::backend::{RegisterDrop, Walk, Want};
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
 
-use self::cases::{Cases, check_everyone, let_go, mark};
-use self::gone::Buckets;
-use self::verdict::Verdict;
-use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
+use self::decision::CollectDecision;
+use self::deleted_buckets::Buckets;
+use self::queries::{Cases, check_everyone, drop_registers, mark};
+use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
 use crate::copying::PAGE;
-use crate::worker::{Progress, Worker};
+use crate::worker::{StepProgress, Worker};
 
 /// Maximum rest between two passes, because a pass visits every register of a device.
 const REST_MAX: Duration = Duration::from_hours(1);
@@ -76,11 +76,11 @@ impl Default for CollectOptions {
 
 /// The worker.
 pub struct Collect {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
     options: CollectOptions,
-    scope: Scope,
-    rounds: Rounds,
+    scope: DeviceScope,
+    rounds: DeviceCursor,
     after: Option<RegisterKey>,
     /// True if this pass also visits marked tombstones and promises, which a walk omits. This holds
     /// for the first pass over a ring, after a pass that left marked tombstones, and once a day.
@@ -91,14 +91,14 @@ pub struct Collect {
     /// Existing buckets, as far as this pass has queried them.
     buckets: Buckets,
     /// Items left by this pass.
-    left: Left,
+    left: RemainingTombstones,
     /// Items left by the last whole pass.
-    before: Left,
+    before: RemainingTombstones,
 }
 
 /// Old tombstones that stay.
 #[derive(Clone, Copy, Debug, Default)]
-struct Left {
+struct RemainingTombstones {
     count: u64,
     oldest_ms: Option<u64>,
     /// True if some of them may be marked.
@@ -108,15 +108,16 @@ struct Left {
 impl Collect {
     /// Creates a worker over the tombstones whose first primary is in `scope`.
     pub fn new(
-        cluster: impl Into<SharedCluster>,
+        cluster: impl Into<SharedTopology>,
         clock: Arc<dyn Clock>,
-        scope: Scope,
+        scope: DeviceScope,
         options: CollectOptions,
     ) -> Self {
         let cluster = cluster.into();
-        let (rounds, after, ring) = (Rounds::default(), None, None);
+        let (rounds, after, ring) = (DeviceCursor::default(), None, None);
         let thorough_ms = clock.now_ms();
-        let (left, before, buckets) = (Left::default(), Left::default(), Buckets::default());
+        let (left, before, buckets) =
+            (RemainingTombstones::default(), RemainingTombstones::default(), Buckets::default());
         Self {
             cluster,
             clock,
@@ -136,7 +137,7 @@ impl Collect {
     /// Returns the next registers of a device.
     async fn page(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
     ) -> Result<Vec<(RegisterKey, Option<Entry>)>> {
         let (node, after) = (cluster.node(device)?, self.after.as_ref());
@@ -153,7 +154,7 @@ impl Collect {
     /// number of its registers that were removed.
     async fn purge(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         page: Vec<(RegisterKey, Option<Entry>)>,
     ) -> (Vec<(RegisterKey, Option<Entry>)>, u64) {
         let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
@@ -166,7 +167,7 @@ impl Collect {
     /// Returns the old tombstones of a page that this device should collect.
     fn due(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         page: &[(RegisterKey, Option<Entry>)],
     ) -> Vec<(RegisterKey, Stamp)> {
@@ -185,32 +186,32 @@ impl Collect {
     /// Marks and drops tombstones as allowed; returns the number dropped.
     async fn collect(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<u64> {
         check_everyone(cluster).await?;
         let marked_before = self.left.marked;
         let before = Stamp::at_ms(self.clock.now_ms().saturating_sub(self.options.age_ms));
-        let mut cases = Cases::ask(cluster, due).await?;
+        let mut cases = Cases::query(cluster, due).await?;
         let marks = cases.verdicts(cluster, before);
         let marks: Vec<(RegisterKey, Stamp)> = marks
             .into_iter()
-            .filter(|(_, _, verdict)| *verdict == Verdict::Mark)
+            .filter(|(_, _, verdict)| *verdict == CollectDecision::Mark)
             .map(|(key, order, _)| (key, order))
             .collect();
         if !marks.is_empty() {
             self.left.marked = true;
             mark(cluster, &marks).await?;
-            cases = Cases::ask(cluster, cases.keys).await?;
+            cases = Cases::query(cluster, cases.keys).await?;
         }
         let drops = cases.verdicts(cluster, before).into_iter().filter_map(|(key, _, verdict)| {
-            let Verdict::Drop { up_to } = verdict else { return None };
-            Some(LetGo { key, up_to, collectable: true })
+            let CollectDecision::Drop { up_to } = verdict else { return None };
+            Some(RegisterDrop { key, up_to, collectable: true })
         });
-        let drops: Vec<LetGo> = drops.collect();
+        let drops: Vec<RegisterDrop> = drops.collect();
         self.left.marked |= !drops.is_empty();
-        let_go(cluster, device, &drops).await?;
+        drop_registers(cluster, device, &drops).await?;
         if drops.len() >= marks.len() {
             self.left.marked = marked_before;
         }
@@ -220,7 +221,7 @@ impl Collect {
     /// Drops a page's registers that hold only expired promises; returns their number.
     async fn collect_promises(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         page: &[(RegisterKey, Option<Entry>)],
     ) -> Result<u64> {
@@ -231,13 +232,13 @@ impl Collect {
         }
         check_everyone(cluster).await?;
         let before = Stamp::at_ms(self.clock.now_ms().saturating_sub(PROMISE_AGE_MS));
-        let drops = Cases::ask(cluster, empty).await?.spent_promises(cluster, before);
-        let_go(cluster, device, &drops).await?;
+        let drops = Cases::query(cluster, empty).await?.spent_promises(cluster, before);
+        drop_registers(cluster, device, &drops).await?;
         Ok(drops.len() as u64)
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &Cluster) -> bool {
+    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
@@ -278,11 +279,11 @@ impl Worker for Collect {
         wanted.clamp(usual.min(REST_MAX), REST_MAX)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
-        let mut progress = Progress::default();
+        let mut progress = StepProgress::default();
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
-            return Ok(Progress { idle: true, ..progress });
+            return Ok(StepProgress { idle: true, ..progress });
         };
         match self.page(&cluster, device).await {
             Ok(page) => {

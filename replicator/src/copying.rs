@@ -17,8 +17,8 @@ use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{RegisterView, Want, WriteReply};
 use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
 
-use crate::cluster::{Cluster, in_time};
-use crate::identity::{Candidate, Known, newest, settle};
+use crate::cluster::{ClusterTopology, in_time};
+use crate::identity::{Candidate, ReadCandidate, newest, run_round};
 
 /// Registers requested at a time.
 pub(crate) const PAGE: usize = 256;
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 32;
 const PAGE_AGE_MAX: Duration = Duration::from_mins(2);
 
 /// Registers of several devices up to a common end, with the devices' views.
-pub(crate) struct Page {
+pub(crate) struct RegisterPage {
     registers: BTreeMap<RegisterKey, HashMap<DeviceId, RegisterView>>,
     /// Start of the next page; none after the last page.
     pub(crate) horizon: Option<RegisterKey>,
@@ -39,8 +39,8 @@ pub(crate) struct Page {
 }
 
 /// A device that lacks registers, and its sources.
-pub(crate) struct Copying<'a> {
-    pub(crate) cluster: &'a Cluster,
+pub(crate) struct RegisterCopy<'a> {
+    pub(crate) cluster: &'a ClusterTopology,
     pub(crate) stamps: &'a StampSource,
     pub(crate) device: DeviceId,
     /// Devices whose pages were read, without the device itself.
@@ -53,7 +53,7 @@ pub(crate) struct Copying<'a> {
 
 /// Outcome of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Copied {
+pub(crate) struct PageOutcome {
     /// Registers visited.
     pub(crate) items: u64,
     /// Registers copied.
@@ -65,7 +65,7 @@ pub(crate) struct Copied {
 }
 
 /// Outcome for one register.
-enum Found {
+enum RegisterOutcome {
     /// The device holds its newest write.
     Complete,
     /// It was missing and was copied, although the copy was not needed.
@@ -74,7 +74,7 @@ enum Found {
     Missing,
 }
 
-impl Page {
+impl RegisterPage {
     /// Merges pages of several devices with a common start; they were requested at `read_ms` or
     /// later.
     pub(crate) fn merge(
@@ -95,32 +95,34 @@ impl Page {
     }
 }
 
-impl Copying<'_> {
+impl RegisterCopy<'_> {
     /// Copies the registers of a page that the device lacks.
-    pub(crate) async fn page(&self, page: &Page) -> Result<Copied> {
+    pub(crate) async fn page(&self, page: &RegisterPage) -> Result<PageOutcome> {
         let views = page.registers.values().flat_map(HashMap::values);
         let promise = views.map(|view| view.promise).max().unwrap_or_default();
         let mut copies = Vec::with_capacity(page.registers.len());
         for (key, views) in &page.registers {
             copies.push(self.register(page, key, views));
         }
-        let found: Vec<Found> =
+        let found: Vec<RegisterOutcome> =
             futures::stream::iter(copies).buffer_unordered(AT_ONCE).try_collect().await?;
-        let count = |is: fn(&Found) -> bool| found.iter().filter(|found| is(found)).count() as u64;
-        Ok(Copied {
+        let count = |is: fn(&RegisterOutcome) -> bool| {
+            found.iter().filter(|found| is(found)).count() as u64
+        };
+        Ok(PageOutcome {
             items: found.len() as u64,
-            brought: count(|found| !matches!(found, Found::Complete)),
-            missing: count(|found| matches!(found, Found::Missing)),
+            brought: count(|found| !matches!(found, RegisterOutcome::Complete)),
+            missing: count(|found| matches!(found, RegisterOutcome::Missing)),
             promise,
         })
     }
 
     async fn register(
         &self,
-        page: &Page,
+        page: &RegisterPage,
         key: &RegisterKey,
         views: &HashMap<DeviceId, RegisterView>,
-    ) -> Result<Found> {
+    ) -> Result<RegisterOutcome> {
         if page.read_at.elapsed() > PAGE_AGE_MAX {
             return Err(Error::unavailable("copying was interrupted for too long and restarts"));
         }
@@ -139,24 +141,24 @@ impl Copying<'_> {
         let was_settled = self.is_settled(&theirs, &decide);
         let mut best = theirs.into_iter().map(Candidate::of).fold(None, newest);
         if !was_settled {
-            let known = best.map(|candidate| Known { candidate, read_ms });
-            best = settle(self.cluster, self.stamps, key, known, self.above).await?;
+            let known = best.map(|candidate| ReadCandidate { candidate, read_ms });
+            best = run_round(self.cluster, self.stamps, key, known, self.above).await?;
         }
-        let Some(mut best) = best else { return Ok(Found::Complete) };
+        let Some(mut best) = best else { return Ok(RegisterOutcome::Complete) };
         let mine = of(&self.device).entry.map(|entry| entry.order);
         if mine >= Some(best.entry.order) {
-            return Ok(Found::Complete);
+            return Ok(RegisterOutcome::Complete);
         }
         let is_fresh = was_settled && self.fresh_from.is_some_and(|from| best.entry.order >= from);
-        if let WriteReply::Behind(floor) = self.bring(key, &best, read_ms).await? {
+        if let WriteReply::Behind(floor) = self.copy_register(key, &best, read_ms).await? {
             // A promise of the device refuses the write: the order rises above the promise.
             let above = floor.max(self.above);
-            let known = Some(Known { candidate: best, read_ms });
-            let settled = settle(self.cluster, self.stamps, key, known, above).await?;
+            let known = Some(ReadCandidate { candidate: best, read_ms });
+            let settled = run_round(self.cluster, self.stamps, key, known, above).await?;
             best = settled.ok_or_else(|| Error::internal("a known write was not found"))?;
-            self.bring(key, &best, read_ms).await?;
+            self.copy_register(key, &best, read_ms).await?;
         }
-        Ok(if is_fresh { Found::Fresh } else { Found::Missing })
+        Ok(if is_fresh { RegisterOutcome::Fresh } else { RegisterOutcome::Missing })
     }
 
     /// Returns true if the deciding devices agree on the newest write. Also true if the newest
@@ -169,7 +171,7 @@ impl Copying<'_> {
             || self.fresh_from.is_some_and(|from| newest.is_some_and(|(order, _)| order >= from))
     }
 
-    async fn bring(
+    async fn copy_register(
         &self,
         key: &RegisterKey,
         candidate: &Candidate,

@@ -35,7 +35,7 @@ use futures::StreamExt;
 use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::{Bucket, Entry, Upload, UploadState, Value};
 use martlet_protocol::key::{index_placement, shard_of};
-use martlet_protocol::lifecycle::{Day, Lifecycle, ObjectExpiry, Standing, Subject};
+use martlet_protocol::lifecycle::{Day, Lifecycle, ObjectExpiry, Subject, VersionPosition};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
     BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Setting, Shard, Stamp,
@@ -45,10 +45,10 @@ use martlet_protocol::{
 use self::buckets::buckets;
 use self::objects::{Objects, Task};
 use self::parts::parts_of;
-use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
+use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology, in_time};
 use crate::cursors::Cursors;
 use crate::identity::{Candidate, replace};
-use crate::worker::{Progress, Worker};
+use crate::worker::{StepProgress, Worker};
 
 /// Uploads visited by one step.
 const BATCH: usize = 64;
@@ -94,24 +94,24 @@ impl Default for ExpireOptions {
 
 /// The worker.
 pub struct Expire {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     options: ExpireOptions,
     stamps: StampSource,
     /// Listings left in this pass; none before a pass.
-    lists: Option<VecDeque<Listing>>,
+    lists: Option<VecDeque<UploadListing>>,
     left: u64,
     /// Object layer that carries out rules on objects, if this process has one.
     objects: Option<Objects>,
 }
 
 /// Work of a pass: uploads, and objects.
-type Passes = (VecDeque<Listing>, Vec<Task>);
+type PassWork = (VecDeque<UploadListing>, Vec<Task>);
 
 /// Uploads of one bucket, in the shards whose first primary is one device.
 #[derive(Clone, Debug)]
-struct Listing {
+struct UploadListing {
     bucket: BucketId,
     /// Name of the bucket for clients.
     name: Bytes,
@@ -125,7 +125,7 @@ struct Listing {
 
 /// Action on an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum UploadAction {
     Stay,
     Abort,
     Finish,
@@ -142,31 +142,31 @@ impl ExpireOptions {
     /// Returns true if a rule aborts an open upload by now.
     fn is_due(&self, upload: &Upload, rules: &Lifecycle, now_ms: u64) -> bool {
         let subject = Subject { key: &upload.key, object: None };
-        let standing = Standing::Upload { initiated_ms: upload.initiated_ms };
+        let standing = VersionPosition::Upload { initiated_ms: upload.initiated_ms };
         rules.due(&subject, standing, self.day).is_some_and(|due| due.at_ms <= now_ms)
     }
 
-    fn fate(&self, entry: &Entry, rules: &Lifecycle, now_ms: u64) -> Fate {
-        let Value::Upload(upload) = &entry.value else { return Fate::Stay };
+    fn fate(&self, entry: &Entry, rules: &Lifecycle, now_ms: u64) -> UploadAction {
+        let Value::Upload(upload) = &entry.value else { return UploadAction::Stay };
         let is_past = |since_ms: u64, age_ms| since_ms.saturating_add(age_ms) < now_ms;
         match upload.state {
             UploadState::Open => match self.open_age_ms {
-                Some(age_ms) if is_past(upload.initiated_ms, age_ms) => Fate::Abort,
-                _ if self.is_due(upload, rules, now_ms) => Fate::Abort,
-                _ => Fate::Stay,
+                Some(age_ms) if is_past(upload.initiated_ms, age_ms) => UploadAction::Abort,
+                _ if self.is_due(upload, rules, now_ms) => UploadAction::Abort,
+                _ => UploadAction::Stay,
             },
             UploadState::Completing { .. } => {
                 let is_left = is_past(entry.order.time_ms(), self.completing_age_ms);
-                if is_left { Fate::Finish } else { Fate::Stay }
+                if is_left { UploadAction::Finish } else { UploadAction::Stay }
             }
             UploadState::Completed { .. } | UploadState::Aborted => {
                 let ended_ms = entry.order.time_ms();
                 if is_past(ended_ms, self.ended_grace_ms) {
-                    Fate::Forget
+                    UploadAction::Forget
                 } else if is_past(ended_ms, self.parts_grace_ms) {
-                    Fate::FreeParts
+                    UploadAction::FreeParts
                 } else {
-                    Fate::Stay
+                    UploadAction::Stay
                 }
             }
         }
@@ -176,9 +176,9 @@ impl ExpireOptions {
 impl Expire {
     /// Creates a worker over the uploads whose first primary is in `scope`.
     pub fn new(
-        cluster: impl Into<SharedCluster>,
+        cluster: impl Into<SharedTopology>,
         clock: Arc<dyn Clock>,
-        scope: Scope,
+        scope: DeviceScope,
         options: ExpireOptions,
     ) -> Self {
         let stamps = StampSource::new(clock.clone());
@@ -193,7 +193,7 @@ impl Expire {
     }
 
     /// Returns the work of a pass.
-    async fn lists(&self, cluster: &Cluster) -> Result<Passes> {
+    async fn lists(&self, cluster: &ClusterTopology) -> Result<PassWork> {
         let mine = cluster.index_devices_of(&self.scope);
         let (mut lists, mut tasks) = (VecDeque::new(), Vec::new());
         for (name, found) in buckets(cluster).await? {
@@ -205,11 +205,11 @@ impl Expire {
                     by_device.entry(*first).or_default().push(shard);
                 }
             }
-            if rules.speaks_of_objects() {
+            if rules.needs_objects() {
                 let shards = by_device.values().flatten();
                 tasks.extend(shards.map(|shard| Task::new(&name, bucket, *shard)));
             }
-            lists.extend(by_device.into_iter().map(|(device, shards)| Listing {
+            lists.extend(by_device.into_iter().map(|(device, shards)| UploadListing {
                 bucket,
                 name: name.clone(),
                 index_shards,
@@ -225,7 +225,7 @@ impl Expire {
     /// Advances an upload; returns true if anything was completed.
     async fn expire(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         rules: &Lifecycle,
         at: &RegisterKey,
         entry: &Entry,
@@ -233,12 +233,12 @@ impl Expire {
         let fate = self.options.fate(entry, rules, self.clock.now_ms());
         match fate {
             // The caller continues completions, because it has the bucket's name.
-            Fate::Stay | Fate::Finish => Ok(false),
-            Fate::Abort => self.abort(cluster, at).await,
-            Fate::FreeParts | Fate::Forget => {
+            UploadAction::Stay | UploadAction::Finish => Ok(false),
+            UploadAction::Abort => self.abort(cluster, at).await,
+            UploadAction::FreeParts | UploadAction::Forget => {
                 let Value::Upload(upload) = &entry.value else { return Ok(false) };
                 let freed = self.free_parts(cluster, at, upload).await?;
-                if fate == Fate::FreeParts {
+                if fate == UploadAction::FreeParts {
                     return Ok(freed > 0);
                 }
                 self.forget(cluster, at).await
@@ -256,7 +256,7 @@ impl Expire {
     }
 
     /// Aborts an open upload. A later pass removes its parts, like those of any ended upload.
-    async fn abort(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
+    async fn abort(&self, cluster: &ClusterTopology, at: &RegisterKey) -> Result<bool> {
         let decide = |found: Option<Candidate>| match found?.entry.value {
             Value::Upload(mut upload) if upload.state == UploadState::Open => {
                 upload.state = UploadState::Aborted;
@@ -268,11 +268,11 @@ impl Expire {
     }
 
     /// Removes an upload, if its state is still due for removal.
-    async fn forget(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
+    async fn forget(&self, cluster: &ClusterTopology, at: &RegisterKey) -> Result<bool> {
         let now_ms = self.clock.now_ms();
         let decide = |found: Option<Candidate>| {
             let rules = Lifecycle::default();
-            let is_due = self.options.fate(&found?.entry, &rules, now_ms) == Fate::Forget;
+            let is_due = self.options.fate(&found?.entry, &rules, now_ms) == UploadAction::Forget;
             is_due.then(|| written(Value::Tombstone))
         };
         Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
@@ -281,7 +281,7 @@ impl Expire {
     /// Frees all parts of an ended upload; returns their number.
     async fn free_parts(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         at: &RegisterKey,
         upload: &Upload,
     ) -> Result<usize> {
@@ -305,7 +305,7 @@ impl Expire {
 impl Expire {
     /// Begins a pass over the uploads. If the objects of buckets with rules are due, they follow
     /// after the uploads.
-    async fn begin(&mut self, cluster: &Cluster) -> Result<()> {
+    async fn begin(&mut self, cluster: &ClusterTopology) -> Result<()> {
         self.left = 0;
         let (lists, tasks) = self.lists(cluster).await?;
         self.lists = Some(lists);
@@ -317,9 +317,9 @@ impl Expire {
     }
 
     /// Visits some of the objects.
-    async fn step_objects(&mut self) -> Progress {
+    async fn step_objects(&mut self) -> StepProgress {
         let day = self.options.day;
-        let Some(objects) = &mut self.objects else { return Progress::default() };
+        let Some(objects) = &mut self.objects else { return StepProgress::default() };
         let mut progress = objects.step(day).await;
         self.left += progress.kept;
         (progress.backlog, progress.idle) = (self.left, !objects.is_under_way());
@@ -345,12 +345,12 @@ fn written(value: Value) -> Candidate {
 
 impl Expire {
     /// Processes a page of a listing; returns the rest of the listing.
-    async fn go_on(
+    async fn resume(
         &self,
-        cluster: &Cluster,
-        listing: Listing,
-        progress: &mut Progress,
-    ) -> Option<Listing> {
+        cluster: &ClusterTopology,
+        listing: UploadListing,
+        progress: &mut StepProgress,
+    ) -> Option<UploadListing> {
         let page = match self.page(cluster, &listing).await {
             Ok(page) => page,
             Err(error) => {
@@ -364,7 +364,7 @@ impl Expire {
         for (at, entry) in &page {
             progress.items += 1;
             let done = match self.options.fate(entry, &listing.rules, self.clock.now_ms()) {
-                Fate::Finish => self.finish(&listing.name, entry).await,
+                UploadAction::Finish => self.finish(&listing.name, entry).await,
                 _ => self.expire(cluster, &listing.rules, at, entry).await,
             };
             match done {
@@ -376,14 +376,14 @@ impl Expire {
             }
         }
         let (last, _) = page.into_iter().next_back()?;
-        Some(Listing { start: ListStart::After(last.name), ..listing })
+        Some(UploadListing { start: ListStart::After(last.name), ..listing })
     }
 
     /// Returns the next uploads of a listing.
     async fn page(
         &self,
-        cluster: &Cluster,
-        listing: &Listing,
+        cluster: &ClusterTopology,
+        listing: &UploadListing,
     ) -> Result<Vec<(RegisterKey, Entry)>> {
         let request = ListRequest {
             bucket: listing.bucket,
@@ -421,7 +421,7 @@ impl Worker for Expire {
         least.clamp(usual.min(REST_MAX).min(Duration::from_millis(period_ms)), REST_MAX)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         if self.objects.as_ref().is_some_and(Objects::is_under_way) {
             return Ok(self.step_objects().await);
         }
@@ -430,12 +430,12 @@ impl Worker for Expire {
             && let Err(error) = self.begin(&cluster).await
         {
             tracing::debug!(%error, "keeping uploads and objects: could not list the buckets");
-            return Ok(Progress { kept: 1, idle: true, ..Progress::default() });
+            return Ok(StepProgress { kept: 1, idle: true, ..StepProgress::default() });
         }
         let mut lists = self.lists.take().unwrap_or_default();
-        let mut progress = Progress::default();
+        let mut progress = StepProgress::default();
         if let Some(listing) = lists.pop_front()
-            && let Some(rest) = self.go_on(&cluster, listing, &mut progress).await
+            && let Some(rest) = self.resume(&cluster, listing, &mut progress).await
         {
             lists.push_front(rest);
         }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use martlet_protocol::Latency;
 
 /// Returns the latency of clients of other processes; zero without known clients.
-type Elsewhere = Box<dyn Fn() -> Duration + Send + Sync>;
+type RemoteLatency = Box<dyn Fn() -> Duration + Send + Sync>;
 
 /// Time to first byte of client requests, in this process and in others.
 #[derive(Default)]
 pub struct Foreground {
     here: Latency,
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<RemoteLatency>,
 }
 
 impl fmt::Debug for Foreground {

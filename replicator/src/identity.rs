@@ -27,7 +27,7 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::{DeviceId, Entry, Error, RegisterKey, Result, Stamp, StampSource};
 use martlet_ring::Sets;
 
-use crate::cluster::{Cluster, in_time};
+use crate::cluster::{ClusterTopology, in_time};
 
 /// Number of ballots tried before the register is left to competing ballots.
 const TRIES: usize = 4;
@@ -71,7 +71,7 @@ impl Candidate {
 
 /// A write that was read before a round begins.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct ReadCandidate {
     pub(crate) candidate: Candidate,
     /// A time before the first reply that contained the write, in milliseconds since 1970.
     pub(crate) read_ms: u64,
@@ -85,15 +85,15 @@ pub(crate) fn newest(one: Option<Candidate>, other: Option<Candidate>) -> Option
 
 /// Settles a register. Afterwards a quorum holds the newest of `known` and of the quorum's entries,
 /// at a ballot above `above`. None if there is nothing to settle.
-pub(crate) async fn settle(
-    cluster: &Cluster,
+pub(crate) async fn run_round(
+    cluster: &ClusterTopology,
     stamps: &StampSource,
     key: &RegisterKey,
-    known: Option<Known>,
+    known: Option<ReadCandidate>,
     above: Stamp,
 ) -> Result<Option<Candidate>> {
     let (known, read_ms) = match known {
-        Some(Known { candidate, read_ms }) => (Some(candidate), read_ms),
+        Some(ReadCandidate { candidate, read_ms }) => (Some(candidate), read_ms),
         None => (None, u64::MAX),
     };
     let ballots = Ballots { cluster, stamps, key, read_ms };
@@ -104,7 +104,7 @@ pub(crate) async fn settle(
 /// None if `decide` returns none: then nothing was written, and the caller must read again to be
 /// sure.
 pub(crate) async fn replace(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     stamps: &StampSource,
     key: &RegisterKey,
     decide: impl Fn(Option<Candidate>) -> Option<Candidate>,
@@ -114,7 +114,7 @@ pub(crate) async fn replace(
 
 /// Ballots for one register.
 struct Ballots<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterTopology,
     stamps: &'a StampSource,
     key: &'a RegisterKey,
     /// Time at which the known write was read.
@@ -122,7 +122,7 @@ struct Ballots<'a> {
 }
 
 /// Devices that agreed to one half of a ballot.
-struct Round<T> {
+struct BallotReplies<T> {
     yes: Vec<(DeviceId, T)>,
     /// Highest stamp in refusals.
     above: Stamp,
@@ -170,25 +170,30 @@ impl Ballots<'_> {
     }
 
     /// Returns the promising devices with their entries.
-    async fn promise(&self, sets: &Sets, ballot: Stamp, term: Term) -> Round<RegisterView> {
+    async fn promise(&self, sets: &Sets, ballot: Stamp, term: Term) -> BallotReplies<RegisterView> {
         let calls = sets.members().map(|device| async move {
             let node = self.cluster.node(device)?;
             let reply = in_time(node.promise(device, self.key, ballot, term)).await;
             reply.map(|reply| (device, reply))
         });
-        let mut round = Round::default();
+        let mut round = BallotReplies::default();
         for reply in join_all(calls).await {
             match reply {
                 Ok((device, PromiseReply::Promised(view))) => round.yes.push((device, view)),
                 Ok((_, PromiseReply::Behind(floor))) => round.above = round.above.max(floor),
-                Err(error) => round.note(self.cluster, &error),
+                Err(error) => round.record_error(self.cluster, &error),
             }
         }
         round
     }
 
     /// Returns the devices that hold the write now.
-    async fn accept(&self, devices: &[DeviceId], write: &EntryWrite, term: Term) -> Round<()> {
+    async fn accept(
+        &self,
+        devices: &[DeviceId],
+        write: &EntryWrite,
+        term: Term,
+    ) -> BallotReplies<()> {
         let write = EntryWrite { term, ..write.clone() };
         let calls = devices.iter().map(|device| {
             let write = write.clone();
@@ -197,7 +202,7 @@ impl Ballots<'_> {
                 reply.map(|reply| (*device, reply))
             }
         });
-        let mut round = Round::default();
+        let mut round = BallotReplies::default();
         for reply in join_all(calls).await {
             match reply {
                 Ok((device, WriteReply::Stored)) => round.yes.push((device, ())),
@@ -206,21 +211,21 @@ impl Ballots<'_> {
                     round.above = round.above.max(write.entry.order);
                 }
                 Ok((_, WriteReply::Fenced | WriteReply::OutOfTime | WriteReply::Unvoted)) => {}
-                Err(error) => round.note(self.cluster, &error),
+                Err(error) => round.record_error(self.cluster, &error),
             }
         }
         round
     }
 }
 
-impl<T> Default for Round<T> {
+impl<T> Default for BallotReplies<T> {
     fn default() -> Self {
         Self { yes: Vec::new(), above: Stamp::ZERO, is_outdated: false }
     }
 }
 
-impl<T> Round<T> {
-    fn note(&mut self, cluster: &Cluster, error: &Error) {
+impl<T> BallotReplies<T> {
+    fn record_error(&mut self, cluster: &ClusterTopology, error: &Error) {
         cluster.term.learn(error);
         self.is_outdated |= error.newer_term().is_some();
     }

@@ -21,8 +21,8 @@
 //! runs it forever at the pace that [`Foreground`] allows: background work yields when clients wait
 //! longer than their budget. [`run_all_once`] runs a set of workers until none has work left.
 //!
-//! [`Standard`] is the set that every role runs. Rings change and nodes move during the work, so
-//! each step reads [`SharedCluster`] again.
+//! [`StandardWorkers`] is the set that every role runs. Rings change and nodes move during the
+//! work, so each step reads [`SharedTopology`] again.
 //!
 //! Two rules hold for all workers. Silence means keep: without confirmation by every device that
 //! must agree, nothing changes (rules A2, G2, X3). And promises are obeyed: a write that a promise
@@ -39,40 +39,40 @@ mod cursors;
 mod expire;
 mod foreground;
 mod identity;
-mod known;
+mod index_term;
 mod manifest;
+mod needed_extents;
 mod pages;
 mod reclaim;
 mod reconstruct;
 mod replicate;
 mod runner;
-mod standard;
+mod standard_workers;
 mod sweep;
 mod sync;
 mod update;
 mod usage;
-mod wanted;
 mod worker;
 
 pub use audit::{Audit, AuditOptions};
-pub use census::{CensusOptions, CensusProgress, CensusReport, Tally, census};
+pub use census::{CensusOptions, CensusProgress, CensusReport, KindCounts, census};
 pub use change::{ChangeProgress, RingChange};
-pub use cluster::{Cluster, Scope, SharedCluster};
+pub use cluster::{ClusterTopology, DeviceScope, SharedTopology};
 pub use collect::{Collect, CollectOptions};
 pub use cursors::{Cursors, FileCursors, MemoryCursors};
 pub use expire::{Expire, ExpireOptions};
 pub use foreground::Foreground;
-pub use known::{KnownTerm, Spread};
+pub use index_term::{KnownTerm, RingSpreadFlag};
 pub use reclaim::{Reclaim, ReclaimOptions};
 pub use reconstruct::Reconstruct;
 pub use replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};
-pub use runner::{Pace, Runner, WorkerStatus, run_once};
-pub use standard::{OnceReport, Standard, UpkeepOptions, run_all_once};
+pub use runner::{Runner, WorkerPace, WorkerStatus, run_once};
+pub use standard_workers::{OnceReport, StandardWorkers, UpkeepOptions, run_all_once};
 pub use sweep::{Sweep, SweepOptions};
 pub use sync::SyncDevices;
 pub use update::Update;
 pub use usage::CountUsage;
-pub use worker::{Progress, Worker};
+pub use worker::{StepProgress, Worker};
 
 #[cfg(test)]
 mod testing;

@@ -4,13 +4,13 @@ use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterTopology;
 use crate::coded::code_of_policy;
 use crate::coded::read::{read, read_coded};
 
 /// Extents under one policy.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Placed {
+pub(crate) struct PolicyExtents {
     pub(crate) policy: PolicyId,
     pub(crate) extents: Vec<ExtentRef>,
 }
@@ -19,9 +19,9 @@ pub(crate) struct Placed {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct BodyExtents {
     /// Extents with the object's bytes, and their policy.
-    pub(crate) data: Placed,
+    pub(crate) data: PolicyExtents,
     /// Extents with the manifest, if it is spilled.
-    pub(crate) manifest: Placed,
+    pub(crate) manifest: PolicyExtents,
 }
 
 impl BodyExtents {
@@ -30,19 +30,19 @@ impl BodyExtents {
     /// # Errors
     /// [`ErrorKind::NotFound`] only if every device of the policy denies an extent of the manifest.
     /// Any other error means that the extents are unknown.
-    pub(crate) async fn of(cluster: &Cluster, body: &Body) -> Result<Self> {
+    pub(crate) async fn of(cluster: &ClusterTopology, body: &Body) -> Result<Self> {
         match body {
             Body::Empty | Body::Inline { .. } => Ok(Self::default()),
             Body::Extents(manifest) => Ok(Self {
-                data: Placed { policy: manifest.policy, extents: manifest.extents.clone() },
-                manifest: Placed::default(),
+                data: PolicyExtents { policy: manifest.policy, extents: manifest.extents.clone() },
+                manifest: PolicyExtents::default(),
             }),
             Body::Spilled { policy, manifest } => {
                 let Manifest { policy: under, extents, .. } =
                     read_manifest(cluster, *policy, manifest).await?;
                 Ok(Self {
-                    data: Placed { policy: under, extents },
-                    manifest: Placed { policy: *policy, extents: manifest.clone() },
+                    data: PolicyExtents { policy: under, extents },
+                    manifest: PolicyExtents { policy: *policy, extents: manifest.clone() },
                 })
             }
         }
@@ -50,7 +50,7 @@ impl BodyExtents {
 }
 
 async fn read_manifest(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     policy: PolicyId,
     pieces: &[ExtentRef],
 ) -> Result<Manifest> {
@@ -62,7 +62,11 @@ async fn read_manifest(
 }
 
 /// Reads an extent from any device of the policy with a good copy, or from sufficient fragments.
-async fn read_anywhere(cluster: &Cluster, policy: PolicyId, extent: &ExtentRef) -> Result<Vec<u8>> {
+async fn read_anywhere(
+    cluster: &ClusterTopology,
+    policy: PolicyId,
+    extent: &ExtentRef,
+) -> Result<Vec<u8>> {
     if code_of_policy(cluster, policy)?.is_some() {
         return read_coded(cluster, policy, extent).await;
     }

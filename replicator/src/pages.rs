@@ -17,9 +17,9 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId, Result};
 use martlet_ring::RingHash;
 
-use crate::cluster::{Cluster, Rounds, in_time};
+use crate::cluster::{ClusterTopology, DeviceCursor, in_time};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
-use crate::worker::Progress;
+use crate::worker::StepProgress;
 
 /// Extents in one page.
 pub(crate) const PAGE: usize = 500;
@@ -28,12 +28,12 @@ pub(crate) const PAGE: usize = 500;
 pub(crate) struct Pages<T> {
     name: &'static str,
     cursors: Arc<dyn Cursors>,
-    rounds: Rounds,
+    rounds: DeviceCursor,
     after: Option<ExtentId>,
-    page: Option<Page<T>>,
+    page: Option<ExtentPage<T>>,
     /// Number of completed passes, which decides the turns.
     pub(crate) turn: u64,
-    pass: Pass,
+    pass: PassCounters,
     /// Items left undone by the last whole pass, and the time since which items are left.
     left: u64,
     since_ms: Option<u64>,
@@ -43,14 +43,14 @@ pub(crate) struct Pages<T> {
 
 /// Counters of one pass.
 #[derive(Default)]
-struct Pass {
+struct PassCounters {
     left: u64,
     seen: u64,
     full: HashSet<DeviceId>,
 }
 
 /// A page that was looked at, and its remaining work.
-pub(crate) struct Page<T> {
+pub(crate) struct ExtentPage<T> {
     pub(crate) device: DeviceId,
     pub(crate) deeds: VecDeque<T>,
     rings: Vec<RingHash>,
@@ -60,27 +60,31 @@ pub(crate) struct Page<T> {
 
 /// A worker that walks pages of extents.
 #[async_trait]
-pub(crate) trait Paged: Send {
+pub(crate) trait PagedWorker: Send {
     /// Possible work on an extent.
-    type Deed: Send;
+    type Action: Send;
 
-    fn pages(&mut self) -> &mut Pages<Self::Deed>;
+    fn pages(&mut self) -> &mut Pages<Self::Action>;
 
     /// Devices to walk.
-    fn devices(&self, cluster: &Cluster) -> BTreeSet<DeviceId>;
+    fn devices(&self, cluster: &ClusterTopology) -> BTreeSet<DeviceId>;
 
     fn now_ms(&self) -> u64;
 
     /// Determines the work on a page of a device's extents.
     async fn look(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         records: Vec<ExtentRecord>,
-    ) -> Result<(VecDeque<Self::Deed>, Progress)>;
+    ) -> Result<(VecDeque<Self::Action>, StepProgress)>;
 
     /// Does as much work on a page as fits into a step.
-    async fn work(&mut self, cluster: &Cluster, page: &mut Page<Self::Deed>) -> Result<Progress>;
+    async fn work(
+        &mut self,
+        cluster: &ClusterTopology,
+        page: &mut ExtentPage<Self::Action>,
+    ) -> Result<StepProgress>;
 }
 
 impl<T> Pages<T> {
@@ -89,11 +93,11 @@ impl<T> Pages<T> {
         Self {
             name,
             cursors: Arc::new(MemoryCursors::default()),
-            rounds: Rounds::default(),
+            rounds: DeviceCursor::default(),
             after: None,
             page: None,
             turn: 0,
-            pass: Pass::default(),
+            pass: PassCounters::default(),
             left: 0,
             since_ms: None,
             step_bytes: 0,
@@ -101,9 +105,9 @@ impl<T> Pages<T> {
     }
 
     /// Continues at the position in `cursors`.
-    pub(crate) fn go_by(&mut self, cursors: Arc<dyn Cursors>) {
+    pub(crate) fn resume_from(&mut self, cursors: Arc<dyn Cursors>) {
         if let Some((device, after)) = load_place(&*cursors, self.name) {
-            self.rounds = Rounds::from(device);
+            self.rounds = DeviceCursor::from(device);
             self.after = after;
         }
         self.cursors = cursors;
@@ -144,7 +148,12 @@ impl<T> Pages<T> {
     }
 
     /// Continues after work on a page.
-    fn leave(&mut self, page: Page<T>, devices: &BTreeSet<DeviceId>, progress: &mut Progress) {
+    fn leave(
+        &mut self,
+        page: ExtentPage<T>,
+        devices: &BTreeSet<DeviceId>,
+        progress: &mut StepProgress,
+    ) {
         self.pass.left += progress.kept;
         if !page.deeds.is_empty() {
             progress.backlog = page.deeds.len() as u64;
@@ -159,7 +168,7 @@ impl<T> Pages<T> {
     }
 
     /// Adds the items left undone besides the page, and the age of the oldest.
-    fn tell(&mut self, now_ms: u64, progress: &mut Progress) {
+    fn report(&mut self, now_ms: u64, progress: &mut StepProgress) {
         progress.backlog += if progress.idle { self.left } else { self.pass.left };
         if progress.backlog > 0 {
             self.since_ms.get_or_insert(now_ms);
@@ -169,13 +178,16 @@ impl<T> Pages<T> {
 }
 
 /// Processes one page, or a part of a page with much work.
-pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<Progress> {
+pub(crate) async fn step<W: PagedWorker>(
+    worker: &mut W,
+    cluster: &ClusterTopology,
+) -> Result<StepProgress> {
     worker.pages().step_bytes = 0;
     let devices = worker.devices(cluster);
     let Some(device) = worker.pages().rounds.at(&devices) else {
-        return Ok(Progress { idle: true, ..Progress::default() });
+        return Ok(StepProgress { idle: true, ..StepProgress::default() });
     };
-    let mut progress = match go_on(worker, cluster, device, &devices).await {
+    let mut progress = match step_pages(worker, cluster, device, &devices).await {
         Ok(progress) => progress,
         Err(error) => {
             // A device that is out keeps its extents until it returns.
@@ -184,11 +196,11 @@ pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<
                                                                    pass");
             pages.pass.left += 1;
             let idle = pages.advance(&devices);
-            Progress { kept: 1, idle, ..Progress::default() }
+            StepProgress { kept: 1, idle, ..StepProgress::default() }
         }
     };
     let now_ms = worker.now_ms();
-    worker.pages().tell(now_ms, &mut progress);
+    worker.pages().report(now_ms, &mut progress);
     if !progress.idle {
         let seen = worker.pages().pass.seen;
         progress.ahead = cluster.extents_on(&devices).await.saturating_sub(seen);
@@ -196,15 +208,15 @@ pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<
     Ok(progress)
 }
 
-async fn go_on<W: Paged>(
+async fn step_pages<W: PagedWorker>(
     worker: &mut W,
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     devices: &BTreeSet<DeviceId>,
-) -> Result<Progress> {
-    let stands = |page: &Page<_>| page.device == device && page.rings == rings(cluster);
+) -> Result<StepProgress> {
+    let stands = |page: &ExtentPage<_>| page.device == device && page.rings == rings(cluster);
     let (mut page, mut progress) = match worker.pages().page.take().filter(stands) {
-        Some(page) => (page, Progress::default()),
+        Some(page) => (page, StepProgress::default()),
         None => look(worker, cluster, device).await?,
     };
     progress.add(&worker.work(cluster, &mut page).await?);
@@ -213,11 +225,11 @@ async fn go_on<W: Paged>(
 }
 
 /// Looks at the next page of a device.
-async fn look<W: Paged>(
+async fn look<W: PagedWorker>(
     worker: &mut W,
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
-) -> Result<(Page<W::Deed>, Progress)> {
+) -> Result<(ExtentPage<W::Action>, StepProgress)> {
     let after = worker.pages().after;
     let records = in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await?;
     let next = records.last().map(|record| record.extent.id).filter(|_| records.len() >= PAGE);
@@ -225,11 +237,11 @@ async fn look<W: Paged>(
     let (deeds, mut progress) = worker.look(cluster, device, records).await?;
     progress.items = items;
     worker.pages().pass.seen += items;
-    Ok((Page { device, deeds, rings: rings(cluster), next }, progress))
+    Ok((ExtentPage { device, deeds, rings: rings(cluster), next }, progress))
 }
 
 /// Rings that determine the work on a page.
-fn rings(cluster: &Cluster) -> Vec<RingHash> {
+fn rings(cluster: &ClusterTopology) -> Vec<RingHash> {
     let policies: BTreeMap<_, _> =
         cluster.data.iter().map(|(policy, ring)| (policy.0, ring.hash())).collect();
     policies.into_values().collect()

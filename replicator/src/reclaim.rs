@@ -22,11 +22,11 @@ use martlet_protocol::backend::{Garbage, GarbageId, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
 
-use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
+use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
 use crate::coded::stored_ids;
-use crate::manifest::{BodyExtents, Placed};
-use crate::wanted::{Claim, Wanted};
-use crate::worker::{Progress, Worker};
+use crate::manifest::{BodyExtents, PolicyExtents};
+use crate::needed_extents::{ExtentClaim, NeedCheck};
+use crate::worker::{StepProgress, Worker};
 
 /// Records processed by one step.
 const BATCH: usize = 64;
@@ -50,12 +50,12 @@ impl Default for ReclaimOptions {
 
 /// The worker.
 pub struct Reclaim {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
     options: ReclaimOptions,
-    scope: Scope,
+    scope: DeviceScope,
     /// Device whose garbage is being processed.
-    rounds: Rounds,
+    rounds: DeviceCursor,
     /// Records of this device that this pass could not process.
     kept: HashSet<GarbageId>,
     /// Oldest waiting record, and the time at which it was first seen.
@@ -63,7 +63,7 @@ pub struct Reclaim {
 }
 
 /// Outcome of one record.
-enum Outcome {
+enum RecordOutcome {
     Done { freed: u64, bytes: u64 },
     Kept,
 }
@@ -71,7 +71,7 @@ enum Outcome {
 impl Reclaim {
     /// Creates a worker over all devices of the index ring.
     pub fn new(
-        cluster: impl Into<SharedCluster>,
+        cluster: impl Into<SharedTopology>,
         clock: Arc<dyn Clock>,
         options: ReclaimOptions,
     ) -> Self {
@@ -79,8 +79,8 @@ impl Reclaim {
             cluster: cluster.into(),
             clock,
             options,
-            scope: Scope::All,
-            rounds: Rounds::default(),
+            scope: DeviceScope::All,
+            rounds: DeviceCursor::default(),
             kept: HashSet::new(),
             oldest: None,
         }
@@ -88,12 +88,12 @@ impl Reclaim {
 
     /// Limits the worker to the garbage of devices in `scope`.
     #[must_use]
-    pub fn looking_after(self, scope: Scope) -> Self {
+    pub fn limited_to(self, scope: DeviceScope) -> Self {
         Self { scope, ..self }
     }
 
     /// Returns the next records of a device, without skipped ones.
-    async fn due(&self, cluster: &Cluster, device: DeviceId) -> Result<Vec<Garbage>> {
+    async fn due(&self, cluster: &ClusterTopology, device: DeviceId) -> Result<Vec<Garbage>> {
         let before_ms = self.clock.now_ms().saturating_sub(self.options.grace_ms);
         let limit = BATCH + self.kept.len();
         let mut due = in_time(cluster.node(device)?.garbage(device, before_ms, limit)).await?;
@@ -118,30 +118,34 @@ impl Reclaim {
     }
 
     /// Advances to the next device; returns true if that began a new pass.
-    fn advance(&mut self, cluster: &Cluster) -> bool {
+    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
         self.kept.clear();
         self.rounds.advance(&cluster.index_devices_of(&self.scope))
     }
 }
 
 /// Deletes the unneeded extents of one record.
-async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) -> Result<Outcome> {
+async fn reclaim(
+    cluster: &ClusterTopology,
+    garbage: &Garbage,
+    wanted: &mut NeedCheck<'_>,
+) -> Result<RecordOutcome> {
     let body = match BodyExtents::of(cluster, &garbage.body).await {
         Ok(body) => body,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Outcome::Done { freed: 0, bytes: 0 });
+            return Ok(RecordOutcome::Done { freed: 0, bytes: 0 });
         }
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             tracing::warn!(key = ?garbage.key, %error, "keeping garbage: could not read its \
                                                         manifest");
-            return Ok(Outcome::Kept);
+            return Ok(RecordOutcome::Kept);
         }
         // No device with the manifest answers: the step fails.
         Err(error) => return Err(error),
     };
     let mut freed = 0;
     let mut bytes = 0;
-    for Placed { policy, extents } in [body.data, body.manifest] {
+    for PolicyExtents { policy, extents } in [body.data, body.manifest] {
         let unwanted = unwanted_of(cluster, policy, garbage, &extents, wanted).await?;
         let ids: Vec<ExtentId> = unwanted.iter().map(|extent| extent.id).collect();
         tracing::debug!(key = ?garbage.key, extents = ?ids, "superseded");
@@ -149,16 +153,16 @@ async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) 
         freed += ids.len() as u64;
         bytes += unwanted.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
     }
-    Ok(Outcome::Done { freed, bytes })
+    Ok(RecordOutcome::Done { freed, bytes })
 }
 
 /// Returns those of `extents` that still exist and that no entry needs.
 async fn unwanted_of(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     policy: PolicyId,
     garbage: &Garbage,
     extents: &[ExtentRef],
-    wanted: &mut Wanted<'_>,
+    wanted: &mut NeedCheck<'_>,
 ) -> Result<Vec<ExtentRef>> {
     let mut unwanted = Vec::new();
     for extent in extents {
@@ -166,8 +170,8 @@ async fn unwanted_of(
             continue;
         };
         let (bucket, shard) = (garbage.key.bucket, garbage.key.shard);
-        let claim = Claim { bucket, shard, key, upload };
-        if !wanted.wants(&claim, extent.id).await? {
+        let claim = ExtentClaim { bucket, shard, key, upload };
+        if !wanted.is_needed(&claim, extent.id).await? {
             unwanted.push(*extent);
         }
     }
@@ -176,7 +180,7 @@ async fn unwanted_of(
 
 /// Returns key and upload of an extent's owner; none if no device has it, or any fragment of it.
 async fn owner(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     policy: PolicyId,
     id: ExtentId,
 ) -> Result<Option<(String, Option<martlet_protocol::UploadId>)>> {
@@ -194,7 +198,7 @@ async fn owner(
 
 /// Returns a device's record of the first of these ids that it has.
 async fn record_on(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     ids: &[ExtentId],
 ) -> Result<Option<ExtentRecord>> {
@@ -217,7 +221,11 @@ async fn record_on(
 
 /// Deletes on all devices that may have a copy or a fragment: primaries and handoffs. Deleting a
 /// missing extent is no error.
-async fn delete_everywhere(cluster: &Cluster, policy: PolicyId, ids: &[ExtentId]) -> Result<()> {
+async fn delete_everywhere(
+    cluster: &ClusterTopology,
+    policy: PolicyId,
+    ids: &[ExtentId],
+) -> Result<()> {
     if ids.is_empty() {
         return Ok(());
     }
@@ -239,10 +247,10 @@ impl Worker for Reclaim {
         "reclaim"
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
-            return Ok(Progress { idle: true, ..Progress::default() });
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };
         let due = match self.due(&cluster, device).await {
             Ok(due) => due,
@@ -251,20 +259,20 @@ impl Worker for Reclaim {
                 return Err(error);
             }
         };
-        let mut progress = Progress {
+        let mut progress = StepProgress {
             items: due.len() as u64,
             oldest_age_ms: self.oldest_age_ms(due.first()),
-            ..Progress::default()
+            ..StepProgress::default()
         };
-        let mut wanted = Wanted::new(&cluster);
+        let mut wanted = NeedCheck::new(&cluster);
         let mut done = Vec::new();
         for garbage in &due {
             let outcome = reclaim(&cluster, garbage, &mut wanted).await.unwrap_or_else(|error| {
                 tracing::debug!(key = ?garbage.key, %error, "keeping garbage: could not check its \
                                                              entry");
-                Outcome::Kept
+                RecordOutcome::Kept
             });
-            if let Outcome::Done { freed, bytes } = outcome {
+            if let RecordOutcome::Done { freed, bytes } = outcome {
                 progress.freed += freed;
                 progress.freed_bytes += bytes;
                 done.push(garbage.id.clone());

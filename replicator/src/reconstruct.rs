@@ -15,8 +15,8 @@
 //! fragments: the write is in flight or has died, and the sweep decides which (rule X2).
 
 mod build;
-mod find;
-mod look;
+mod holders;
+mod page_check;
 mod plan;
 mod silence;
 
@@ -29,16 +29,16 @@ use futures::StreamExt;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 
-use self::build::Built;
-pub(crate) use self::build::Job;
-use self::look::Look;
+pub(crate) use self::build::Rebuild;
+use self::build::RebuildOutcome;
+use self::page_check::PageCheck;
 use self::silence::Silence;
-use crate::cluster::{Cluster, Scope, SharedCluster};
+use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology};
 use crate::coded::code_of;
 use crate::cursors::Cursors;
-use crate::pages::{self, Page, Paged, Pages};
+use crate::pages::{self, ExtentPage, PagedWorker, Pages};
 use crate::replicate::ReplicateOptions;
-use crate::worker::{Progress, Worker};
+use crate::worker::{StepProgress, Worker};
 
 /// Extents processed concurrently.
 const AT_ONCE: usize = 2;
@@ -48,11 +48,11 @@ const STEP_EXTENTS: usize = 32;
 
 /// The worker.
 pub struct Reconstruct {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     options: ReplicateOptions,
-    pages: Pages<Job>,
+    pages: Pages<Rebuild>,
     silence: Silence,
 }
 
@@ -60,7 +60,11 @@ impl Reconstruct {
     const NAME: &str = "reconstruct";
 
     /// Creates a worker over the devices of coded policies in `scope`.
-    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        clock: Arc<dyn Clock>,
+        scope: DeviceScope,
+    ) -> Self {
         Self {
             cluster: cluster.into(),
             clock,
@@ -80,7 +84,7 @@ impl Reconstruct {
     /// Continues at the position in `cursors`.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
-        self.pages.go_by(cursors);
+        self.pages.resume_from(cursors);
         self
     }
 
@@ -89,7 +93,7 @@ impl Reconstruct {
         (self.clock.now_ms() + 1).saturating_sub(self.options.young_ms)
     }
 
-    fn note(&mut self, built: Built, progress: &mut Progress) {
+    fn record_outcome(&mut self, built: RebuildOutcome, progress: &mut StepProgress) {
         progress.copied += built.made;
         progress.copied_bytes += built.made_bytes;
         progress.read_bytes += built.read_bytes;
@@ -101,15 +105,15 @@ impl Reconstruct {
 }
 
 #[async_trait]
-impl Paged for Reconstruct {
-    type Deed = Job;
+impl PagedWorker for Reconstruct {
+    type Action = Rebuild;
 
-    fn pages(&mut self) -> &mut Pages<Job> {
+    fn pages(&mut self) -> &mut Pages<Rebuild> {
         &mut self.pages
     }
 
     /// Returns the devices in scope that belong to a coded ring.
-    fn devices(&self, cluster: &Cluster) -> BTreeSet<DeviceId> {
+    fn devices(&self, cluster: &ClusterTopology) -> BTreeSet<DeviceId> {
         let mut devices = cluster.data_devices_of(&self.scope);
         let coded = || cluster.data.values().filter(|ring| code_of(ring).is_some());
         devices.retain(|device| coded().any(|ring| ring.device(*device).is_some()));
@@ -122,18 +126,22 @@ impl Paged for Reconstruct {
 
     async fn look(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         records: Vec<ExtentRecord>,
-    ) -> Result<(VecDeque<Job>, Progress)> {
+    ) -> Result<(VecDeque<Rebuild>, StepProgress)> {
         let (turn, young_ms, now_ms) = (self.pages.turn, self.young_ms(), self.clock.now_ms());
-        let mut progress = Progress::default();
-        let look = Look { cluster, device, turn, young_ms, now_ms };
+        let mut progress = StepProgress::default();
+        let look = PageCheck { cluster, device, turn, young_ms, now_ms };
         let jobs = look.jobs(records, &mut self.silence, &mut progress).await?;
         Ok((jobs, progress))
     }
 
-    async fn work(&mut self, cluster: &Cluster, page: &mut Page<Job>) -> Result<Progress> {
+    async fn work(
+        &mut self,
+        cluster: &ClusterTopology,
+        page: &mut ExtentPage<Rebuild>,
+    ) -> Result<StepProgress> {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         while bytes < STEP_BYTES && jobs.len() < STEP_EXTENTS {
             let Some(job) = page.deeds.pop_front() else { break };
@@ -151,10 +159,10 @@ impl Paged for Reconstruct {
         let ways: Vec<_> = ways.collect();
         let outcomes: Vec<_> =
             futures::stream::iter(ways).buffer_unordered(AT_ONCE).collect().await;
-        let mut progress = Progress::default();
+        let mut progress = StepProgress::default();
         for outcome in outcomes {
             match outcome {
-                Ok(Some(built)) => self.note(built, &mut progress),
+                Ok(Some(built)) => self.record_outcome(built, &mut progress),
                 Ok(None) | Err(_) => progress.kept += 1,
             }
         }
@@ -173,7 +181,7 @@ impl Worker for Reconstruct {
         self.pages.busy_pause(self.options.bytes_per_second_max, usual)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         pages::step(self, &cluster).await
     }

@@ -10,15 +10,15 @@
 
 mod compare;
 pub(crate) mod copy;
+pub(crate) mod delete_marks;
 mod extents;
 mod failures;
-pub(crate) mod judge;
-mod mend;
-pub(crate) mod places;
+mod misplaced;
 pub(crate) mod plan;
 mod presence;
 mod registers;
-mod strays;
+mod repair;
+pub(crate) mod required_devices;
 
 pub use self::extents::{ReplicateExtents, ReplicateOptions};
 pub use self::registers::ReplicateRegisters;

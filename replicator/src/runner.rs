@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::foreground::Foreground;
-use crate::worker::{Progress, Worker};
+use crate::worker::{StepProgress, Worker};
 
 /// Pace of the workers.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct WorkerPace {
     /// Pause between two steps while work is left.
     pub busy_pause: Duration,
     /// Pause until the next step while no work is left.
@@ -30,7 +30,7 @@ pub struct Pace {
     pub yield_max: Duration,
 }
 
-impl Default for Pace {
+impl Default for WorkerPace {
     fn default() -> Self {
         Self {
             busy_pause: Duration::from_millis(20),
@@ -56,7 +56,7 @@ pub struct WorkerStatus {
     /// Name of the worker.
     pub name: &'static str,
     /// Sum of its progress since its start, with the last waiting items.
-    pub totals: Progress,
+    pub totals: StepProgress,
     /// Steps taken.
     pub steps: u64,
     /// Steps that failed.
@@ -75,7 +75,7 @@ pub struct WorkerStatus {
 
 /// Runs workers until it is stopped.
 pub struct Runner {
-    pace: Pace,
+    pace: WorkerPace,
     foreground: Arc<Foreground>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -84,7 +84,7 @@ pub struct Runner {
 
 impl Runner {
     /// Creates a runner without workers.
-    pub fn new(pace: Pace, foreground: Arc<Foreground>) -> Self {
+    pub fn new(pace: WorkerPace, foreground: Arc<Foreground>) -> Self {
         let (stop, _) = watch::channel(false);
         Self { pace, foreground, stop, tasks: JoinSet::new(), statuses: Vec::new() }
     }
@@ -96,7 +96,7 @@ impl Runner {
         let status =
             Arc::new(Mutex::new(WorkerStatus { name: worker.name(), ..WorkerStatus::default() }));
         self.statuses.push(status.clone());
-        let run = Run {
+        let run = RunningWorker {
             worker,
             pace: self.pace,
             foreground: self.foreground.clone(),
@@ -122,9 +122,9 @@ impl Runner {
 }
 
 /// One running worker.
-struct Run {
+struct RunningWorker {
     worker: Box<dyn Worker>,
-    pace: Pace,
+    pace: WorkerPace,
     foreground: Arc<Foreground>,
     stop: watch::Receiver<bool>,
     status: Arc<Mutex<WorkerStatus>>,
@@ -133,7 +133,7 @@ struct Run {
     warned: bool,
 }
 
-impl Run {
+impl RunningWorker {
     /// Runs the worker, created anew after each panic, until it is stopped.
     async fn keep_up(mut self, make: impl Fn() -> Box<dyn Worker> + Send) {
         let mut retry = RETRY_MIN;
@@ -157,14 +157,14 @@ impl Run {
     async fn run(&mut self) {
         let mut retry = RETRY_MIN;
         while !*self.stop.borrow() {
-            self.give_way().await;
+            self.yield_to_clients().await;
             let began = tokio::time::Instant::now();
             let outcome = self.worker.step().await;
             let rest = self.rest_after(began.elapsed());
             let pause = match outcome {
                 Ok(progress) => {
                     retry = RETRY_MIN;
-                    self.note(&progress);
+                    self.record(&progress);
                     if progress.idle {
                         self.worker.idle_pause(self.pace.idle_pause)
                     } else {
@@ -191,7 +191,7 @@ impl Run {
     }
 
     /// Waits while clients' latency exceeds the budget, up to `yield_max`.
-    async fn give_way(&mut self) {
+    async fn yield_to_clients(&mut self) {
         let mut waited = Duration::ZERO;
         while self.foreground.latency() > self.pace.latency_budget && waited < self.pace.yield_max {
             if waited.is_zero() {
@@ -212,7 +212,7 @@ impl Run {
         }
     }
 
-    fn note(&mut self, progress: &Progress) {
+    fn record(&mut self, progress: &StepProgress) {
         let elapsed = self.last_step.elapsed().as_secs_f64().max(1e-6);
         self.last_step = Instant::now();
         let mut status = self.status.lock();
@@ -252,7 +252,7 @@ impl Run {
 
 /// Estimates the time for the remaining items at `rate` items a second; none for items that wait on
 /// other devices.
-fn eta(left: &Progress, rate: f64) -> Option<Duration> {
+fn eta(left: &StepProgress, rate: f64) -> Option<Duration> {
     #[expect(clippy::cast_precision_loss, reason = "an approximate time")]
     let things = left.ahead.max(left.backlog) as f64;
     if things == 0.0 {
@@ -266,8 +266,8 @@ fn eta(left: &Progress, rate: f64) -> Option<Duration> {
 ///
 /// # Errors
 /// The error of the first step that fails.
-pub async fn run_once(worker: &mut dyn Worker) -> Result<Progress> {
-    let mut totals = Progress::default();
+pub async fn run_once(worker: &mut dyn Worker) -> Result<StepProgress> {
+    let mut totals = StepProgress::default();
     loop {
         let progress = worker.step().await?;
         totals.add(&progress);

@@ -25,11 +25,11 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Result};
 
-pub(crate) use self::buckets::{Known, list_buckets};
-use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
-use crate::replicate::judge::is_wanted;
-use crate::wanted::Wanted;
-use crate::worker::{Progress, Worker};
+pub(crate) use self::buckets::{KnownBucket, list_buckets};
+use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
+use crate::needed_extents::NeedCheck;
+use crate::replicate::delete_marks::is_wanted;
+use crate::worker::{StepProgress, Worker};
 
 /// Extents checked by one step.
 const BATCH: usize = 256;
@@ -60,15 +60,15 @@ impl SweepOptions {
 
 /// The worker.
 pub struct Sweep {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
     options: SweepOptions,
-    scope: Scope,
+    scope: DeviceScope,
     /// Device that is being walked, and the last extent visited.
-    rounds: Rounds,
+    rounds: DeviceCursor,
     after: Option<ExtentId>,
     /// Buckets with their shards, as of the beginning of this pass.
-    buckets: Option<Arc<HashMap<BucketId, Known>>>,
+    buckets: Option<Arc<HashMap<BucketId, KnownBucket>>>,
     /// Extents that were unneeded at their last check.
     suspects: HashMap<(DeviceId, ExtentId), Suspect>,
     pass: u64,
@@ -83,7 +83,7 @@ struct Suspect {
 impl Sweep {
     /// Creates a worker over all devices that may hold extents.
     pub fn new(
-        cluster: impl Into<SharedCluster>,
+        cluster: impl Into<SharedTopology>,
         clock: Arc<dyn Clock>,
         options: SweepOptions,
     ) -> Self {
@@ -91,8 +91,8 @@ impl Sweep {
             cluster: cluster.into(),
             clock,
             options,
-            scope: Scope::All,
-            rounds: Rounds::default(),
+            scope: DeviceScope::All,
+            rounds: DeviceCursor::default(),
             after: None,
             buckets: None,
             suspects: HashMap::new(),
@@ -102,7 +102,7 @@ impl Sweep {
 
     /// Limits the worker to devices of `scope`.
     #[must_use]
-    pub fn looking_after(self, scope: Scope) -> Self {
+    pub fn limited_to(self, scope: DeviceScope) -> Self {
         Self { scope, ..self }
     }
 
@@ -114,7 +114,10 @@ impl Sweep {
 
     /// Returns the buckets, listed at the beginning of a pass. Extents of later buckets are younger
     /// still, and are not checked.
-    async fn buckets(&mut self, cluster: &Cluster) -> Result<Arc<HashMap<BucketId, Known>>> {
+    async fn buckets(
+        &mut self,
+        cluster: &ClusterTopology,
+    ) -> Result<Arc<HashMap<BucketId, KnownBucket>>> {
         if let Some(buckets) = &self.buckets {
             return Ok(buckets.clone());
         }
@@ -126,12 +129,12 @@ impl Sweep {
     /// Returns the unneeded extents of a page, and the number of extents with unknown state.
     async fn unwanted(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         page: &[ExtentRecord],
         now_ms: u64,
     ) -> Result<(Vec<ExtentRecord>, u64)> {
         let buckets = self.buckets(cluster).await?;
-        let mut wanted = Wanted::new(cluster);
+        let mut wanted = NeedCheck::new(cluster);
         let mut unwanted = Vec::new();
         let mut unknown = 0;
         for record in page.iter().filter(|record| self.is_window_over(record.birth_ms, now_ms)) {
@@ -173,7 +176,7 @@ impl Sweep {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &Cluster) -> bool {
+    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.data_devices_of(&self.scope));
         if ended {
@@ -188,10 +191,10 @@ impl Sweep {
 
     async fn sweep(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         page: &[ExtentRecord],
-    ) -> Result<Progress> {
+    ) -> Result<StepProgress> {
         let now_ms = self.clock.now_ms();
         if now_ms < self.options.writers_gone_before_ms {
             // The clock stepped back: new extents would seem older than the process.
@@ -208,7 +211,7 @@ impl Sweep {
             self.suspects.remove(&(device, *id));
         }
         let oldest = self.suspects.values().map(|suspect| suspect.since_ms).min();
-        Ok(Progress {
+        Ok(StepProgress {
             items: page.len() as u64,
             done: ids.len() as u64,
             freed: ids.len() as u64,
@@ -216,7 +219,7 @@ impl Sweep {
             kept,
             backlog: self.suspects.len() as u64,
             oldest_age_ms: oldest.map_or(0, |since_ms| now_ms.saturating_sub(since_ms)),
-            ..Progress::default()
+            ..StepProgress::default()
         })
     }
 }
@@ -233,10 +236,10 @@ impl Worker for Sweep {
         usual.max(Duration::from_millis(self.options.grace_ms))
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         let Some(device) = self.rounds.at(&cluster.data_devices_of(&self.scope)) else {
-            return Ok(Progress { idle: true, ..Progress::default() });
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };
         let step = async {
             let node = cluster.node(device)?;

@@ -52,9 +52,9 @@ use martlet_ring::RingHash;
 
 pub(crate) use self::peers::copy_fences;
 use self::peers::{check_coverage, peers_of};
-use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
-use crate::copying::{Copied, Copying, PAGE, Page};
-use crate::worker::{Progress, Worker};
+use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology, in_time};
+use crate::copying::{PAGE, PageOutcome, RegisterCopy, RegisterPage};
+use crate::worker::{StepProgress, Worker};
 
 /// Pause between two looks for devices without votes.
 const REST: Duration = Duration::from_secs(2);
@@ -63,11 +63,11 @@ const FAILURES_MAX: u32 = 30;
 
 /// The worker.
 pub struct SyncDevices {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     stamps: StampSource,
-    session: Option<Session>,
+    session: Option<SyncSession>,
     /// Milliseconds for which a device under the first ring is left to its founders.
     founding_ms: u64,
     /// Times from which on devices without votes could have been synced.
@@ -77,7 +77,7 @@ pub struct SyncDevices {
 }
 
 /// A device that is being synced.
-struct Session {
+struct SyncSession {
     device: DeviceId,
     identity: DeviceIdentity,
     ring: RingHash,
@@ -99,7 +99,11 @@ struct Session {
 
 impl SyncDevices {
     /// Creates a worker over the index devices in `scope`.
-    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        clock: Arc<dyn Clock>,
+        scope: DeviceScope,
+    ) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self {
             cluster: cluster.into(),
@@ -121,7 +125,11 @@ impl SyncDevices {
     }
 
     /// Returns true if a device that could be synced may soon get its votes from its founders.
-    fn is_being_founded(&mut self, cluster: &Cluster, who: (DeviceId, DeviceIdentity)) -> bool {
+    fn is_being_founded(
+        &mut self,
+        cluster: &ClusterTopology,
+        who: (DeviceId, DeviceIdentity),
+    ) -> bool {
         let now_ms = self.clock.now_ms();
         let since_ms = *self.ready_since_ms.entry(who).or_insert(now_ms);
         let is_first_ring = cluster.index.identity().parent == [0; 32];
@@ -131,10 +139,10 @@ impl SyncDevices {
     /// Begins with the first of `waiting` that has enough peers.
     async fn begin(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
-    ) -> Result<Session> {
+    ) -> Result<SyncSession> {
         let mut reason = None;
         for device in waiting {
             match self.begin_with(cluster, *device, statuses).await {
@@ -147,10 +155,10 @@ impl SyncDevices {
 
     async fn begin_with(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
-    ) -> Result<Session> {
+    ) -> Result<SyncSession> {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
         cluster.named()?;
         let term = cluster.term.get();
@@ -172,7 +180,7 @@ impl SyncDevices {
         check_coverage(cluster, device, term, &raised)?;
         copy_fences(cluster, device, &raised).await?;
         tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
-        Ok(Session {
+        Ok(SyncSession {
             device,
             identity: own.1,
             ring: cluster.index.hash(),
@@ -190,7 +198,11 @@ impl SyncDevices {
 
     /// Processes one page, and ends the sync after the last page if the pass is complete. Returns
     /// true if the device has its votes now, and the number of registers visited.
-    async fn go_on(&self, cluster: &Cluster, session: &mut Session) -> Result<(bool, u64)> {
+    async fn resume(
+        &self,
+        cluster: &ClusterTopology,
+        session: &mut SyncSession,
+    ) -> Result<(bool, u64)> {
         let copied = session.copy_page(cluster, &self.stamps).await?;
         let items = copied.items;
         session.missing += copied.missing;
@@ -208,7 +220,7 @@ impl SyncDevices {
         Ok((true, items))
     }
 
-    fn tell(&mut self, error: &Error) {
+    fn report_error(&mut self, error: &Error) {
         let reason = error.to_string();
         if self.told.as_ref() != Some(&reason) {
             tracing::warn!(%error, "could not sync a device, which stays without votes for now");
@@ -217,9 +229,13 @@ impl SyncDevices {
     }
 }
 
-impl Session {
+impl SyncSession {
     /// Copies the missing registers of the next page.
-    async fn copy_page(&mut self, cluster: &Cluster, stamps: &StampSource) -> Result<Copied> {
+    async fn copy_page(
+        &mut self,
+        cluster: &ClusterTopology,
+        stamps: &StampSource,
+    ) -> Result<PageOutcome> {
         let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
         let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
         let asked = sources.iter().chain([&self.device]).map(|device| async move {
@@ -232,11 +248,11 @@ impl Session {
             sets.contains(self.device)
         };
         let page = if sources.is_empty() {
-            Page::merge(read_ms, Vec::new(), belongs)
+            RegisterPage::merge(read_ms, Vec::new(), belongs)
         } else {
-            Page::merge(read_ms, try_join_all(asked).await?, belongs)
+            RegisterPage::merge(read_ms, try_join_all(asked).await?, belongs)
         };
-        let copying = Copying {
+        let copying = RegisterCopy {
             cluster,
             stamps,
             device: self.device,
@@ -250,7 +266,11 @@ impl Session {
     }
 
     /// Returns true if device, peers, ring and term are unchanged.
-    fn stands(&self, cluster: &Cluster, statuses: &HashMap<DeviceId, DeviceStatus>) -> bool {
+    fn is_valid(
+        &self,
+        cluster: &ClusterTopology,
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> bool {
         let same = |id: &DeviceId, identity: &DeviceIdentity, voting: bool| {
             statuses
                 .get(id)
@@ -263,7 +283,7 @@ impl Session {
     }
 
     /// Gives the device its votes, if no peer has lost its votes or identity.
-    async fn end(&self, cluster: &Cluster) -> Result<()> {
+    async fn end(&self, cluster: &ClusterTopology) -> Result<()> {
         copy_fences(cluster, self.device, self.peers.keys()).await?;
         let statuses = cluster.statuses().await;
         let everyone = cluster.index_devices();
@@ -273,7 +293,7 @@ impl Session {
             needed.extend(&everyone);
         }
         let all_answer = needed.iter().all(|id| statuses.contains_key(id));
-        if !all_answer || !self.stands(cluster, &statuses) {
+        if !all_answer || !self.is_valid(cluster, &statuses) {
             return Err(Error::unavailable(if self.peers.is_empty() {
                 "a new device gets its vote once every device of the index ring answers"
             } else {
@@ -307,25 +327,26 @@ impl Worker for SyncDevices {
         usual.min(REST)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         let statuses = cluster.statuses().await;
         let lacks = |id: &DeviceId| statuses.get(id).is_some_and(|status| !status.voting);
         let waiting: Vec<DeviceId> =
             cluster.index_devices_of(&self.scope).into_iter().filter(lacks).collect();
-        let mut progress = Progress { backlog: waiting.len() as u64, ..Progress::default() };
-        self.session.take_if(|session| !session.stands(&cluster, &statuses));
+        let mut progress =
+            StepProgress { backlog: waiting.len() as u64, ..StepProgress::default() };
+        self.session.take_if(|session| !session.is_valid(&cluster, &statuses));
         let session = match self.session.take() {
             Some(session) => Ok(session),
             None if waiting.is_empty() => {
                 self.ready_since_ms.clear();
-                return Ok(Progress { idle: true, ..progress });
+                return Ok(StepProgress { idle: true, ..progress });
             }
             None => self.begin(&cluster, &waiting, &statuses).await,
         };
         let outcome = match session {
             Err(error) => Err(error),
-            Ok(mut session) => match self.go_on(&cluster, &mut session).await {
+            Ok(mut session) => match self.resume(&cluster, &mut session).await {
                 Ok((true, items)) => Ok((1, items)),
                 Ok((false, items)) => {
                     session.failures = 0;
@@ -346,7 +367,7 @@ impl Worker for SyncDevices {
                 progress.backlog -= done.min(progress.backlog);
             }
             Err(error) => {
-                self.tell(&error);
+                self.report_error(&error);
                 (progress.kept, progress.idle) = (1, true);
             }
         }

@@ -1,8 +1,8 @@
-//! A cluster of one node in memory, and tests' writes to it. [`many`] has several nodes, [`growth`]
-//! adds nodes, [`stripes`] stores fragments, and [`storm`] runs concurrent clients.
+//! A cluster of one node in memory, and tests' writes to it. [`multi_node`] has several nodes,
+//! [`growth`] adds nodes, [`stripes`] stores fragments, and [`storm`] runs concurrent clients.
 
 pub(crate) mod growth;
-pub(crate) mod many;
+pub(crate) mod multi_node;
 pub(crate) mod storm;
 pub(crate) mod stripes;
 
@@ -26,7 +26,7 @@ use martlet_protocol::{
 };
 use martlet_ring::{Device, Node, Ring};
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterTopology;
 
 pub(crate) const POLICY: PolicyId = PolicyId(0);
 const SHARDS: u16 = 4;
@@ -35,14 +35,14 @@ const SHARDS: u16 = 4;
 pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) memory: Arc<MemoryBackend>,
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterTopology,
     pub(crate) bucket: BucketId,
     stamps: StampSource,
 }
 
 /// Extents of a write on the data devices.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct StoredBody {
     pub(crate) body: Body,
     pub(crate) ids: Vec<ExtentId>,
 }
@@ -63,7 +63,7 @@ impl World {
     pub(crate) fn faulty(
         &self,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
-    ) -> Cluster {
+    ) -> ClusterTopology {
         cluster(Arc::new(FaultyBackend::new(self.memory.clone(), choose)))
     }
 
@@ -124,7 +124,7 @@ impl World {
         key: &str,
         upload: Option<UploadId>,
         count: usize,
-    ) -> Written {
+    ) -> StoredBody {
         let mut extents = Vec::new();
         for _ in 0..count {
             extents.push(self.extent(self.owner(key, upload), vec![7; 10]).await);
@@ -132,18 +132,18 @@ impl World {
         let ids = extents.iter().map(|extent| extent.id).collect();
         let manifest =
             Manifest { policy: POLICY, extents, parts: Vec::new(), part_checksums: Vec::new() };
-        Written { body: Body::Extents(manifest), ids }
+        StoredBody { body: Body::Extents(manifest), ids }
     }
 
     /// Writes extents like [`Self::extents`], with the manifest in an extent of its own: the last
     /// id.
-    pub(crate) async fn spilled(&self, key: &str, count: usize) -> Written {
-        let Written { body, mut ids } = self.extents(key, None, count).await;
+    pub(crate) async fn spilled(&self, key: &str, count: usize) -> StoredBody {
+        let StoredBody { body, mut ids } = self.extents(key, None, count).await;
         let Body::Extents(manifest) = body else { unreachable!("just made so") };
         let owner = Owner { role: ExtentRole::Manifest, ..self.owner(key, None) };
         let piece = self.extent(owner, manifest.encode()).await;
         ids.push(piece.id);
-        Written { body: Body::Spilled { policy: POLICY, manifest: vec![piece] }, ids }
+        StoredBody { body: Body::Spilled { policy: POLICY, manifest: vec![piece] }, ids }
     }
 
     /// Writes the entry of an object.
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// Returns true if no extent of `written` is left. Panics if only some are.
-    pub(crate) fn is_gone(&self, written: &Written) -> bool {
+    pub(crate) fn is_gone(&self, written: &StoredBody) -> bool {
         let left = self.left(&written.ids);
         assert!(left.is_empty() || left.len() == written.ids.len(), "{left:?} of {written:?}");
         left.is_empty()
@@ -232,7 +232,7 @@ fn object(body: &Body) -> Object {
 }
 
 /// Makes a cluster with entries on the first device, extents on both.
-fn cluster(node: Arc<dyn Backend>) -> Cluster {
+fn cluster(node: Arc<dyn Backend>) -> ClusterTopology {
     let device = |id: u32| Device {
         id: DeviceId(id),
         region: 1,
@@ -244,11 +244,11 @@ fn cluster(node: Arc<dyn Backend>) -> Cluster {
     };
     let index = Ring::of_devices(POLICY, 1, &[device(0)]).unwrap();
     let data = Ring::of_devices(POLICY, 1, &[device(0), device(1)]).unwrap();
-    Cluster {
+    ClusterTopology {
         index: Arc::new(index),
         data: HashMap::from([(POLICY, Arc::new(data))]),
         nodes: HashMap::from([(DeviceId(0), node.clone()), (DeviceId(1), node)]),
         term: crate::KnownTerm::default(),
-        spread: crate::Spread::default(),
+        spread: crate::RingSpreadFlag::default(),
     }
 }

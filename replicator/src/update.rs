@@ -21,9 +21,11 @@ use martlet_protocol::backend::{Hint, WriteReply};
 use martlet_protocol::{Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, StampSource};
 use parking_lot::Mutex;
 
-use crate::cluster::{Cluster, Holders, Rounds, Scope, SharedCluster, in_time};
-use crate::identity::{Candidate, Known, settle};
-use crate::worker::{Progress, Worker};
+use crate::cluster::{
+    ClusterTopology, DeviceCursor, DeviceScope, Holders, SharedTopology, in_time,
+};
+use crate::identity::{Candidate, ReadCandidate, run_round};
+use crate::worker::{StepProgress, Worker};
 
 /// Hints processed by one step.
 const BATCH: usize = 64;
@@ -37,38 +39,38 @@ const REST: Duration = Duration::from_secs(2);
 
 /// The worker.
 pub struct Update {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     stamps: StampSource,
-    rounds: Rounds,
+    rounds: DeviceCursor,
     after: Option<RegisterKey>,
     /// A time before the current page of hints was read, in milliseconds since 1970.
     read_ms: u64,
     /// Hints that all but silent devices hold: they are not offered to the others in every pass.
     waiting: Mutex<HashMap<RegisterKey, Stamp>>,
     /// Counters of this pass.
-    pass: Pass,
+    pass: UpdatePass,
     /// Items left by the last whole pass.
-    left: Left,
+    left: RemainingHints,
 }
 
 #[derive(Default)]
-struct Pass {
-    left: Left,
+struct UpdatePass {
+    left: RemainingHints,
     /// Devices that did not answer in this pass: they are not queried again until the next.
     silent: Mutex<HashSet<DeviceId>>,
 }
 
 /// Hints that could not be forgotten.
 #[derive(Clone, Copy, Debug, Default)]
-struct Left {
+struct RemainingHints {
     hints: u64,
     oldest_ms: Option<u64>,
 }
 
 /// Reply of a device to a delivered write.
-enum Answer {
+enum DeliveryReply {
     /// It holds this order or a newer one.
     Holds,
     /// Its promise lies above.
@@ -78,16 +80,20 @@ enum Answer {
 
 impl Update {
     /// Creates a worker over the index devices in `scope`.
-    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        clock: Arc<dyn Clock>,
+        scope: DeviceScope,
+    ) -> Self {
         let stamps = StampSource::new(clock.clone());
-        let (pass, left) = (Pass::default(), Left::default());
-        let (rounds, after, waiting) = (Rounds::default(), None, Mutex::default());
+        let (pass, left) = (UpdatePass::default(), RemainingHints::default());
+        let (rounds, after, waiting) = (DeviceCursor::default(), None, Mutex::default());
         let cluster = cluster.into();
         Self { cluster, clock, scope, stamps, rounds, after, read_ms: 0, waiting, pass, left }
     }
 
     /// Delivers a hint to all devices that should hold it; returns true if all of them do.
-    async fn deliver(&self, cluster: &Cluster, hint: &Hint) -> bool {
+    async fn deliver(&self, cluster: &ClusterTopology, hint: &Hint) -> bool {
         let holders = cluster.holders(hint.key.placement());
         if self.waits_for_the_silent(&holders, hint) {
             return false;
@@ -104,8 +110,8 @@ impl Update {
         if above == Stamp::ZERO {
             return true;
         }
-        let known = Some(Known { candidate, read_ms: self.read_ms });
-        match settle(cluster, &self.stamps, &hint.key, known, above).await {
+        let known = Some(ReadCandidate { candidate, read_ms: self.read_ms });
+        match run_round(cluster, &self.stamps, &hint.key, known, above).await {
             Ok(Some(settled)) => {
                 self.offer(cluster, &holders, &hint.key, &settled).await == Some(Stamp::ZERO)
             }
@@ -129,48 +135,51 @@ impl Update {
     /// refuses it, or none if a device is silent and no promise refuses it.
     async fn offer(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         holders: &Holders,
         key: &RegisterKey,
         candidate: &Candidate,
     ) -> Option<Stamp> {
         let wanted = holders.primaries.iter().chain(&holders.previous);
         let answers =
-            join_all(wanted.map(|device| self.bring(cluster, *device, key, candidate))).await;
+            join_all(wanted.map(|device| self.deliver_entry(cluster, *device, key, candidate)))
+                .await;
         let (mut above, mut silent) = (Stamp::ZERO, false);
         for answer in answers {
             match answer {
-                Answer::Holds => {}
-                Answer::Behind(floor) => above = above.max(floor),
-                Answer::Silent => silent = true,
+                DeliveryReply::Holds => {}
+                DeliveryReply::Behind(floor) => above = above.max(floor),
+                DeliveryReply::Silent => silent = true,
             }
         }
         // A promise is settled now even if a device is silent: a quorum should hold the write.
         (above > Stamp::ZERO || !silent).then_some(above)
     }
 
-    async fn bring(
+    async fn deliver_entry(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         key: &RegisterKey,
         candidate: &Candidate,
-    ) -> Answer {
+    ) -> DeliveryReply {
         if self.pass.silent.lock().contains(&device) {
-            return Answer::Silent;
+            return DeliveryReply::Silent;
         }
         let repair = candidate.repair(key, self.read_ms);
         let write = async { in_time(cluster.node(device)?.write(device, repair)).await };
         match write.await {
-            Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted) => Answer::Holds,
-            Ok(WriteReply::Behind(floor)) => Answer::Behind(floor),
+            Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted) => {
+                DeliveryReply::Holds
+            }
+            Ok(WriteReply::Behind(floor)) => DeliveryReply::Behind(floor),
             Ok(WriteReply::OutOfTime) => {
                 tracing::debug!(%device, ?key, "keeping a hint: its read is too old");
-                Answer::Silent
+                DeliveryReply::Silent
             }
             Ok(WriteReply::Fenced) => {
                 tracing::warn!(%device, ?key, "a device handled a repair like a first write");
-                Answer::Silent
+                DeliveryReply::Silent
             }
             Err(error) => {
                 tracing::debug!(%device, ?key, %error, "keeping a hint: a primary did not take it");
@@ -178,28 +187,33 @@ impl Update {
                 if error.kind() == ErrorKind::Unavailable {
                     self.pass.silent.lock().insert(device);
                 }
-                Answer::Silent
+                DeliveryReply::Silent
             }
         }
     }
 
     /// Delivers a page of a device's hints and forgets the hints that all devices hold. Returns
     /// their number, and the hints left.
-    async fn page(&self, cluster: &Cluster, device: DeviceId, hints: &[Hint]) -> (u64, Left) {
+    async fn page(
+        &self,
+        cluster: &ClusterTopology,
+        device: DeviceId,
+        hints: &[Hint],
+    ) -> (u64, RemainingHints) {
         let mut ways = Vec::with_capacity(hints.len());
         for hint in hints {
             ways.push(self.deliver_and_forget(cluster, device, hint));
         }
         let ways = futures::stream::iter(ways).buffer_unordered(AT_ONCE);
         let kept: Vec<u64> = ways.filter_map(std::future::ready).collect().await;
-        let left = Left { hints: kept.len() as u64, oldest_ms: kept.into_iter().min() };
+        let left = RemainingHints { hints: kept.len() as u64, oldest_ms: kept.into_iter().min() };
         ((hints.len() as u64) - left.hints, left)
     }
 
     /// Returns the time since which a hint is stored, if it stays.
     async fn deliver_and_forget(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         hint: &Hint,
     ) -> Option<u64> {
@@ -214,7 +228,7 @@ impl Update {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &Cluster) -> bool {
+    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
@@ -227,7 +241,7 @@ impl Update {
     }
 }
 
-impl Left {
+impl RemainingHints {
     fn add(&mut self, more: Self) {
         self.hints += more.hints;
         self.oldest_ms = self.oldest_ms.into_iter().chain(more.oldest_ms).min();
@@ -244,11 +258,11 @@ impl Worker for Update {
         usual.min(REST)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
-        let mut progress = Progress::default();
+        let mut progress = StepProgress::default();
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
-            return Ok(Progress { idle: true, ..progress });
+            return Ok(StepProgress { idle: true, ..progress });
         };
         let after = self.after.clone();
         self.read_ms = self.clock.now_ms();

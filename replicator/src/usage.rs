@@ -20,17 +20,17 @@ use martlet_protocol::key::index_placement;
 use martlet_protocol::usage::{Count, CountAt, Countable, UsageCounter};
 use martlet_protocol::{Clock, Result, Shard};
 
-use crate::cluster::{Cluster, Scope, SharedCluster};
-use crate::worker::{Progress, Worker};
+use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology};
+use crate::worker::{StepProgress, Worker};
 
 /// Wait before the next count, as a multiple of the last count's duration.
 const REST_TIMES: u64 = 10;
 
 /// The worker.
 pub struct CountUsage {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     counter: Arc<dyn UsageCounter>,
     /// Minimum milliseconds between two counts of one bucket.
     period_ms: u64,
@@ -43,9 +43,9 @@ pub struct CountUsage {
 impl CountUsage {
     /// Creates a worker for the buckets of `scope`, each counted at most once in `period`.
     pub fn new(
-        cluster: impl Into<SharedCluster>,
+        cluster: impl Into<SharedTopology>,
         clock: Arc<dyn Clock>,
-        scope: Scope,
+        scope: DeviceScope,
         counter: Arc<dyn UsageCounter>,
         period: Duration,
     ) -> Self {
@@ -60,7 +60,7 @@ impl CountUsage {
     }
 
     /// Finds the buckets that are due.
-    async fn look(&mut self, cluster: &Cluster) -> Result<()> {
+    async fn find_due_buckets(&mut self, cluster: &ClusterTopology) -> Result<()> {
         let began_ms = self.clock.now_ms();
         let countable = self.counter.countable().await?;
         let now_ms = self.clock.now_ms();
@@ -81,8 +81,8 @@ impl CountUsage {
     }
 
     /// Counts the next part of the current bucket, and reports a completed count.
-    async fn go_on(&mut self, mut count: Count) -> Progress {
-        let mut progress = Progress::default();
+    async fn resume(&mut self, mut count: Count) -> StepProgress {
+        let mut progress = StepProgress::default();
         let outcome = match self.counter.count(&mut count).await {
             Ok(()) if count.at == CountAt::Done => {
                 progress.done = 1;
@@ -114,17 +114,17 @@ impl Worker for CountUsage {
         usual.min(Duration::from_millis(self.period_ms))
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let next = self.current.take().or_else(|| {
             self.left.pop_front().map(|bucket| Count::begin(bucket, self.clock.now_ms()))
         });
         let mut progress = match next {
-            Some(count) => self.go_on(count).await,
-            None if self.clock.now_ms() < self.look_at_ms => Progress::default(),
+            Some(count) => self.resume(count).await,
+            None if self.clock.now_ms() < self.look_at_ms => StepProgress::default(),
             None => {
                 let cluster = self.cluster.get();
-                self.look(&cluster).await?;
-                Progress::default()
+                self.find_due_buckets(&cluster).await?;
+                StepProgress::default()
             }
         };
         progress.ahead = self.left.len() as u64;

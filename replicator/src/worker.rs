@@ -18,7 +18,7 @@ pub trait Worker: Send {
     ///
     /// # Errors
     /// If the step failed; nothing is lost, and a later step tries again.
-    async fn step(&mut self) -> Result<Progress>;
+    async fn step(&mut self) -> Result<StepProgress>;
 
     /// Pause while no work is left; `usual` is the runner's default.
     fn idle_pause(&self, usual: Duration) -> Duration {
@@ -37,7 +37,7 @@ impl Worker for Box<dyn Worker> {
         (**self).name()
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         (**self).step().await
     }
 
@@ -52,7 +52,7 @@ impl Worker for Box<dyn Worker> {
 
 /// Progress of a step, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct StepProgress {
     /// Items visited.
     pub items: u64,
     /// Items completed: hints that all primaries hold, devices that got their votes.
@@ -81,7 +81,7 @@ pub struct Progress {
     pub idle: bool,
 }
 
-impl Progress {
+impl StepProgress {
     /// Adds a later step: counters are summed; waiting items are taken from the later step.
     pub(crate) fn add(&mut self, step: &Self) {
         self.items += step.items;

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use martlet_protocol::{DeviceId, PolicyId};
-use martlet_ring::{Builder, Node, Occasion, Place, Result, Ring, Settings};
+use martlet_ring::{Builder, DeviceLocation, Node, RebalanceContext, Result, Ring, RingSettings};
 
 const DEVICES: u32 = 1000;
 const LOOKUPS: u32 = 20_000_000;
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
 }
 
 fn cluster(part_power: u8) -> Result<Builder> {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: PolicyId(0),
         policy_name: "default".to_owned(),
         redundancy: martlet_protocol::Redundancy::Replicated,
@@ -51,14 +51,14 @@ fn add(builder: &mut Builder, disks: std::ops::Range<u32>) -> Result<()> {
     for disk in disks {
         let (zone, node) = (disk % 4, disk % 40);
         let node = Node { name: format!("n{node}"), address: format!("10.0.{zone}.{node}:6200") };
-        let place = Place { region: 1, zone, node, name: format!("d{disk}") };
+        let place = DeviceLocation { region: 1, zone, node, name: format!("d{disk}") };
         builder.add(place.with(100.0, ""))?;
     }
     Ok(())
 }
 
-fn occasion() -> Occasion {
-    Occasion { now_ms: 1, seed: 1 }
+fn occasion() -> RebalanceContext {
+    RebalanceContext { now_ms: 1, seed: 1 }
 }
 
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {

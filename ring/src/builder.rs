@@ -10,48 +10,49 @@
 //!    partitions.
 //! 3. `passes`: a holder for every replica, then distance, then balance. Replicas are moved one by
 //!    one from devices over their quotas to devices below. A search down the tree (`rules`) draws
-//!    the receiving device at random in proportion to need (`needs`); `state` keeps the counts.
+//!    the receiving device at random in proportion to need (`needs`); `assignment` keeps the
+//!    counts.
 //!
 //! Where aims conflict, their order is: removed devices, distance within overload, balance, least
 //! movement. A rebalance moves at most one replica of a partition, besides replicas on removed
 //! devices. It moves none while an earlier move of the partition is in progress (rule P3).
 
-mod chains;
-mod chance;
+mod assignment;
 mod check;
-mod crossings;
+mod cross_tier_moves;
+mod device_location;
 mod edit;
 mod exchanges;
 pub(crate) mod file;
 mod layout;
-mod lean;
 mod needs;
 mod passes;
 mod quotas;
 mod rebalance;
+mod rounding_bias;
 mod rules;
 mod solve;
-mod spec;
-mod state;
+mod split_mix;
+mod swap_chains;
 mod targets;
 pub(crate) mod tree;
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 use serde::{Deserialize, Serialize};
 
+pub use device_location::DeviceLocation;
 pub use edit::{DeviceInfo, NewDevice};
-pub use rebalance::{Occasion, Report};
-pub use spec::Place;
+pub use rebalance::{RebalanceContext, Report};
 pub(crate) use targets::spread;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ring::{Identity, Lineage, Move, Ring, RingHash};
+use crate::ring::{Lineage, Move, Ring, RingHash, RingIdentity};
 use crate::table::{DEVICES_MAX, PART_POWER_MAX, REPLICAS_MAX, Table};
 
 /// Settings of a ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct RingSettings {
     /// Id of the storage policy that the ring places.
     pub policy: PolicyId,
     /// Name of the storage policy.
@@ -71,7 +72,7 @@ pub struct Settings {
     pub overload: f64,
 }
 
-impl Settings {
+impl RingSettings {
     fn check(&self) -> Result<()> {
         if self.part_power > PART_POWER_MAX {
             return Err(Error::invalid(format!(
@@ -137,12 +138,12 @@ const LONG_AGO_MS: u64 = 0;
 
 /// A move with its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Begun {
+struct StartedMove {
     replica: Move,
     at_ms: u64,
 }
 
-impl Begun {
+impl StartedMove {
     /// Returns true while the partition's other replicas may not move.
     fn locks(&self) -> bool {
         self.at_ms != LONG_AGO_MS
@@ -159,7 +160,7 @@ struct Drain {
 /// Builder of a ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Builder {
-    settings: Settings,
+    settings: RingSettings,
     lineage: Lineage,
     epoch: u64,
     /// Number of the last change; rises with every rebalance that moves or places a replica.
@@ -176,7 +177,7 @@ pub struct Builder {
     drains: Vec<Drain>,
     /// The assignment; none before the first rebalance.
     table: Option<Table>,
-    moves: Vec<Begun>,
+    moves: Vec<StartedMove>,
     /// True if devices or settings changed since the last rebalance.
     changed: bool,
     history: Vec<HistoryEntry>,
@@ -185,7 +186,7 @@ pub struct Builder {
 impl Builder {
     /// Creates a builder without devices. Rings of different lineage never replace one another;
     /// pass 16 random bytes as `lineage`.
-    pub fn create(settings: Settings, lineage: Lineage) -> Result<Self> {
+    pub fn create(settings: RingSettings, lineage: Lineage) -> Result<Self> {
         settings.check()?;
         Ok(Self {
             settings,
@@ -208,7 +209,7 @@ impl Builder {
 
     /// Creates a builder for devices that have ids.
     pub(crate) fn of_devices(
-        settings: Settings,
+        settings: RingSettings,
         devices: Vec<Device>,
         next_id: u32,
     ) -> Result<Self> {
@@ -223,7 +224,7 @@ impl Builder {
     /// contain min-part-hours, overload and history: pass the first two; the history is lost.
     pub fn from_ring(ring: &Ring, min_part_hours: u32, overload: f64, now_ms: u64) -> Result<Self> {
         let identity = ring.identity();
-        let settings = Settings {
+        let settings = RingSettings {
             policy: identity.policy,
             policy_name: identity.policy_name.clone(),
             redundancy: identity.redundancy,
@@ -232,7 +233,8 @@ impl Builder {
             min_part_hours,
             overload,
         };
-        let moves = ring.moves().iter().map(|&replica| Begun { replica, at_ms: now_ms }).collect();
+        let moves =
+            ring.moves().iter().map(|&replica| StartedMove { replica, at_ms: now_ms }).collect();
         Ok(Self {
             epoch: identity.epoch,
             change: identity.change,
@@ -277,8 +279,8 @@ impl Builder {
         Ok(())
     }
 
-    fn identity(&self) -> Identity {
-        Identity {
+    fn identity(&self) -> RingIdentity {
+        RingIdentity {
             epoch: self.epoch,
             policy: self.settings.policy,
             policy_name: self.settings.policy_name.clone(),
@@ -292,7 +294,7 @@ impl Builder {
     }
 
     /// Settings of the ring.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &RingSettings {
         &self.settings
     }
 

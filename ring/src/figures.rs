@@ -29,7 +29,7 @@ pub struct Figures {
     /// Figures of each device.
     pub devices: Vec<DeviceFigures>,
     /// Places with replicas too close together, worst first.
-    pub crowded: Vec<Crowded>,
+    pub crowded: Vec<CrowdedElement>,
 }
 
 /// Figures of one device.
@@ -47,7 +47,7 @@ pub struct DeviceFigures {
 
 /// A region, zone, node or device that holds too many replicas of some partitions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Crowded {
+pub struct CrowdedElement {
     /// Name: `r1`, `r1z2`, `r1z2-alpha` or `r1z2-alpha/sdb`.
     pub place: String,
     /// Most replicas of one partition here, if all were as far apart as possible.
@@ -114,7 +114,7 @@ fn dispersion(
     devices: &[Device],
     removed: &[bool],
     table: &Table,
-) -> (f64, Vec<Crowded>) {
+) -> (f64, Vec<CrowdedElement>) {
     #[expect(clippy::cast_precision_loss, reason = "at most 2^30 replicas")]
     let total = table.replicas_total() as f64;
     let replicas = total / f64::from(table.parts());
@@ -154,7 +154,12 @@ fn dispersion(
     (dispersion, name_crowded(tree, devices, &most, &crowded))
 }
 
-fn name_crowded(tree: &Tree, devices: &[Device], most: &[u32], crowded: &[u32]) -> Vec<Crowded> {
+fn name_crowded(
+    tree: &Tree,
+    devices: &[Device],
+    most: &[u32],
+    crowded: &[u32],
+) -> Vec<CrowdedElement> {
     let mut named = Vec::new();
     for level in 1..LEVELS {
         for index in tree.level(level).filter(|index| crowded[*index as usize] > 0) {
@@ -166,7 +171,7 @@ fn name_crowded(tree: &Tree, devices: &[Device], most: &[u32], crowded: &[u32]) 
                 _ => device.to_string(),
             };
             let partitions = crowded[index as usize];
-            named.push(Crowded { place, most: most[index as usize], partitions });
+            named.push(CrowdedElement { place, most: most[index as usize], partitions });
         }
     }
     named.sort_by(|a, b| b.partitions.cmp(&a.partitions).then(a.place.cmp(&b.place)));

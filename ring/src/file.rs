@@ -39,7 +39,7 @@ use martlet_protocol::{DeviceId, Partition, PolicyId, Redundancy};
 use crate::device::{Device, Node};
 use crate::disk;
 use crate::error::{Error, Result};
-use crate::ring::{Identity, Move, Ring, RingHash};
+use crate::ring::{Move, Ring, RingHash, RingIdentity};
 use crate::table::{PART_POWER_MAX, REPLICAS_MAX, Table};
 
 const MAGIC: &[u8; 8] = b"MRTLRING";
@@ -104,7 +104,7 @@ impl Ring {
     /// Decodes the bytes of [`Ring::encode`]. Other bytes are refused with a reason.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = check_frame(bytes)?;
-        let mut reader = Reader { rest: &body[LENGTH_AT + 8..] };
+        let mut reader = ByteReader { rest: &body[LENGTH_AT + 8..] };
         let epoch = reader.u64()?;
         let policy = PolicyId(reader.u16()?);
         let lineage = reader.array()?;
@@ -131,7 +131,7 @@ impl Ring {
             return Err(Error::corrupt("the ring file has impossible dimensions"));
         }
         let redundancy = redundancy.map_err(|error| Error::corrupt(error.to_string()))?;
-        let identity = Identity {
+        let identity = RingIdentity {
             epoch,
             policy,
             policy_name,
@@ -269,11 +269,11 @@ fn put_device(out: &mut Vec<u8>, device: &Device) {
 }
 
 /// Reads values from the front of bytes.
-struct Reader<'a> {
+struct ByteReader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl ByteReader<'_> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, rest) = self
             .rest

@@ -9,8 +9,8 @@
 //! weights, and moves as few replicas as possible when they change; see [`builder`].
 //!
 //! Further types: [`Figures`] measure a ring's quality (balance and dispersion, as defined by
-//! Swift), [`Plan`] predicts the cost of a rebalance, [`Diff`] compares two rings, and [`svg`]
-//! draws a ring.
+//! Swift), [`RebalancePlan`] predicts the cost of a rebalance, [`Diff`] compares two rings, and
+//! [`svg`] draws a ring.
 //!
 //! This crate uses no network, no clock and no randomness of its own: times and seeds are
 //! arguments, and equal inputs give equal rings.
@@ -35,13 +35,14 @@ mod testing;
 mod tests;
 
 pub use builder::{
-    Builder, DeviceInfo, HistoryEntry, NewDevice, Occasion, Place, Report, Settings,
+    Builder, DeviceInfo, DeviceLocation, HistoryEntry, NewDevice, RebalanceContext, Report,
+    RingSettings,
 };
 pub use device::{Device, Node};
 pub use diff::Diff;
 pub use error::{Error, ErrorKind, Result};
-pub use figures::{BALANCE_WORST, Crowded, DeviceFigures, Figures};
-pub use plan::{DevicePlan, Pace, Plan, Usage};
-pub use ring::{Identity, Lineage, Move, Ring, RingHash};
+pub use figures::{BALANCE_WORST, CrowdedElement, DeviceFigures, Figures};
+pub use plan::{DevicePlan, MovePace, RebalancePlan, Usage};
+pub use ring::{Lineage, Move, Ring, RingHash, RingIdentity};
 pub use sets::Sets;
 pub use table::{DEVICES_MAX, PART_POWER_MAX, REPLICAS_MAX};

@@ -19,7 +19,7 @@ pub struct Usage {
 
 /// Speed of moves, and limit of fill levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct MovePace {
     /// Bytes per second that each device uses for moves.
     pub bytes_per_second: u64,
     /// Share of a device's capacity above which it accepts no more, such as 0.9.
@@ -28,7 +28,7 @@ pub struct Pace {
 
 /// Predicted cost of a rebalance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct RebalancePlan {
     /// Number of partitions with a moved replica.
     pub partitions: u64,
     /// Number of moved replicas.
@@ -71,7 +71,7 @@ pub struct DevicePlan {
 
 /// Counts of one device while a plan is computed.
 #[derive(Clone, Debug, Default)]
-struct Tally {
+struct DeviceTally {
     name: String,
     before: u64,
     after: u64,
@@ -81,10 +81,15 @@ struct Tally {
     bytes_out: f64,
 }
 
-impl Plan {
+impl RebalancePlan {
     /// Computes the cost of replacing `before` by `after`. Devices without `usage` are assumed to
     /// hold the average bytes for each replica.
-    pub fn new(before: &Ring, after: &Ring, usage: &BTreeMap<DeviceId, Usage>, pace: Pace) -> Self {
+    pub fn new(
+        before: &Ring,
+        after: &Ring,
+        usage: &BTreeMap<DeviceId, Usage>,
+        pace: MovePace,
+    ) -> Self {
         let mut tallies = tally_devices(before, after);
         let sizes = Sizes::new(&tallies, usage);
         let (mut partitions, mut replicas) = (0, 0);
@@ -122,8 +127,8 @@ impl Plan {
     }
 }
 
-fn tally_devices(before: &Ring, after: &Ring) -> BTreeMap<DeviceId, Tally> {
-    let mut tallies: BTreeMap<DeviceId, Tally> = BTreeMap::new();
+fn tally_devices(before: &Ring, after: &Ring) -> BTreeMap<DeviceId, DeviceTally> {
+    let mut tallies: BTreeMap<DeviceId, DeviceTally> = BTreeMap::new();
     for device in before.devices().iter().chain(after.devices()) {
         tallies.entry(device.id).or_default().name = Device::to_string(device);
     }
@@ -149,7 +154,7 @@ struct Sizes {
 
 impl Sizes {
     #[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
-    fn new(tallies: &BTreeMap<DeviceId, Tally>, usage: &BTreeMap<DeviceId, Usage>) -> Self {
+    fn new(tallies: &BTreeMap<DeviceId, DeviceTally>, usage: &BTreeMap<DeviceId, Usage>) -> Self {
         let mut known = BTreeMap::new();
         let (mut bytes, mut replicas) = (0.0, 0.0);
         for (id, usage) in usage {
@@ -166,14 +171,19 @@ impl Sizes {
     }
 }
 
-impl Tally {
+impl DeviceTally {
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "bytes are estimates here, and never below zero"
     )]
-    fn into_plan(self, id: DeviceId, usage: &BTreeMap<DeviceId, Usage>, pace: Pace) -> DevicePlan {
+    fn into_plan(
+        self,
+        id: DeviceId,
+        usage: &BTreeMap<DeviceId, Usage>,
+        pace: MovePace,
+    ) -> DevicePlan {
         let busiest = self.bytes_in.max(self.bytes_out);
         let known = usage.get(&id).filter(|usage| usage.capacity > 0);
         DevicePlan {
@@ -191,7 +201,7 @@ impl Tally {
     }
 }
 
-fn warnings(devices: &[DevicePlan], pace: Pace) -> Vec<String> {
+fn warnings(devices: &[DevicePlan], pace: MovePace) -> Vec<String> {
     devices
         .iter()
         .filter(|device| device.coming > 0)

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{DeviceId, Partition, PolicyId, Redundancy};
 
-use crate::builder::{Builder, Occasion, Settings, check_redundancy};
+use crate::builder::{Builder, RebalanceContext, RingSettings, check_redundancy};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::file;
@@ -33,7 +33,7 @@ pub struct Move {
 
 /// Identity of a ring: its epoch, policy and predecessors.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Identity {
+pub struct RingIdentity {
     /// Number of the ring; rises by one with every ring that is written.
     pub epoch: u64,
     /// Id of the storage policy that the ring places.
@@ -60,7 +60,7 @@ pub struct Identity {
 /// Immutable: share a ring in an `Arc`, and swap the `Arc` when a newer ring arrives.
 #[derive(Debug)]
 pub struct Ring {
-    pub(crate) identity: Identity,
+    pub(crate) identity: RingIdentity,
     pub(crate) devices: Vec<Device>,
     pub(crate) table: Table,
     pub(crate) moves: Vec<Move>,
@@ -73,7 +73,7 @@ impl Ring {
     /// Creates a ring from parts that must match: devices in the order of ids, slots of existing
     /// devices, moves in the order of partitions.
     pub(crate) fn from_parts(
-        identity: Identity,
+        identity: RingIdentity,
         devices: Vec<Device>,
         table: Table,
         moves: Vec<Move>,
@@ -156,7 +156,7 @@ impl Ring {
         let parts = (devices.len() * 200 / replicas).clamp(256, 1 << 16).next_power_of_two();
         #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
         let part_power = parts.trailing_zeros() as u8;
-        let settings = Settings {
+        let settings = RingSettings {
             policy,
             policy_name: name.to_owned(),
             redundancy,
@@ -167,7 +167,7 @@ impl Ring {
             overload: 0.0,
         };
         let mut builder = Builder::of_devices(settings, devices, next_id)?;
-        builder.rebalance(Occasion::default())?;
+        builder.rebalance(RebalanceContext::default())?;
         builder.ring()
     }
 
@@ -255,7 +255,7 @@ impl Ring {
     }
 
     /// Identity of the ring.
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &RingIdentity {
         &self.identity
     }
 
@@ -300,12 +300,12 @@ mod tests {
     use martlet_protocol::{Partition, PolicyId, Redundancy};
 
     use crate::testing::{builder, device, new_device};
-    use crate::{Occasion, Ring};
+    use crate::{RebalanceContext, Ring};
 
     fn ring(part_power: u8) -> Ring {
         let mut builder = builder(part_power, 1.0);
         builder.add(new_device((1, 1, 1), 0, 100.0)).unwrap();
-        builder.rebalance(Occasion::default()).unwrap();
+        builder.rebalance(RebalanceContext::default()).unwrap();
         builder.ring().unwrap()
     }
 

@@ -12,12 +12,12 @@ use crate::ring::Ring;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sets {
     /// Each device once, members of both sets first; otherwise in the order of replicas.
-    members: Vec<Member>,
+    members: Vec<SetMember>,
     is_joint: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
+struct SetMember {
     device: DeviceId,
     /// Membership in the first and the second set; equal if there is only one set.
     of: [bool; 2],
@@ -26,10 +26,11 @@ struct Member {
 impl Sets {
     /// Creates two sets, or one if `old` and `new` are equal.
     pub fn joint(old: &[DeviceId], new: &[DeviceId]) -> Self {
-        let mut members: Vec<Member> = Vec::with_capacity(old.len() + 1);
+        let mut members: Vec<SetMember> = Vec::with_capacity(old.len() + 1);
         for &device in new.iter().chain(old) {
             if !members.iter().any(|member| member.device == device) {
-                members.push(Member { device, of: [old.contains(&device), new.contains(&device)] });
+                members
+                    .push(SetMember { device, of: [old.contains(&device), new.contains(&device)] });
             }
         }
         members.sort_by_key(|member| member.of != [true, true]);

@@ -2,7 +2,7 @@
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 
-use crate::builder::{Builder, NewDevice, Occasion, Settings};
+use crate::builder::{Builder, NewDevice, RebalanceContext, RingSettings};
 use crate::device::{Device, Node};
 
 /// A device of weight 100.
@@ -31,8 +31,8 @@ pub(crate) fn lopsided() -> Vec<Device> {
 }
 
 /// Settings of a ring of 2^`part_power` partitions that may be rebalanced at any time.
-pub(crate) fn settings(part_power: u8, replicas: f64) -> Settings {
-    Settings {
+pub(crate) fn settings(part_power: u8, replicas: f64) -> RingSettings {
+    RingSettings {
         policy: PolicyId(0),
         policy_name: "default".to_owned(),
         redundancy: Redundancy::Replicated,
@@ -80,13 +80,13 @@ pub(crate) fn add_zones(
 /// Settles all moves and rebalances with a seed.
 pub(crate) fn rebalance(builder: &mut Builder, seed: u64) -> crate::Report {
     builder.settle().unwrap();
-    builder.rebalance(Occasion { now_ms: 1_000_000_000, seed }).unwrap()
+    builder.rebalance(RebalanceContext { now_ms: 1_000_000_000, seed }).unwrap()
 }
 
 /// Seeded pseudo-random numbers, so that a failure can be reproduced.
-pub(crate) struct Lots(u64);
+pub(crate) struct TestRng(u64);
 
-impl Lots {
+impl TestRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

@@ -6,7 +6,7 @@ mod files;
 mod handoffs;
 mod histories;
 mod movement;
-mod outlook;
+mod plans;
 mod scripts;
 mod sets;
 mod successors;

@@ -14,8 +14,8 @@ use s3s::dto::{ETag as WireETag, Metadata, Timestamp};
 use time::OffsetDateTime;
 
 use crate::errors::custom;
-use crate::lenient::Lenient;
-use crate::{sentences, tags};
+use crate::request_headers::ParsedHeaders;
+use crate::{messages, tags};
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
@@ -34,7 +34,7 @@ const UNDESCRIBED: HeaderValue = HeaderValue::from_static("binary/octet-stream")
 pub(crate) fn from_request(
     headers: &HeaderMap,
     metadata: Option<Metadata>,
-    lenient: &Lenient,
+    parsed: &ParsedHeaders,
 ) -> S3Result<Attributes> {
     let website_redirect = text(headers, &WEBSITE_REDIRECT)?;
     if let Some(target) = &website_redirect {
@@ -46,7 +46,7 @@ pub(crate) fn from_request(
         content_disposition: text(headers, &CONTENT_DISPOSITION)?,
         content_language: text(headers, &CONTENT_LANGUAGE)?,
         cache_control: text(headers, &CACHE_CONTROL)?,
-        expires: lenient.expires.clone(),
+        expires: parsed.expires.clone(),
         website_redirect,
         storage_class: storage_class_of(headers)?,
         user_metadata: user_metadata(metadata.unwrap_or_default())?,
@@ -85,7 +85,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<String>> {
     match value.to_str() {
         Ok("") => Ok(None),
         Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(sentences::HEADER_ASCII.named(name).into()),
+        Err(_) => Err(messages::HEADER_ASCII.named(name).into()),
     }
 }
 
@@ -103,7 +103,7 @@ fn check_redirect(target: &str) -> S3Result<()> {
 fn user_metadata(metadata: Metadata) -> S3Result<Vec<(String, String)>> {
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > USER_METADATA_BYTES_MAX {
-        return Err(sentences::METADATA_TOO_LARGE
+        return Err(messages::METADATA_TOO_LARGE
             .refusal()
             .with_detail("Size", bytes.to_string())
             .with_detail("MaxSizeAllowed", USER_METADATA_BYTES_MAX.to_string())
@@ -264,8 +264,8 @@ mod tests {
             ("x-amz-storage-class", "STANDARD"),
             ("x-amz-tagging", "a=1&b=2"),
         ]);
-        let lenient = Lenient { expires: Some("tomorrow".into()), ..Lenient::default() };
-        let attributes = from_request(&map, None, &lenient).unwrap();
+        let parsed = ParsedHeaders { expires: Some("tomorrow".into()), ..ParsedHeaders::default() };
+        let attributes = from_request(&map, None, &parsed).unwrap();
         let reply = object_headers(&object(attributes), token());
         for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_DISPOSITION, CONTENT_LANGUAGE] {
             assert_eq!(reply.get(&name), map.get(&name));
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_storage_class_is_given_back_as_it_came() {
         let map = headers(&[("x-amz-storage-class", "ARCHIVE_EC")]);
-        let attributes = from_request(&map, None, &Lenient::default()).unwrap();
+        let attributes = from_request(&map, None, &ParsedHeaders::default()).unwrap();
         let reply = object_headers(&object(attributes), token());
         assert_eq!(reply[STORAGE_CLASS], "ARCHIVE_EC");
         assert_eq!((wire_class(Some("X")).as_str(), wire_class(None).as_str()), ("X", STANDARD));
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let refused = |pairs: &[(&'static str, &str)]| {
-            code(from_request(&headers(pairs), None, &Lenient::default()))
+            code(from_request(&headers(pairs), None, &ParsedHeaders::default()))
         };
         assert_eq!(refused(&[("x-amz-storage-class", "\u{e4}")]), "InvalidArgument");
         let redirect = "x-amz-website-redirect-location";

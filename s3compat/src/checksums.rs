@@ -12,7 +12,7 @@ use martlet_protocol::entry::{Checksum, ChecksumAlgorithm, ChecksumKind, ETag};
 use s3s::S3Result;
 use s3s::dto::{ChecksumAlgorithm as WireAlgorithm, ChecksumType};
 
-use crate::sentences;
+use crate::messages;
 
 /// Checksum of objects written without one, as in S3.
 pub(crate) const DEFAULT: (ChecksumAlgorithm, ChecksumKind) =
@@ -94,16 +94,16 @@ pub(crate) fn in_headers(
     for (name, value) in headers {
         let Some(algorithm) = of_header(name.as_str()) else { continue };
         if found.is_some() {
-            return Err(sentences::MANY_CHECKSUMS.error());
+            return Err(messages::MANY_CHECKSUMS.error());
         }
         let text = value.to_str().unwrap_or_default();
         let name = header(algorithm);
         match decode(algorithm, text) {
             Some(value) => found = Some((algorithm, value)),
             None if is_cut_off(text) => {
-                return Err(sentences::CHECKSUM_CUT_OFF.about(name).into());
+                return Err(messages::CHECKSUM_CUT_OFF.with_subject(name).into());
             }
-            None => return Err(sentences::CHECKSUM_HEADER.about(name).into()),
+            None => return Err(messages::CHECKSUM_HEADER.with_subject(name).into()),
         }
     }
     Ok(found)
@@ -116,21 +116,21 @@ fn named(headers: &HeaderMap, name_of_header: &str) -> S3Result<Option<ChecksumA
         |known: &ChecksumAlgorithm| value.as_bytes().eq_ignore_ascii_case(name(*known).as_bytes());
     match ChecksumAlgorithm::ALL.into_iter().find(is_named) {
         Some(algorithm) => Ok(Some(algorithm)),
-        None => Err(sentences::CHECKSUM_ALGORITHM.error()),
+        None => Err(messages::CHECKSUM_ALGORITHM.error()),
     }
 }
 
 /// Algorithm that `x-amz-checksum-algorithm` requests.
-pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Option<ChecksumAlgorithm>> {
+pub(crate) fn requested_algorithm(headers: &HeaderMap) -> S3Result<Option<ChecksumAlgorithm>> {
     named(headers, ALGORITHM)
 }
 
 /// Refuses an `x-amz-sdk-checksum-algorithm` that is not among the algorithms in `given`.
 pub(crate) fn check_announced(headers: &HeaderMap, given: &[ChecksumAlgorithm]) -> S3Result<()> {
     match named(headers, SDK_ALGORITHM)? {
-        Some(_) if given.is_empty() => Err(sentences::SDK_ALGORITHM.error()),
+        Some(_) if given.is_empty() => Err(messages::SDK_ALGORITHM.error()),
         Some(announced) if !given.contains(&announced) => {
-            Err(sentences::CHECKSUM_HEADER.about(SDK_ALGORITHM).into())
+            Err(messages::CHECKSUM_HEADER.with_subject(SDK_ALGORITHM).into())
         }
         _ => Ok(()),
     }
@@ -144,7 +144,7 @@ pub(crate) fn kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
     let known = [ChecksumKind::FullObject, ChecksumKind::Composite].into_iter().find(named);
     match known {
         Some(kind) => Ok(Some(kind)),
-        None => Err(sentences::CHECKSUM_HEADER.about(TYPE).into()),
+        None => Err(messages::CHECKSUM_HEADER.with_subject(TYPE).into()),
     }
 }
 
@@ -154,10 +154,10 @@ pub(crate) fn of_upload(
     headers: &HeaderMap,
 ) -> S3Result<Option<(ChecksumAlgorithm, ChecksumKind)>> {
     let kind = kind(headers)?;
-    let Some(algorithm) = asked(headers)? else {
+    let Some(algorithm) = requested_algorithm(headers)? else {
         return match kind {
             None => Ok(None),
-            Some(_) => Err(sentences::CHECKSUM_KIND_ALONE.error()),
+            Some(_) => Err(messages::CHECKSUM_KIND_ALONE.error()),
         };
     };
     // CRCs of parts can be joined to the CRC of the whole; hashes can't.
@@ -173,7 +173,7 @@ pub(crate) fn of_upload(
 }
 
 fn wrong_kind(kind: &str, algorithm: ChecksumAlgorithm) -> s3s::S3Error {
-    sentences::CHECKSUM_KIND.about_both(kind, name(algorithm).to_ascii_lowercase()).into()
+    messages::CHECKSUM_KIND.with_subjects(kind, name(algorithm).to_ascii_lowercase()).into()
 }
 
 /// Algorithm as s3s's type for listings.
@@ -320,7 +320,10 @@ mod tests {
             assert_eq!(of_header(header(algorithm)), Some(algorithm));
             let lower = name(algorithm).to_ascii_lowercase();
             assert_eq!(header(algorithm).strip_prefix(HEADER_PREFIX), Some(&*lower));
-            assert_eq!(asked(&headers(&[(ALGORITHM, &lower)])).unwrap(), Some(algorithm));
+            assert_eq!(
+                requested_algorithm(&headers(&[(ALGORITHM, &lower)])).unwrap(),
+                Some(algorithm)
+            );
         }
         for other in ["x-amz-checksum-type", "x-amz-checksum-mode", "x-amz-meta-md5", "etag"] {
             assert_eq!(of_header(other), None);

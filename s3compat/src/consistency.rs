@@ -14,7 +14,7 @@ const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
 ///
 /// Some clients (s3cmd, when it moves an object) send the headers of a HEAD reply back with the
 /// copy. So values that occur only in replies are ignored.
-pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Ask> {
+pub(crate) fn requested(headers: &HeaderMap) -> S3Result<Ask> {
     let is_echo =
         |text: &&str| [Given::Quorum, Given::Degraded].iter().any(|it| it.name() == *text);
     let level = one(headers, &CONSISTENCY)?.filter(|text| !is_echo(text)).map(|text| {
@@ -38,7 +38,7 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Opt
 }
 
 /// Adds the consistency that was reached to the headers of a reply.
-pub(crate) fn tell(headers: &mut HeaderMap, given: Given) {
+pub(crate) fn add_headers(headers: &mut HeaderMap, given: Given) {
     headers.insert(CONSISTENCY, HeaderValue::from_static(given.name()));
 }
 
@@ -53,7 +53,7 @@ mod tests {
         for (name, value) in pairs {
             headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
         }
-        asked(&headers).map_err(|error| error.code().as_str().to_owned())
+        requested(&headers).map_err(|error| error.code().as_str().to_owned())
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tests {
     fn replies_say_what_they_rest_on() {
         for given in [Given::Quorum, Given::Any, Given::Degraded] {
             let mut headers = HeaderMap::new();
-            tell(&mut headers, given);
+            add_headers(&mut headers, given);
             assert_eq!(headers[CONSISTENCY], given.name());
         }
     }

@@ -14,7 +14,7 @@ use md5::{Digest, Md5};
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::errors::custom;
-use crate::sentences::{self, Sentence};
+use crate::messages::{self, ErrorMessage};
 
 const SERVER_NAME: &str = "x-amz-server-side-encryption";
 const SERVER: HeaderName = HeaderName::from_static(SERVER_NAME);
@@ -36,7 +36,7 @@ pub(crate) const AES256: &str = "AES256";
 
 /// Headers of one customer key.
 #[derive(Clone, Default)]
-struct Said {
+struct CustomerKeyHeaders {
     algorithm: Option<HeaderValue>,
     key: Option<HeaderValue>,
     md5: Option<HeaderValue>,
@@ -47,13 +47,13 @@ struct Said {
 pub(crate) struct Encryption {
     server: Option<HeaderValue>,
     kms: bool,
-    own: Said,
-    source: Said,
+    own: CustomerKeyHeaders,
+    source: CustomerKeyHeaders,
 }
 
 /// Use of keys by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum KeyUse {
     /// Creates an object or an upload, or writes a part.
     Make,
     /// Reads an object.
@@ -70,7 +70,7 @@ impl fmt::Debug for Encryption {
     }
 }
 
-impl Said {
+impl CustomerKeyHeaders {
     fn is_silent(&self) -> bool {
         self.algorithm.is_none() && self.key.is_none() && self.md5.is_none()
     }
@@ -84,7 +84,7 @@ impl Said {
             return Ok(None);
         }
         let algorithm =
-            self.algorithm.as_ref().ok_or_else(|| refused(&sentences::CUSTOMER_ALGORITHM))?;
+            self.algorithm.as_ref().ok_or_else(|| refused(&messages::CUSTOMER_ALGORITHM))?;
         if algorithm.as_bytes() != AES256.as_bytes() {
             return Err(custom(
                 "InvalidEncryptionAlgorithmError",
@@ -92,14 +92,14 @@ impl Said {
                 StatusCode::BAD_REQUEST,
             ));
         }
-        let key = self.key.as_ref().ok_or_else(|| refused(&sentences::CUSTOMER_KEY))?;
-        let md5 = self.md5.as_ref().ok_or_else(|| refused(&sentences::CUSTOMER_KEY_MD5))?;
+        let key = self.key.as_ref().ok_or_else(|| refused(&messages::CUSTOMER_KEY))?;
+        let md5 = self.md5.as_ref().ok_or_else(|| refused(&messages::CUSTOMER_KEY_MD5))?;
         let key = STANDARD.decode(key.as_bytes()).ok();
         let key: [u8; 32] = key
             .and_then(|key| key.try_into().ok())
-            .ok_or_else(|| refused(&sentences::CUSTOMER_KEY_SIZE))?;
+            .ok_or_else(|| refused(&messages::CUSTOMER_KEY_SIZE))?;
         if STANDARD.encode(Md5::digest(key)).as_bytes() != md5.as_bytes() {
-            return Err(refused(&sentences::CUSTOMER_KEY_MISMATCH));
+            return Err(refused(&messages::CUSTOMER_KEY_MISMATCH));
         }
         Ok(Some(CustomerKey::new(&key)))
     }
@@ -119,12 +119,12 @@ impl Encryption {
         Some(Self {
             server: headers.get(SERVER).cloned(),
             kms: headers.contains_key(KMS_KEY) || headers.contains_key(KMS_CONTEXT),
-            own: Said {
+            own: CustomerKeyHeaders {
                 algorithm: headers.get(ALGORITHM).cloned(),
                 key: headers.remove(KEY),
                 md5: headers.remove(KEY_MD5),
             },
-            source: Said {
+            source: CustomerKeyHeaders {
                 algorithm: headers.get(SOURCE_ALGORITHM).cloned(),
                 key: headers.remove(SOURCE_KEY),
                 md5: headers.remove(SOURCE_KEY_MD5),
@@ -133,16 +133,16 @@ impl Encryption {
     }
 
     /// Validated keys for an operation.
-    pub(crate) fn keys(&self, used: Use) -> S3Result<Keys> {
+    pub(crate) fn keys(&self, used: KeyUse) -> S3Result<Keys> {
         let keys = Keys { managed: false, customer: self.own.key()?, source: self.source.key()? };
         match used {
-            Use::Make => Ok(Keys { managed: self.managed()?, ..keys }),
-            Use::Read if self.server.is_some() || self.kms => {
-                Err(refused(&sentences::ENCRYPTION_OF_READ))
+            KeyUse::Make => Ok(Keys { managed: self.managed()?, ..keys }),
+            KeyUse::Read if self.server.is_some() || self.kms => {
+                Err(refused(&messages::ENCRYPTION_OF_READ))
             }
-            Use::Read => Ok(keys),
-            Use::Complete => Ok(Keys { customer: keys.customer, ..Keys::default() }),
-            Use::Nothing => Ok(Keys::default()),
+            KeyUse::Read => Ok(keys),
+            KeyUse::Complete => Ok(Keys { customer: keys.customer, ..Keys::default() }),
+            KeyUse::Nothing => Ok(Keys::default()),
         }
     }
 
@@ -150,27 +150,27 @@ impl Encryption {
     fn managed(&self) -> S3Result<bool> {
         let server = match self.server.as_ref().map(HeaderValue::as_bytes) {
             None if self.kms => {
-                return Err(refused(&sentences::KMS_KEY_ALONE));
+                return Err(refused(&messages::KMS_KEY_ALONE));
             }
             None => return Ok(false),
             Some(server) => server,
         };
         if !self.own.is_silent() {
-            return Err(refused(&sentences::CUSTOMER_AND_SERVER));
+            return Err(refused(&messages::CUSTOMER_AND_SERVER));
         }
         match server {
-            b"AES256" if self.kms => Err(refused(&sentences::KMS_KEY_WITH_AES256)),
+            b"AES256" if self.kms => Err(refused(&messages::KMS_KEY_WITH_AES256)),
             b"AES256" => Ok(true),
             b"aws:kms" | b"aws:kms:dsse" => Err(no_kms()),
             _ => {
                 let server = String::from_utf8_lossy(server);
-                Err(sentences::ENCRYPTION_METHOD.argument(SERVER_NAME, server).into())
+                Err(messages::ENCRYPTION_METHOD.argument(SERVER_NAME, server).into())
             }
         }
     }
 
     /// Adds the encryption of the reply's object to its headers.
-    pub(crate) fn tell(said: Option<&Self>, encrypted: Encrypted, headers: &mut HeaderMap) {
+    pub(crate) fn add_headers(said: Option<&Self>, encrypted: Encrypted, headers: &mut HeaderMap) {
         match (encrypted, said.and_then(|said| said.own.md5.clone())) {
             (Encrypted::Managed, _) => {
                 headers.insert(SERVER, HeaderValue::from_static(AES256));
@@ -199,7 +199,7 @@ pub(crate) fn no_kms() -> S3Error {
 }
 
 /// An error about encryption. Like S3, it always names `x-amz-server-side-encryption`.
-fn refused(sentence: &Sentence) -> S3Error {
+fn refused(sentence: &ErrorMessage) -> S3Error {
     sentence.named(SERVER_NAME).into()
 }
 
@@ -223,7 +223,7 @@ mod tests {
         taken
     }
 
-    fn keys(pairs: &[(HeaderName, &str)], used: Use) -> Result<Keys, String> {
+    fn keys(pairs: &[(HeaderName, &str)], used: KeyUse) -> Result<Keys, String> {
         let said = said(pairs).expect("it says something");
         said.keys(used).map_err(|error| error.code().as_str().to_owned())
     }
@@ -232,20 +232,20 @@ mod tests {
     fn a_customers_key_is_read_and_never_printed() {
         let md5 = zeros_md5();
         let own = [(ALGORITHM, AES256), (KEY, ZEROS), (KEY_MD5, md5.as_str())];
-        for used in [Use::Make, Use::Read] {
+        for used in [KeyUse::Make, KeyUse::Read] {
             let keys = keys(&own, used).unwrap();
             assert!(keys.customer.is_some() && keys.source.is_none() && !keys.managed);
         }
-        assert!(keys(&own, Use::Nothing).unwrap().customer.is_none());
-        let completed = keys(&own, Use::Complete).unwrap();
+        assert!(keys(&own, KeyUse::Nothing).unwrap().customer.is_none());
+        let completed = keys(&own, KeyUse::Complete).unwrap();
         assert!(completed.customer.is_some() && !completed.managed);
         let source = [(SOURCE_ALGORITHM, AES256), (SOURCE_KEY, ZEROS), (SOURCE_KEY_MD5, &md5)];
-        assert!(keys(&source, Use::Make).unwrap().source.is_some());
+        assert!(keys(&source, KeyUse::Make).unwrap().source.is_some());
         let said = said(&own).unwrap();
-        let printed = format!("{said:?} {:?}", said.keys(Use::Read).unwrap());
+        let printed = format!("{said:?} {:?}", said.keys(KeyUse::Read).unwrap());
         assert!(!printed.contains("AAAA") && !printed.contains(&md5), "{printed}");
         let mut reply = HeaderMap::new();
-        Encryption::tell(Some(&said), Encrypted::Customer, &mut reply);
+        Encryption::add_headers(Some(&said), Encrypted::Customer, &mut reply);
         assert_eq!(
             (&reply[ALGORITHM], &reply[KEY_MD5]),
             (&AES256.parse().unwrap(), &md5.parse().unwrap())
@@ -265,18 +265,18 @@ mod tests {
             &[(ALGORITHM, AES256), (KEY, &short), (KEY_MD5, &md5)],
             &[(ALGORITHM, AES256), (KEY, "?"), (KEY_MD5, &md5)],
         ] {
-            for used in [Use::Make, Use::Read, Use::Nothing] {
+            for used in [KeyUse::Make, KeyUse::Read, KeyUse::Nothing] {
                 assert_eq!(keys(wrong, used).unwrap_err(), "InvalidArgument", "{wrong:?}");
             }
         }
         let other = [(ALGORITHM, "AES192"), (KEY, ZEROS), (KEY_MD5, &md5)];
-        assert_eq!(keys(&other, Use::Make).unwrap_err(), "InvalidEncryptionAlgorithmError");
+        assert_eq!(keys(&other, KeyUse::Make).unwrap_err(), "InvalidEncryptionAlgorithmError");
     }
 
     #[test]
     fn the_servers_encryption_is_asked_for_by_its_one_algorithm() {
-        assert!(keys(&[(SERVER, AES256)], Use::Make).unwrap().managed);
-        let refusal = |pairs: &[(HeaderName, &str)]| keys(pairs, Use::Make).unwrap_err();
+        assert!(keys(&[(SERVER, AES256)], KeyUse::Make).unwrap().managed);
+        let refusal = |pairs: &[(HeaderName, &str)]| keys(pairs, KeyUse::Make).unwrap_err();
         assert_eq!(refusal(&[(SERVER, "aws:kms")]), "NotImplemented");
         assert_eq!(refusal(&[(SERVER, "aws:kms"), (KMS_KEY, "k")]), "NotImplemented");
         for wrong in [
@@ -292,16 +292,16 @@ mod tests {
             let both = [(SERVER, server), (ALGORITHM, AES256), (KEY, ZEROS), (KEY_MD5, &md5)];
             assert_eq!(refusal(&both), "InvalidArgument");
         }
-        assert_eq!(keys(&[(SERVER, AES256)], Use::Read).unwrap_err(), "InvalidArgument");
+        assert_eq!(keys(&[(SERVER, AES256)], KeyUse::Read).unwrap_err(), "InvalidArgument");
     }
 
     #[test]
     fn most_requests_say_nothing_and_their_replies_neither() {
         assert!(said(&[("x-amz-copy-source".parse().unwrap(), "/b/k")]).is_none());
         let mut reply = HeaderMap::new();
-        Encryption::tell(None, Encrypted::Customer, &mut reply);
+        Encryption::add_headers(None, Encrypted::Customer, &mut reply);
         assert!(reply.is_empty(), "a completed upload brings no key");
-        Encryption::tell(None, Encrypted::Managed, &mut reply);
+        Encryption::add_headers(None, Encrypted::Managed, &mut reply);
         assert_eq!(reply[SERVER], AES256);
     }
 }

@@ -14,8 +14,8 @@ use s3s::{S3Error, S3ErrorCode};
 use crate::attributes::{VERSION_ID, http_date, version_header};
 use crate::auth::Refusal;
 use crate::decode::BodyError;
-use crate::door::{DETAIL, QUOTA_DETAIL, detail};
-use crate::sentences;
+use crate::http::{DETAIL, QUOTA_DETAIL, detail};
+use crate::messages;
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// `Retry-After` of replies to requests that failed for the moment, in seconds.
@@ -63,40 +63,40 @@ fn request_error(error: &Error) -> S3Error {
 /// Refusal for errors that have an S3 message; `None` for all others.
 fn refusal_of(error: &Error) -> Option<Refusal> {
     Some(match error {
-        Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
-        Error::BucketExists { .. } => sentences::BUCKET_EXISTS.refusal(),
-        Error::BucketNotEmpty => sentences::BUCKET_NOT_EMPTY.refusal(),
-        Error::NoSuchKey => sentences::NO_SUCH_KEY.refusal(),
-        Error::NoSuchVersion => sentences::NO_SUCH_VERSION.refusal(),
-        Error::AccessDenied => sentences::ACCESS_DENIED.refusal(),
-        Error::NoSuchUpload => sentences::NO_SUCH_UPLOAD.refusal(),
-        Error::ConditionalConflict => sentences::CONFLICT.refusal(),
-        Error::InvalidPartNumber { number, parts } => sentences::PART_NUMBER_RANGE
+        Error::NoSuchBucket => messages::NO_SUCH_BUCKET.refusal(),
+        Error::BucketExists { .. } => messages::BUCKET_EXISTS.refusal(),
+        Error::BucketNotEmpty => messages::BUCKET_NOT_EMPTY.refusal(),
+        Error::NoSuchKey => messages::NO_SUCH_KEY.refusal(),
+        Error::NoSuchVersion => messages::NO_SUCH_VERSION.refusal(),
+        Error::AccessDenied => messages::ACCESS_DENIED.refusal(),
+        Error::NoSuchUpload => messages::NO_SUCH_UPLOAD.refusal(),
+        Error::ConditionalConflict => messages::CONFLICT.refusal(),
+        Error::InvalidPartNumber { number, parts } => messages::PART_NUMBER_RANGE
             .refusal()
             .with_detail("ActualPartCount", parts.to_string())
             .with_detail("PartNumberRequested", number.to_string()),
         Error::InvalidPart(number) => {
-            sentences::INVALID_PART.refusal().with_detail("PartNumber", number.to_string())
+            messages::INVALID_PART.refusal().with_detail("PartNumber", number.to_string())
         }
-        Error::InvalidPartOrder => sentences::INVALID_PART_ORDER.refusal(),
-        Error::EntityTooSmall { number, size, minimum } => sentences::ENTITY_TOO_SMALL
+        Error::InvalidPartOrder => messages::INVALID_PART_ORDER.refusal(),
+        Error::EntityTooSmall { number, size, minimum } => messages::ENTITY_TOO_SMALL
             .refusal()
             .with_detail("ProposedSize", size.to_string())
             .with_detail("MinSizeAllowed", minimum.to_string())
             .with_detail("PartNumber", number.to_string()),
-        Error::EntityTooLarge { size, maximum } => sentences::ENTITY_TOO_LARGE
+        Error::EntityTooLarge { size, maximum } => messages::ENTITY_TOO_LARGE
             .refusal()
             .with_detail("ProposedSize", size.to_string())
             .with_detail("MaxSizeAllowed", maximum.to_string()),
         Error::BadDigest { given, computed } => bad_md5(given, computed),
         Error::BadChecksum(algorithm) => {
-            sentences::BAD_CHECKSUM.about(crate::checksums::name(*algorithm))
+            messages::BAD_CHECKSUM.with_subject(crate::checksums::name(*algorithm))
         }
         Error::BadPartChecksum { number, algorithm } => {
             let name = crate::checksums::name(*algorithm).to_ascii_lowercase();
-            sentences::BAD_PART_CHECKSUM.about_both(name, number)
+            messages::BAD_PART_CHECKSUM.with_subjects(name, number)
         }
-        Error::Locked(_) => sentences::LOCKED.refusal(),
+        Error::Locked(_) => messages::LOCKED.refusal(),
         _ => return None,
     })
 }
@@ -104,7 +104,7 @@ fn refusal_of(error: &Error) -> Option<Refusal> {
 /// A body whose MD5 differs from the request's. As in S3, the request's digest is in hexadecimal
 /// and the computed one in base64.
 pub(crate) fn bad_md5(given: &[u8; 16], computed: &[u8; 16]) -> Refusal {
-    sentences::BAD_MD5
+    messages::BAD_MD5
         .refusal()
         .with_detail("ExpectedDigest", hex::encode(given))
         .with_detail("CalculatedDigest", STANDARD.encode(computed))
@@ -127,9 +127,9 @@ fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
 /// version: it can only be deleted.
 fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S3Error {
     let mut error = if was_asked_for {
-        sentences::METHOD_NOT_ALLOWED.error()
+        messages::METHOD_NOT_ALLOWED.error()
     } else {
-        sentences::NO_SUCH_KEY.error()
+        messages::NO_SUCH_KEY.error()
     };
     let mut headers = headers([
         (DELETE_MARKER, HeaderValue::from_static("true")),
@@ -145,12 +145,12 @@ fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S
 
 /// 412, with the header whose condition failed.
 pub(crate) fn precondition_failed(condition: &'static str) -> S3Error {
-    sentences::PRECONDITION_FAILED.refusal().with_detail("Condition", condition).into()
+    messages::PRECONDITION_FAILED.refusal().with_detail("Condition", condition).into()
 }
 
 /// 416, with the object's size: clients that fetch ranges recognize an empty object by it.
 fn invalid_range(size: u64) -> S3Error {
-    let mut error = sentences::INVALID_RANGE.error();
+    let mut error = messages::INVALID_RANGE.error();
     let range =
         HeaderValue::try_from(format!("bytes */{size}")).expect("digits are a header value");
     let actual = detail("ActualObjectSize", size);
@@ -164,7 +164,7 @@ fn body_error(error: &martlet_protocol::Error) -> S3Error {
     if let Some(error) = BodyError::find(error) {
         return Refusal::from(error.clone()).into();
     }
-    sentences::CONTENT_LENGTH.error()
+    messages::CONTENT_LENGTH.error()
 }
 
 /// Errors of a node.
@@ -191,12 +191,12 @@ fn backend_error(error: &martlet_protocol::Error) -> S3Error {
 
 /// 500, without details.
 pub(crate) fn internal() -> S3Error {
-    sentences::INTERNAL.error()
+    messages::INTERNAL.error()
 }
 
 /// 503, with `Retry-After`.
 fn unavailable() -> S3Error {
-    let mut error = sentences::UNAVAILABLE.error();
+    let mut error = messages::UNAVAILABLE.error();
     error.set_headers(headers([(RETRY_AFTER, RETRY_AFTER_SECONDS)]));
     error
 }
@@ -217,7 +217,7 @@ fn headers<const N: usize>(pairs: [(HeaderName, HeaderValue); N]) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::entry::ChecksumAlgorithm;
-    use martlet_protocol::lock::Locked;
+    use martlet_protocol::lock::LockViolation;
 
     use super::*;
 
@@ -279,7 +279,7 @@ mod tests {
             (Error::BadChecksum(ChecksumAlgorithm::Crc32), 400, "BadDigest"),
             (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
             (Error::InvalidArgument("no".into()), 400, "InvalidArgument"),
-            (Error::Locked(Locked::LegalHold), 403, "AccessDenied"),
+            (Error::Locked(LockViolation::LegalHold), 403, "AccessDenied"),
             (Error::InvalidBucketState("no".into()), 409, "InvalidBucketState"),
             (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
             (Error::NoMasterKey, 501, "NotImplemented"),
@@ -322,10 +322,10 @@ mod tests {
         BodyError::ContentSha256 { given: [1; 32], computed: [2; 32] }
     }
 
-    fn told(error: Error) -> (String, Vec<(String, String)>) {
+    fn converted(error: Error) -> (String, Vec<(String, String)>) {
         let error = s3_error(error);
         let details = error.headers().map(|headers| headers.get_all(DETAIL).iter());
-        let details = details.into_iter().flatten().filter_map(crate::door::read_detail).collect();
+        let details = details.into_iter().flatten().filter_map(crate::http::read_detail).collect();
         (error.message().unwrap().to_owned(), details)
     }
 
@@ -334,18 +334,18 @@ mod tests {
         let pairs = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
         };
-        let (message, details) = told(Error::BadDigest { given: [1; 16], computed: [2; 16] });
+        let (message, details) = converted(Error::BadDigest { given: [1; 16], computed: [2; 16] });
         assert_eq!(message, "The Content-MD5 you specified did not match what we received.");
         let (given, computed) = ("01".repeat(16), "AgICAgICAgICAgICAgICAg==");
         let expected: Vec<_> = pairs(&[("ExpectedDigest", &given), ("CalculatedDigest", computed)]);
         assert_eq!(details, expected);
-        let (message, _) = told(Error::BadChecksum(ChecksumAlgorithm::Crc32));
+        let (message, _) = converted(Error::BadChecksum(ChecksumAlgorithm::Crc32));
         assert_eq!(message, "The CRC32 you specified did not match the calculated checksum.");
         let algorithm = ChecksumAlgorithm::Sha256;
-        let (message, _) = told(Error::BadPartChecksum { number: 1, algorithm });
+        let (message, _) = converted(Error::BadPartChecksum { number: 1, algorithm });
         assert_eq!(message, "The sha256 you specified for part 1 did not match what we received.");
         let body = martlet_protocol::Error::invalid("outer").with_source(sha256());
-        let (message, details) = told(Error::Body(body));
+        let (message, details) = converted(Error::Body(body));
         let said = "The provided 'x-amz-content-sha256' header does not match what was computed.";
         assert_eq!(message, said);
         let (given, computed) = ("01".repeat(32), "02".repeat(32));
@@ -354,10 +354,10 @@ mod tests {
             ("S3ComputedContentSHA256", &computed),
         ]);
         assert_eq!(details, expected);
-        let (_, details) = told(Error::InvalidPartNumber { number: 9, parts: 2 });
+        let (_, details) = converted(Error::InvalidPartNumber { number: 9, parts: 2 });
         let expected: Vec<_> = pairs(&[("ActualPartCount", "2"), ("PartNumberRequested", "9")]);
         assert_eq!(details, expected);
-        let (_, details) = told(Error::PreconditionFailed("If-Match"));
+        let (_, details) = converted(Error::PreconditionFailed("If-Match"));
         let expected: Vec<_> = pairs(&[("Condition", "If-Match")]);
         assert_eq!(details, expected);
     }

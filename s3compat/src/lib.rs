@@ -1,21 +1,22 @@
 //! The S3 front end: everything between a TCP connection and the object layer.
 //!
-//! A request passes the [`door`]. The door authenticates it ([`auth`]), decodes its body to plain
-//! bytes ([`decode`]) and refuses operations that aren't in its closed table. Behind the door s3s
-//! routes the request and reads and writes S3's XML. The operations (`ops`) translate between S3's
-//! terms and those of [`martlet_proxy`], and `errors` maps errors to S3's codes.
+//! A request passes [`http`], which authenticates it ([`auth`]), decodes its body
+//! to plain bytes ([`decode`]) and refuses operations that aren't in its closed table. Behind the
+//! HTTP pipeline s3s routes the request and reads and writes S3's XML. The operations (`ops`)
+//! translate between S3's terms and those of [`martlet_proxy`], and `errors` maps errors to S3's
+//! codes.
 //!
 //! * `access`: policies as values, and their evaluation.
 //! * `if_range`: the `If-Range` header.
-//! * `lenient`: headers that S3 reads more leniently than s3s does.
+//! * `request_headers`: headers that S3 reads more leniently than s3s does.
 //! * `attributes`, `checksums`, `tags`: metadata of objects.
 //! * `encryption`: encryption headers of requests and replies.
 //! * `consistency`: consistency headers of requests and replies.
-//! * `sentences`: S3's errors, with their codes and messages.
+//! * `messages`: S3's errors, with their codes and messages.
 //! * `sts`: temporary sessions of roles, and their tokens.
 //! * `token`: continuation tokens that clients can't forge.
-//! * `events`, `logging`: event records and access log lines; `watch` delivers both after each
-//!   reply.
+//! * `events`, `logging`: event records and access log lines; `request_observer` delivers both
+//!   after each reply.
 //! * [`S3Service`]: all of these modules as one service for a connection.
 
 mod access;
@@ -24,39 +25,39 @@ pub mod auth;
 mod checksums;
 mod consistency;
 pub mod decode;
-pub mod door;
 mod encryption;
 mod errors;
 mod events;
+pub mod http;
 mod if_range;
-mod lenient;
 mod limits;
 mod lock;
 mod logging;
-mod missing;
+mod messages;
+mod not_found;
 mod ops;
-mod sentences;
+mod request_headers;
+mod request_observer;
 mod service;
 mod sts;
 mod tags;
 mod token;
-mod watch;
 
-pub use events::{ExpiryEvents, Outlet};
-pub use limits::Limited;
-pub use limits::proven::Proven;
+pub use events::{EventSink, ExpiryEvents};
+pub use limits::LimitReason;
+pub use limits::authenticated::AuthenticatedFlag;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
-pub use service::{Peer, S3Service, Tls, TlsVersion};
+pub use request_observer::Observers;
+pub use service::{Peer, S3Service, TlsParameters, TlsVersion};
 pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
-pub use watch::Hearers;
 
 /// Checks the policy document of a user or a role.
 ///
 /// # Errors
 /// The reason, in a sentence.
 pub fn check_own_policy(text: &str) -> Result<(), String> {
-    access::OwnPolicy::check(text).map_err(|error| error.to_string())
+    access::IdentityPolicy::check(text).map_err(|error| error.to_string())
 }
 
 /// Checks the trust document of a role.
@@ -76,8 +77,8 @@ pub async fn bind_trust(store: &martlet_proxy::ObjectStore, text: &str) -> Resul
     let trust = access::Trust::parse(text).map_err(|error| error.to_string())?;
     let bound = ops::bind(store, text.as_bytes(), trust.names()).await;
     let bindings = bound.map_err(|unbound| match unbound {
-        ops::Unbound::Unknown => "it names a principal that does not exist".to_owned(),
-        ops::Unbound::Failed(error) => error.to_string(),
+        ops::BindError::Unknown => "it names a principal that does not exist".to_owned(),
+        ops::BindError::Failed(error) => error.to_string(),
     })?;
     String::from_utf8(bindings.encode()).map_err(|error| error.to_string())
 }

@@ -11,8 +11,8 @@
 //! * [`meter`]: recent use of an account or a key, against its rates.
 //! * [`body`]: metering of request bodies.
 //! * [`documents`]: memory for bodies that are read whole.
-//! * [`proven`]: connections with an authenticated request.
-//! * [`turns`]: all turns, and the shares of accounts.
+//! * [`authenticated`]: connections with an authenticated request.
+//! * [`concurrency`]: all turns, and the shares of accounts.
 //!
 //! Each proxy enforces rates by itself: through three proxies a tenant may reach three times its
 //! rate.
@@ -24,15 +24,15 @@
 //! * A request gets its share of turns before its body is awaited. The share is its signer's, or
 //!   that of anonymous requests if only the body names the signer.
 
+pub(crate) mod authenticated;
 pub(crate) mod body;
+pub(crate) mod concurrency;
 pub(crate) mod documents;
 pub(crate) mod meter;
-pub(crate) mod proven;
-pub(crate) mod turns;
 
 /// Reason for refusing a valid request. The reply carries it as an extension, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limited {
+pub enum LimitReason {
     /// No turn was free, or no memory for documents was left.
     Overload,
     /// The account has its share of the turns, and other accounts need theirs.
@@ -43,7 +43,7 @@ pub enum Limited {
     Quota,
 }
 
-impl Limited {
+impl LimitReason {
     /// Name in metrics.
     pub const fn name(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::access::Context;
-use crate::sentences;
+use crate::messages;
 
 const MODE_NAME: &str = "x-amz-object-lock-mode";
 const RETAIN_UNTIL_NAME: &str = "x-amz-object-lock-retain-until-date";
@@ -24,22 +24,22 @@ pub(crate) fn from_request(headers: &HeaderMap) -> S3Result<Lock> {
         (None, None) => None,
         (Some(mode), Some(date)) => {
             let mode =
-                mode_of(mode).ok_or_else(|| sentences::LOCK_MODE.argument(MODE_NAME, mode))?;
+                mode_of(mode).ok_or_else(|| messages::LOCK_MODE.argument(MODE_NAME, mode))?;
             let until_ms = parse_ms(date)
-                .ok_or_else(|| sentences::LOCK_DATE.argument(RETAIN_UNTIL_NAME, date))?;
+                .ok_or_else(|| messages::LOCK_DATE.argument(RETAIN_UNTIL_NAME, date))?;
             Some(Retention { mode, until_ms })
         }
         (mode, _) => {
             // The error names the missing header.
             let name = if mode.is_none() { MODE_NAME } else { RETAIN_UNTIL_NAME };
-            return Err(sentences::LOCK_HALF.named(name).into());
+            return Err(messages::LOCK_HALF.named(name).into());
         }
     };
     let legal_hold = match text(headers, &LEGAL_HOLD)? {
         None => None,
-        Some(text) => Some(
-            hold_of(text).ok_or_else(|| sentences::LOCK_HOLD.argument(LEGAL_HOLD_NAME, text))?,
-        ),
+        Some(text) => {
+            Some(hold_of(text).ok_or_else(|| messages::LOCK_HOLD.argument(LEGAL_HOLD_NAME, text))?)
+        }
     };
     Ok(Lock { retention, legal_hold })
 }
@@ -48,7 +48,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a st
     let Some(value) = headers.get(name) else { return Ok(None) };
     match value.to_str() {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(sentences::HEADER_ASCII.named(name).into()),
+        Err(_) => Err(messages::HEADER_ASCII.named(name).into()),
     }
 }
 
@@ -150,7 +150,7 @@ fn add_days(context: &mut Context, until_ms: u64, now_ms: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::door::{DETAIL, read_detail};
+    use crate::http::{DETAIL, read_detail};
 
     fn asked(pairs: &[(&'static str, &'static str)]) -> Result<Lock, String> {
         let pair = |(name, value): &(&'static str, &'static str)| {

@@ -1,4 +1,4 @@
-//! The S3 service: the door, s3s's routing and XML, and the operations.
+//! The S3 service: the HTTP pipeline, s3s's routing and XML, and the operations.
 //!
 //! ```text
 //! request ─▶ Door ─▶ lenient headers removed ─▶ s3s ─▶ Operations ─▶ ObjectStore
@@ -20,16 +20,19 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service as Routes, S3ServiceBuilder};
 
 use crate::auth::{Keys, UNNAMED_REGION};
-use crate::checksums::carried::{self, Carried};
+use crate::checksums::carried::{self, CarriedValues};
 use crate::consistency;
-use crate::door::{Door, DoorConfig, GuardedBody};
 use crate::encryption::Encryption;
 use crate::errors::internal;
-use crate::lenient::Lenient;
-use crate::missing;
-use crate::ops::{BareTags, ByHead, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules};
+use crate::http::{GuardedBody, HttpConfig, HttpService};
+use crate::not_found;
+use crate::ops::{
+    BareTags, BucketCorsRules, NoSecrets, Operations, PolicyAccess, ReplyStatus,
+    StoreAnonymousCheck,
+};
+use crate::request_headers::ParsedHeaders;
+use crate::request_observer::{Observers, RequestObserver};
 use crate::token::TokenKey;
-use crate::watch::{Hearers, Watch};
 
 /// Limit of an XML body, in bytes. Enough for 10,000 parts with checksums, or for 1,000 fully
 /// escaped keys of 1,024 bytes.
@@ -43,7 +46,7 @@ pub struct Peer(pub IpAddr);
 /// TLS parameters of a connection. The server puts them into the extensions of each request that
 /// comes over TLS, like [`Peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsParameters {
     /// Version of the protocol.
     pub version: TlsVersion,
     /// OpenSSL's name of the cipher suite, if known.
@@ -73,8 +76,8 @@ impl TlsVersion {
 /// connections.
 #[derive(Clone, Debug)]
 pub struct S3Service {
-    door: Door<Inner>,
-    watch: Watch,
+    http: HttpService<RoutedService>,
+    observer: RequestObserver,
 }
 
 impl S3Service {
@@ -82,24 +85,24 @@ impl S3Service {
     /// the configuration. `tokens` creates and verifies continuation tokens.
     pub fn new(
         store: ObjectStore,
-        config: DoorConfig,
+        config: HttpConfig,
         clock: Arc<dyn Clock>,
         keys: Keys,
         tokens: TokenKey,
     ) -> Self {
         let region = config.auth.regions.first().map_or(UNNAMED_REGION, String::as_str);
-        let cors = Arc::new(SetRules(store.clone()));
-        let judge = Arc::new(ByHead(store.clone()));
-        let watch = Watch::new(store.clone(), region.into(), clock.clone());
-        let inner = Inner::new(store, region, tokens, clock.clone());
-        let door = Door::new(config, clock, keys, Some(cors), inner).judged_by(judge);
-        Self { door, watch }
+        let cors = Arc::new(BucketCorsRules(store.clone()));
+        let judge = Arc::new(StoreAnonymousCheck(store.clone()));
+        let observer = RequestObserver::new(store.clone(), region.into(), clock.clone());
+        let inner = RoutedService::new(store, region, tokens, clock.clone());
+        let http = HttpService::new(config, clock, keys, Some(cors), inner).checked_by(judge);
+        Self { http, observer }
     }
 
     /// Sets the receivers of events and logs.
     #[must_use]
-    pub fn hearing(mut self, hearers: Hearers) -> Self {
-        self.watch.hearers = hearers;
+    pub fn observed_by(mut self, observers: Observers) -> Self {
+        self.observer.observers = observers;
         self
     }
 
@@ -110,10 +113,10 @@ impl S3Service {
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
-        let seen = self.watch.see(&self.door, &mut request);
-        let mut response = self.door.answer(request).await;
+        let seen = self.observer.see(&self.http, &mut request);
+        let mut response = self.http.answer(request).await;
         if let Some(seen) = seen {
-            self.watch.tell(seen, &mut response).await;
+            self.observer.notify(seen, &mut response).await;
         }
         response
     }
@@ -134,16 +137,16 @@ where
     }
 }
 
-/// The service behind the door.
+/// The service behind the HTTP pipeline.
 #[derive(Clone, Debug)]
-struct Inner {
+struct RoutedService {
     store: ObjectStore,
     routes: Routes,
 }
 
-impl Inner {
+impl RoutedService {
     fn new(store: ObjectStore, region: &str, tokens: TokenKey, clock: Arc<dyn Clock>) -> Self {
-        let access = ByPolicy { store: store.clone(), clock };
+        let access = PolicyAccess { store: store.clone(), clock };
         let mut builder = S3ServiceBuilder::new(Operations {
             store: store.session(Ask::default()),
             region: region.into(),
@@ -159,13 +162,13 @@ impl Inner {
     }
 
     async fn answer(self, mut request: Request<Body>) -> Response<Body> {
-        let lenient = Lenient::take(request.headers_mut());
-        request.extensions_mut().insert(lenient);
+        let parsed = ParsedHeaders::take(request.headers_mut());
+        request.extensions_mut().insert(parsed);
         let encryption = Encryption::take(request.headers_mut());
         if let Some(encryption) = &encryption {
             request.extensions_mut().insert(encryption.clone());
         }
-        let session = match consistency::asked(request.headers()) {
+        let session = match consistency::requested(request.headers()) {
             Ok(ask) => self.store.session(ask),
             Err(error) => return error.to_http_response().unwrap_or_else(|_| bare_error()),
         };
@@ -182,21 +185,21 @@ impl Inner {
         };
         keep_carriage_returns(&mut response);
         if let Some(uri) = uri {
-            missing::name(&uri, &mut response);
+            not_found::name(&uri, &mut response);
         }
         if let Some(BareTags) = response.extensions_mut().remove() {
             bare_tags(&mut response);
         }
-        if let Some(Carried) = response.extensions_mut().remove() {
+        if let Some(CarriedValues) = response.extensions_mut().remove() {
             rewrite(&mut response, carried::unload);
         }
         if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
             *response.status_mut() = status;
         }
         if let Some(encrypted) = session.encrypted().filter(|_| response.status().is_success()) {
-            Encryption::tell(encryption.as_ref(), encrypted, response.headers_mut());
+            Encryption::add_headers(encryption.as_ref(), encrypted, response.headers_mut());
         }
-        consistency::tell(response.headers_mut(), session.given());
+        consistency::add_headers(response.headers_mut(), session.given());
         response
     }
 }
@@ -233,7 +236,7 @@ fn bare_error() -> Response<Body> {
     response
 }
 
-impl tower::Service<Request<Body>> for Inner {
+impl tower::Service<Request<Body>> for RoutedService {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;

@@ -5,7 +5,7 @@ use s3s::S3Result;
 use s3s::dto::Tag;
 
 use crate::auth::percent_decode;
-use crate::sentences;
+use crate::messages;
 
 /// Maximum characters of a tag's key.
 const KEY_CHARS_MAX: usize = 128;
@@ -25,7 +25,7 @@ pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
         })
         .collect();
     let Some(tags) = tags.filter(|tags| are_distinct(tags)) else {
-        return Err(sentences::TAGS_HEADER.argument("x-amz-tagging", header).into());
+        return Err(messages::TAGS_HEADER.argument("x-amz-tagging", header).into());
     };
     check(tags, OBJECT_TAGS_MAX)
 }
@@ -44,7 +44,7 @@ fn from_document(tags: Vec<Tag>, tags_max: usize) -> S3Result<Tags> {
     let pairs = tags.into_iter().map(|tag| Some((tag.key?, tag.value?)));
     match pairs.collect::<Option<Tags>>() {
         Some(tags) => check(tags, tags_max),
-        None => Err(sentences::MALFORMED_XML.error()),
+        None => Err(messages::MALFORMED_XML.error()),
     }
 }
 
@@ -70,25 +70,25 @@ fn decode(text: &str) -> Option<String> {
 
 fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
     if tags.len() > tags_max && tags_max == BUCKET_TAGS_MAX {
-        return Err(sentences::TAGS_OF_BUCKET.error());
+        return Err(messages::TAGS_OF_BUCKET.error());
     }
     if tags.len() > tags_max {
-        return Err(sentences::TAGS_COUNT.about(tags_max).into());
+        return Err(messages::TAGS_COUNT.with_subject(tags_max).into());
     }
     for (key, value) in &tags {
         let key_chars = key.chars().count();
         if !(1..=KEY_CHARS_MAX).contains(&key_chars) || !key.chars().all(is_allowed) {
-            return Err(sentences::TAG_KEY.error());
+            return Err(messages::TAG_KEY.error());
         }
         if value.chars().count() > VALUE_CHARS_MAX || !value.chars().all(is_allowed) {
-            return Err(sentences::TAG_VALUE.error());
+            return Err(messages::TAG_VALUE.error());
         }
         if key.starts_with("aws:") {
-            return Err(sentences::TAG_OF_SYSTEM.error());
+            return Err(messages::TAG_OF_SYSTEM.error());
         }
     }
     if !are_distinct(&tags) {
-        return Err(sentences::TAG_TWICE.error());
+        return Err(messages::TAG_TWICE.error());
     }
     Ok(tags)
 }

@@ -14,9 +14,9 @@ pub(super) use self::key::KeyCommand;
 pub(super) use self::role::RoleCommand;
 pub(super) use self::tenant::TenantCommand;
 pub(super) use self::user::UserCommand;
-use super::ask::Server;
+use super::client::AdminEndpoint;
 use super::limits;
-use super::wire::accounts::Page;
+use super::wire::accounts::ListPage;
 use super::wire::limits::{Bound, RateChange};
 use crate::failure::Failure;
 
@@ -50,7 +50,7 @@ impl LimitArgs {
 
 /// Fetches all pages of a list.
 fn all<T: DeserializeOwned>(
-    server: &Server,
+    server: &AdminEndpoint,
     path: &str,
     query: &[(&str, &str)],
 ) -> Result<Vec<T>, Failure> {
@@ -59,7 +59,7 @@ fn all<T: DeserializeOwned>(
     loop {
         let mut query = query.to_vec();
         query.extend(after.as_deref().map(|after| ("after", after)));
-        let page: Page<T> = server.ask(path, &query)?;
+        let page: ListPage<T> = server.request_json(path, &query)?;
         items.extend(page.items);
         match page.next {
             None => return Ok(items),

@@ -6,7 +6,7 @@ mod watch;
 use clap::{Args, Subcommand};
 use martlet_protocol::Level;
 
-use super::ask::Server;
+use super::client::AdminEndpoint;
 use super::limits::{self, QuotaArgs, UsageArgs};
 use super::print;
 use super::wire::limits::BUCKET_QUOTA;
@@ -83,7 +83,7 @@ pub(super) struct RewriteArgs {
 
 impl BucketCommand {
     /// Sends the command's request and prints the answer.
-    pub(super) fn run(&self, server: Server, json: bool) -> Result<(), Failure> {
+    pub(super) fn run(&self, server: AdminEndpoint, json: bool) -> Result<(), Failure> {
         let server = match self {
             Self::Usage(_) => &server.patient(limits::PATIENCE),
             _ => &server,
@@ -102,12 +102,12 @@ impl BucketCommand {
 }
 
 /// Returns the settings of a bucket.
-pub(super) fn show(server: &Server, bucket: &str) -> Result<BucketLine, Failure> {
-    server.ask(wire::BUCKET, &[("bucket", bucket)])
+pub(super) fn show(server: &AdminEndpoint, bucket: &str) -> Result<BucketLine, Failure> {
+    server.request_json(wire::BUCKET, &[("bucket", bucket)])
 }
 
 impl SetArgs {
-    fn ask(&self, server: &Server) -> Result<BucketLine, Failure> {
+    fn ask(&self, server: &AdminEndpoint) -> Result<BucketLine, Failure> {
         let mut query = vec![("bucket", self.bucket.as_str())];
         query.extend(self.consistency.map(|level| ("consistency", level.name())));
         query.extend(self.storage_policy.as_deref().map(|name| ("storage_policy", name)));
@@ -116,7 +116,7 @@ impl SetArgs {
 }
 
 impl RewriteArgs {
-    fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let mut query = vec![("bucket", self.bucket.as_str())];
         let rate = self.rate.map(|Size(bytes)| bytes.to_string());
         query.extend(rate.as_deref().map(|rate| ("rate", rate)));
@@ -126,6 +126,6 @@ impl RewriteArgs {
         let begun: RewriteLine = server.set(rewrite::REWRITE, &query)?;
         let line = watch::until_it_ends(server, begun, json)?;
         print::show(&line, json, watch::text);
-        if self.stop { Ok(()) } else { watch::judge(&line) }
+        if self.stop { Ok(()) } else { watch::check_outcome(&line) }
     }
 }

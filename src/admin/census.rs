@@ -12,16 +12,16 @@ use clap::Args;
 use martlet_protocol::http::HttpBackend;
 use martlet_protocol::{Backend, DeviceId, SystemClock, Term};
 use martlet_replicator::{
-    CensusOptions, CensusProgress, CensusReport, Cluster, KnownTerm, Spread, census,
+    CensusOptions, CensusProgress, CensusReport, ClusterTopology, KnownTerm, RingSpreadFlag, census,
 };
 use martlet_ring::Ring;
 
-use super::ask::Server;
+use super::client::AdminEndpoint;
 use super::wire::{self, ServerStatus};
 use crate::failure::Failure;
 use crate::membership::key::ClusterSecret;
 use crate::membership::nodes::client_options;
-use crate::membership::rings::{RingName, Rings};
+use crate::membership::rings::{RingName, RingSet};
 use crate::membership::routes;
 use crate::membership::settings::TlsArgs;
 use crate::units::parse_span;
@@ -45,14 +45,14 @@ pub(super) struct CensusArgs {
 /// server counts its own devices.
 pub(super) fn take(
     args: &CensusArgs,
-    server: Server,
+    server: AdminEndpoint,
     secret: Option<ClusterSecret>,
 ) -> Result<CensusReport, Failure> {
     let Some(secret) = secret else {
         let pause = format!("{}ms", args.pause.as_millis());
-        return server.patient(PATIENCE).ask(wire::CENSUS, &[("pause", &pause)]);
+        return server.patient(PATIENCE).request_json(wire::CENSUS, &[("pause", &pause)]);
     };
-    let status: ServerStatus = server.ask(wire::STATUS, &[])?;
+    let status: ServerStatus = server.request_json(wire::STATUS, &[])?;
     let tls = args.tls.load()?;
     let reach = |address: &str| {
         let options = client_options(Arc::new(SystemClock), tls.clone());
@@ -74,7 +74,7 @@ pub(super) fn take(
 async fn rings(
     status: &ServerStatus,
     reach: impl Fn(&str) -> Arc<HttpBackend>,
-) -> Result<Rings, Failure> {
+) -> Result<RingSet, Failure> {
     let mut all = BTreeMap::new();
     for line in &status.own.rings {
         let name: RingName = line.name.parse().map_err(Failure::refused)?;
@@ -95,14 +95,14 @@ async fn rings(
             )));
         }
     }
-    Rings::new(all).map_err(Failure::refused)
+    RingSet::new(all).map_err(Failure::refused)
 }
 
 fn cluster(
-    rings: &Rings,
+    rings: &RingSet,
     term: Term,
     reach: impl Fn(&str) -> Arc<HttpBackend>,
-) -> Result<Cluster, Failure> {
+) -> Result<ClusterTopology, Failure> {
     let index = rings.index().cloned();
     let index = index.ok_or_else(|| {
         Failure::refused(
@@ -120,7 +120,7 @@ fn cluster(
     let known = KnownTerm::default();
     known.raise(term);
     let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
-    Ok(Cluster { index, data, nodes, term: known, spread: Spread::default() })
+    Ok(ClusterTopology { index, data, nodes, term: known, spread: RingSpreadFlag::default() })
 }
 
 /// Returns an observer that prints progress on a terminal.
@@ -143,7 +143,7 @@ fn line(progress: &CensusProgress) -> String {
 }
 
 /// Fails unless the census is clean.
-pub(super) fn judge(report: &CensusReport) -> Result<(), Failure> {
+pub(super) fn check_outcome(report: &CensusReport) -> Result<(), Failure> {
     if report.clean {
         return Ok(());
     }
@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn a_census_that_is_not_clean_ends_badly() {
         let clean = CensusReport { clean: true, ..CensusReport::default() };
-        assert!(judge(&clean).is_ok());
-        let refusal = judge(&CensusReport::default()).unwrap_err().to_string();
+        assert!(check_outcome(&clean).is_ok());
+        let refusal = check_outcome(&CensusReport::default()).unwrap_err().to_string();
         assert!(refusal.contains("not clean"), "{refusal}");
     }
 

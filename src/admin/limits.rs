@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::ask::Server;
+use super::client::AdminEndpoint;
 use super::print::show;
 use super::wire::limits::{BUCKET_USAGE, Bound, QuotaChange, QuotaLine, RateLine};
 use crate::columns::table;
@@ -54,13 +54,13 @@ impl QuotaArgs {
     /// Shows the quota at `path`, after setting it if any bound is present.
     pub(super) fn run(
         &self,
-        server: &Server,
+        server: &AdminEndpoint,
         (path, what): (&str, &str),
         json: bool,
     ) -> Result<(), Failure> {
         let Self { name, bytes, objects, index } = self;
         let line: QuotaLine = if bytes.is_none() && objects.is_none() && index.is_none() {
-            server.ask(path, &[(what, name)])?
+            server.request_json(path, &[(what, name)])?
         } else {
             let (bytes, objects, index) = (*bytes, *objects, *index);
             server.put(path, &QuotaChange { name: name.clone(), bytes, objects, index })?
@@ -82,10 +82,10 @@ pub(super) struct UsageArgs {
 
 impl UsageArgs {
     /// Fetches and prints the usage of a bucket.
-    pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(super) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let now = if self.now { "true" } else { "false" };
         let query = [("bucket", self.bucket.as_str()), ("now", now)];
-        let line: QuotaLine = server.ask(BUCKET_USAGE, &query)?;
+        let line: QuotaLine = server.request_json(BUCKET_USAGE, &query)?;
         show(&line, json, quota);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! `martlet admin`: queries a running process and prints its answers, for people or as JSON.
 
 mod accounts;
-mod ask;
 mod bucket;
 mod census;
+mod client;
 mod limits;
 mod policy;
 mod print;
@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
-use self::ask::Server;
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
+use self::client::AdminEndpoint;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
@@ -69,11 +69,11 @@ pub(crate) struct AdminArgs {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    command: AdminCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum AdminCommand {
     /// Show file, offset, length and BLAKE3 of an object's extents
     Extents {
         /// Bucket
@@ -121,53 +121,54 @@ pub(crate) fn bucket(
     cluster_key_file: Option<&std::path::Path>,
     name: &str,
 ) -> Result<wire::BucketLine, Failure> {
-    bucket::show(&Server::new(address, data_dir, cluster_key_file)?, name)
+    bucket::show(&AdminEndpoint::new(address, data_dir, cluster_key_file)?, name)
 }
 
 /// Runs the command and prints its answer.
 pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
     let server =
-        || Server::new(args.admin_address, &args.data_dir, args.cluster_key_file.as_deref());
+        || AdminEndpoint::new(args.admin_address, &args.data_dir, args.cluster_key_file.as_deref());
     match &args.command {
-        Command::Extents { bucket, key } => {
+        AdminCommand::Extents { bucket, key } => {
             let query = [("bucket", bucket.as_str()), ("key", key.as_str())];
-            let answer: wire::ObjectExtents = server()?.ask(wire::EXTENTS, &query)?;
+            let answer: wire::ObjectExtents = server()?.request_json(wire::EXTENTS, &query)?;
             print::show(&answer, args.json, print::extents);
         }
-        Command::Status => {
-            let answer: wire::ServerStatus = server()?.ask(wire::STATUS, &[])?;
+        AdminCommand::Status => {
+            let answer: wire::ServerStatus = server()?.request_json(wire::STATUS, &[])?;
             print::show(&answer, args.json, print::status);
         }
-        Command::Capacity => {
-            let answer: wire::outlook::Capacity = server()?.ask(wire::CAPACITY, &[])?;
+        AdminCommand::Capacity => {
+            let answer: wire::forecast::Capacity = server()?.request_json(wire::CAPACITY, &[])?;
             print::show(&answer, args.json, print::capacity);
         }
-        Command::Dispersion => {
-            let answer: Vec<wire::outlook::RingSpread> = server()?.ask(wire::DISPERSION, &[])?;
+        AdminCommand::Dispersion => {
+            let answer: Vec<wire::forecast::RingSpread> =
+                server()?.request_json(wire::DISPERSION, &[])?;
             print::show(&answer, args.json, |rings| print::dispersion(rings));
         }
-        Command::Census(census) => {
+        AdminCommand::Census(census) => {
             let secret = args.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
             let report = census::take(census, server()?, secret)?;
             print::show(&report, args.json, print::census);
-            census::judge(&report)?;
+            census::check_outcome(&report)?;
         }
-        Command::Workers(workers) => {
+        AdminCommand::Workers(workers) => {
             let answer = workers.ask(args.admin_address, |address| {
-                Server::new(address, &args.data_dir, args.cluster_key_file.as_deref())
+                AdminEndpoint::new(address, &args.data_dir, args.cluster_key_file.as_deref())
             })?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
-        Command::Policy(command) => {
+        AdminCommand::Policy(command) => {
             let answer = command.ask(&server()?)?;
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
-        Command::Bucket(command) => command.run(server()?, args.json)?,
-        Command::Tenant(command) => command.run(&server()?, args.json)?,
-        Command::User(command) => command.run(&server()?, args.json)?,
-        Command::Role(command) => command.run(&server()?, args.json)?,
-        Command::Key(command) => command.run(&server()?, args.json)?,
-        Command::Ring(command) => {
+        AdminCommand::Bucket(command) => command.run(server()?, args.json)?,
+        AdminCommand::Tenant(command) => command.run(&server()?, args.json)?,
+        AdminCommand::User(command) => command.run(&server()?, args.json)?,
+        AdminCommand::Role(command) => command.run(&server()?, args.json)?,
+        AdminCommand::Key(command) => command.run(&server()?, args.json)?,
+        AdminCommand::Ring(command) => {
             let file = args.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("no cluster key is given: name its file with --cluster-key-file")
             })?;

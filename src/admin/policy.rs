@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::ask::Server;
+use super::client::AdminEndpoint;
 use super::wire::{self, PolicyLine};
 use crate::columns::table;
 use crate::failure::Failure;
@@ -22,9 +22,9 @@ Examples:
 
 impl PolicyCommand {
     /// Fetches the storage policies.
-    pub(super) fn ask(&self, server: &Server) -> Result<Vec<PolicyLine>, Failure> {
+    pub(super) fn ask(&self, server: &AdminEndpoint) -> Result<Vec<PolicyLine>, Failure> {
         let Self::List = self;
-        server.ask(wire::POLICIES, &[])
+        server.request_json(wire::POLICIES, &[])
     }
 }
 

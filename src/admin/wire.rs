@@ -1,16 +1,16 @@
 //! JSON messages of the admin API, shared by its server and `martlet admin`.
 //!
 //! * [`ServerStatus`], [`ProcessReport`]: status of a process, and its view of the cluster.
-//! * [`WorkersOf`]: workers of every process.
+//! * [`ProcessWorkers`]: workers of every process.
 //! * [`accounts`]: tenants, users and access keys.
 //! * [`roles`]: roles of tenants, and policies of users.
 //! * [`rewrap`]: result of rewrapping a bucket's data keys.
 //! * [`rewrite`]: progress of a bucket's move to another storage policy.
-//! * [`outlook`]: forecast of device fullness, and balance and dispersion of the rings.
+//! * [`forecast`]: forecast of device fullness, and balance and dispersion of the rings.
 
 pub(crate) mod accounts;
+pub(crate) mod forecast;
 pub(crate) mod limits;
-pub(crate) mod outlook;
 pub(crate) mod rewrap;
 pub(crate) mod rewrite;
 pub(crate) mod roles;
@@ -251,7 +251,7 @@ pub(crate) struct DeviceLine {
 
 /// Workers of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct WorkersOf {
+pub(crate) struct ProcessWorkers {
     /// Role and name of the process.
     pub(crate) process: String,
     /// Age of the report. `None` if the process itself was queried.
@@ -302,6 +302,6 @@ pub(crate) struct WorkerLine {
 
 /// Error reply, with its reason.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorReply {
     pub(crate) error: String,
 }

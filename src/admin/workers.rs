@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::ask::Server;
-use super::wire::{self, WorkersOf};
+use super::client::AdminEndpoint;
+use super::wire::{self, ProcessWorkers};
 use crate::failure::Failure;
 
 /// Arguments of `martlet admin workers`.
@@ -40,23 +40,23 @@ impl WorkersArgs {
     pub(super) fn ask(
         &self,
         usual: SocketAddr,
-        server: impl Fn(SocketAddr) -> Result<Server, Failure>,
-    ) -> Result<Vec<WorkersOf>, Failure> {
+        server: impl Fn(SocketAddr) -> Result<AdminEndpoint, Failure>,
+    ) -> Result<Vec<ProcessWorkers>, Failure> {
         let addresses: Vec<SocketAddr> = match self.urls.as_slice() {
             [] => vec![usual],
             urls => urls.iter().map(|url| url.0).collect(),
         };
         let mut told = Vec::new();
         for address in addresses {
-            told.extend(server(address)?.ask::<Vec<WorkersOf>>(wire::WORKERS, &[])?);
+            told.extend(server(address)?.request_json::<Vec<ProcessWorkers>>(wire::WORKERS, &[])?);
         }
         Ok(merge(told))
     }
 }
 
 /// Keeps the latest report of each process.
-fn merge(told: Vec<WorkersOf>) -> Vec<WorkersOf> {
-    let mut known: BTreeMap<String, WorkersOf> = BTreeMap::new();
+fn merge(told: Vec<ProcessWorkers>) -> Vec<ProcessWorkers> {
+    let mut known: BTreeMap<String, ProcessWorkers> = BTreeMap::new();
     for one in told {
         let older = known.get(&one.process).map(|other| other.heard_ms_ago);
         if older.is_none_or(|older| one.heard_ms_ago < older) {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_process_that_several_know_of_is_told_once() {
-        let word = |process: &str, heard_ms_ago| WorkersOf {
+        let word = |process: &str, heard_ms_ago| ProcessWorkers {
             process: process.into(),
             heard_ms_ago,
             workers: Vec::new(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::cpu::Watched;
-use super::{BenchError, Result};
+use super::cpu::MeasuredProcess;
+use super::{BenchError, BenchResult};
 use crate::units::{Size, parse_span};
 
 /// Arguments of `martlet bench`.
@@ -18,7 +18,7 @@ pub(crate) struct BenchArgs {
     pub(crate) endpoint: String,
     /// Operation to repeat
     #[arg(long, value_enum)]
-    pub(crate) op: Op,
+    pub(crate) op: BenchOperation,
     /// Bytes per object, or per range
     #[arg(long, default_value = "4KiB")]
     pub(crate) size: Size,
@@ -69,7 +69,7 @@ pub(crate) struct BenchArgs {
     pub(crate) region: String,
     /// Server process ids to report CPU seconds of; `ROLE=PID` groups by role
     #[arg(long, value_delimiter = ',', value_name = "[ROLE=]PID")]
-    pub(crate) pid: Vec<Watched>,
+    pub(crate) pid: Vec<MeasuredProcess>,
     /// Also report each interval of the run, such as 1s
     #[arg(long, value_parser = parse_span, value_name = "SPAN")]
     pub(crate) every: Option<Duration>,
@@ -89,7 +89,7 @@ pub(crate) struct BenchArgs {
 
 /// Operation that the benchmark repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Op {
+pub(crate) enum BenchOperation {
     /// Write objects
     Put,
     /// Read whole objects
@@ -108,7 +108,7 @@ pub(crate) enum Op {
 
 /// Method of signing requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signing {
+pub(crate) enum SigningMethod {
     /// Signed headers, with `UNSIGNED-PAYLOAD`.
     Headers,
     /// Signed headers, with the payload's SHA-256.
@@ -121,19 +121,21 @@ pub(crate) enum Signing {
 
 impl BenchArgs {
     /// Checks that the arguments fit together.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> BenchResult<()> {
         let complaint = if self.concurrency == 0 || self.threads == 0 {
             "--concurrency and --threads must be at least 1"
-        } else if self.op == Op::Files && self.dir.is_none() {
+        } else if self.op == BenchOperation::Files && self.dir.is_none() {
             "--op files needs --dir"
-        } else if self.op == Op::Range && self.size.0 > self.object_size.0 {
+        } else if self.op == BenchOperation::Range && self.size.0 > self.object_size.0 {
             "--size of a range must be at most --object-size"
         } else if self.every == Some(Duration::ZERO) {
             "--every must be at least 1ms"
-        } else if self.size.0 == 0 && matches!(self.op, Op::Range | Op::Files) {
+        } else if self.size.0 == 0
+            && matches!(self.op, BenchOperation::Range | BenchOperation::Files)
+        {
             "--size must be at least 1 for this operation"
-        } else if self.signing() != Signing::None
-            && self.op != Op::Files
+        } else if self.signing() != SigningMethod::None
+            && self.op != BenchOperation::Files
             && (self.access_key.is_empty() || self.secret_key.is_empty())
         {
             "no credentials: set --access-key and --secret-key (or MARTLET_ROOT_ACCESS_KEY and \
@@ -145,31 +147,44 @@ impl BenchArgs {
     }
 
     /// Returns the method of signing requests.
-    pub(crate) fn signing(&self) -> Signing {
+    pub(crate) fn signing(&self) -> SigningMethod {
         match (self.unsigned, self.presigned, self.signed_payload) {
-            (true, _, _) => Signing::None,
-            (_, true, _) => Signing::Presigned,
-            (_, _, true) => Signing::Payload,
-            _ => Signing::Headers,
+            (true, _, _) => SigningMethod::None,
+            (_, true, _) => SigningMethod::Presigned,
+            (_, _, true) => SigningMethod::Payload,
+            _ => SigningMethod::Headers,
         }
     }
 
     /// Returns the size in bytes of the objects that are prepared or written.
     pub(crate) fn object_bytes(&self) -> u64 {
-        if self.op == Op::Range { self.object_size.0 } else { self.size.0 }
+        if self.op == BenchOperation::Range { self.object_size.0 } else { self.size.0 }
     }
 
     /// Returns the number of objects that are made before the run.
     pub(crate) fn objects_prepared(&self) -> u64 {
         let few_large = if self.object_bytes() > 1 << 20 { 8 } else { 256 };
         match self.op {
-            Op::Put | Op::Files => 0,
-            Op::Get | Op::Range | Op::Mixed => self.objects.unwrap_or(few_large),
-            Op::List => self.objects.unwrap_or(1000),
-            Op::Delete => self.objects.unwrap_or(10_000),
+            BenchOperation::Put | BenchOperation::Files => 0,
+            BenchOperation::Get | BenchOperation::Range | BenchOperation::Mixed => {
+                self.objects.unwrap_or(few_large)
+            }
+            BenchOperation::List => self.objects.unwrap_or(1000),
+            BenchOperation::Delete => self.objects.unwrap_or(10_000),
         }
-        .max(u64::from(matches!(self.op, Op::Get | Op::Range | Op::Mixed)))
+        .max(u64::from(matches!(
+            self.op,
+            BenchOperation::Get | BenchOperation::Range | BenchOperation::Mixed
+        )))
     }
+}
+
+/// Command line of tests: `martlet bench` alone.
+#[cfg(test)]
+#[derive(clap::Parser)]
+pub(super) struct BenchCli {
+    #[command(flatten)]
+    pub(super) bench: BenchArgs,
 }
 
 #[cfg(test)]
@@ -178,14 +193,8 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
-
-    fn parse(line: &str) -> std::result::Result<BenchArgs, clap::Error> {
-        Cli::try_parse_from(line.split(' ')).map(|cli| cli.bench)
+    fn parse(line: &str) -> Result<BenchArgs, clap::Error> {
+        BenchCli::try_parse_from(line.split(' ')).map(|cli| cli.bench)
     }
 
     #[test]
@@ -193,10 +202,10 @@ mod tests {
         let keys = "--access-key a --secret-key b";
         let signing =
             |flags: &str| parse(&format!("bench --op get {keys}{flags}")).unwrap().signing();
-        assert_eq!(signing(""), Signing::Headers);
-        assert_eq!(signing(" --presigned"), Signing::Presigned);
-        assert_eq!(signing(" --signed-payload"), Signing::Payload);
-        assert_eq!(signing(" --unsigned --prepared"), Signing::None);
+        assert_eq!(signing(""), SigningMethod::Headers);
+        assert_eq!(signing(" --presigned"), SigningMethod::Presigned);
+        assert_eq!(signing(" --signed-payload"), SigningMethod::Payload);
+        assert_eq!(signing(" --unsigned --prepared"), SigningMethod::None);
         assert!(parse("bench --op get --presigned --signed-payload").is_err());
         assert!(parse("bench --op get --unsigned").is_err());
     }

@@ -10,7 +10,7 @@ use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::{BenchError, Result};
+use super::{BenchError, BenchResult};
 
 /// Maximum bytes of one read. Large reads save system calls for large bodies.
 const READ_BYTES_MAX: usize = 1 << 20;
@@ -26,7 +26,7 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Resolves `http://host[:port]`.
-    pub(super) fn resolve(url: &str) -> Result<Self> {
+    pub(super) fn resolve(url: &str) -> BenchResult<Self> {
         let uri: Uri =
             url.parse().map_err(|_| BenchError::new(format_args!("not a URL: {url}")))?;
         if uri.scheme_str() != Some("http") || !matches!(uri.path(), "" | "/") {
@@ -45,7 +45,7 @@ impl Endpoint {
 
 /// Outcome of a request.
 #[derive(Debug)]
-pub(super) enum Reply {
+pub(super) enum RequestOutcome {
     /// Reply of 2xx, with the number of bytes in its body.
     Answered(u64),
     /// Any other reply, with S3's error code, or the HTTP status if it has none.
@@ -67,7 +67,7 @@ impl Connection {
     }
 
     /// Opens the connection, so that the first request need not.
-    pub(super) async fn open(&mut self) -> std::result::Result<(), String> {
+    pub(super) async fn open(&mut self) -> Result<(), String> {
         let stream =
             TcpStream::connect(self.endpoint.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
@@ -84,20 +84,17 @@ impl Connection {
     }
 
     /// Sends a request and reads its reply to the end.
-    pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> Reply {
+    pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> RequestOutcome {
         match self.exchange(request).await {
             Ok(reply) => reply,
             Err(error) => {
                 self.sender = None;
-                Reply::Broken(error)
+                RequestOutcome::Broken(error)
             }
         }
     }
 
-    async fn exchange(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> std::result::Result<Reply, String> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<RequestOutcome, String> {
         let usable = match &mut self.sender {
             Some(sender) => sender.ready().await.is_ok(),
             None => false,
@@ -108,14 +105,14 @@ impl Connection {
         let sender = self.sender.as_mut().expect("the connection was opened above");
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         if response.status().is_success() {
-            return count(response.into_body()).await.map(Reply::Answered);
+            return count(response.into_body()).await.map(RequestOutcome::Answered);
         }
-        refusal(response).await.map(Reply::Refused)
+        refusal(response).await.map(RequestOutcome::Refused)
     }
 }
 
 /// Reads a body and counts its bytes.
-async fn count(mut body: Incoming) -> std::result::Result<u64, String> {
+async fn count(mut body: Incoming) -> Result<u64, String> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| error.to_string())?;
@@ -124,7 +121,7 @@ async fn count(mut body: Incoming) -> std::result::Result<u64, String> {
     Ok(bytes)
 }
 
-async fn refusal(response: Response<Incoming>) -> std::result::Result<String, String> {
+async fn refusal(response: Response<Incoming>) -> Result<String, String> {
     let status = response.status();
     let mut body = response.into_body();
     let mut text = Vec::new();

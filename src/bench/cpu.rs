@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::str::FromStr;
 
-use super::{BenchError, Result};
+use super::{BenchError, BenchResult};
 
 /// Clock ticks per second. The kernel reports 100 on every architecture that the server is built
 /// for.
@@ -12,23 +12,23 @@ const TICKS_PER_S: f64 = 100.0;
 
 /// Process to measure, and the role that its seconds count for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Watched {
+pub(crate) struct MeasuredProcess {
     role: String,
     pid: u32,
 }
 
-impl Watched {
+impl MeasuredProcess {
     /// Returns this process.
     pub(super) fn oneself() -> Self {
         Self { role: "server".to_owned(), pid: std::process::id() }
     }
 }
 
-impl FromStr for Watched {
+impl FromStr for MeasuredProcess {
     type Err = String;
 
     /// Parses `1234` or `proxy=1234`.
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let (role, pid) = text.split_once('=').unwrap_or(("server", text));
         let pid = pid
             .parse()
@@ -39,9 +39,9 @@ impl FromStr for Watched {
 
 /// Returns the CPU seconds of each role's processes since their start, in user and kernel mode
 /// together.
-pub(super) fn seconds(watched: &[Watched]) -> Result<BTreeMap<String, f64>> {
+pub(super) fn seconds(watched: &[MeasuredProcess]) -> BenchResult<BTreeMap<String, f64>> {
     let mut sums = BTreeMap::new();
-    for Watched { role, pid } in watched {
+    for MeasuredProcess { role, pid } in watched {
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path)
             .map_err(|error| BenchError::new(format_args!("process {pid}: {error}")))?;
@@ -54,8 +54,8 @@ pub(super) fn seconds(watched: &[Watched]) -> Result<BTreeMap<String, f64>> {
 /// Returns the CPU seconds of each role since `before` was measured.
 pub(super) fn seconds_since(
     before: &BTreeMap<String, f64>,
-    watched: &[Watched],
-) -> Result<BTreeMap<String, f64>> {
+    watched: &[MeasuredProcess],
+) -> BenchResult<BTreeMap<String, f64>> {
     let mut spent = seconds(watched)?;
     for (role, seconds) in &mut spent {
         *seconds -= before.get(role).copied().unwrap_or_default();
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn our_own_time_can_be_read() {
-        let watched = |text: String| text.parse::<Watched>().unwrap();
+        let watched = |text: String| text.parse::<MeasuredProcess>().unwrap();
         let mine = std::process::id();
         let both = [watched(format!("proxy={mine}")), watched(format!("{mine}"))];
         let seconds = seconds(&both).unwrap();
         assert_eq!(seconds.keys().collect::<Vec<_>>(), ["proxy", "server"]);
         assert!(seconds.values().all(|seconds| *seconds >= 0.0));
         assert!(super::seconds(&[watched(u32::MAX.to_string())]).is_err());
-        assert!("proxy=x".parse::<Watched>().is_err());
+        assert!("proxy=x".parse::<MeasuredProcess>().is_err());
     }
 }

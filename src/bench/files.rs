@@ -15,18 +15,18 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
 use super::args::BenchArgs;
-use super::load::Outcome;
+use super::load::RunResult;
 use super::report::Report;
 use super::slices::Samples;
-use super::tally::Tally;
-use super::{BenchError, Result, cpu};
+use super::tally::BenchTally;
+use super::{BenchError, BenchResult, cpu};
 
 /// Bytes of files that all threads together keep before the oldest files are replaced, so that the
 /// disk does not fill up.
 const KEEP_BYTES: u64 = 512 << 20;
 
 /// Runs the baseline in a new folder below `--dir`, which is removed afterwards.
-pub(super) fn run(args: &BenchArgs) -> Result<Report> {
+pub(super) fn run(args: &BenchArgs) -> BenchResult<Report> {
     let dir = args.dir.as_deref().ok_or_else(|| BenchError::new("--op files needs --dir"))?;
     let dir = dir.join(format!("martlet-bench-{}", std::process::id()));
     fs::create_dir_all(&dir).map_err(|error| failed(&dir, &error))?;
@@ -39,11 +39,11 @@ fn failed(dir: &Path, error: &io::Error) -> BenchError {
     BenchError::new(format_args!("{}: {error}", dir.display()))
 }
 
-fn measure(args: &BenchArgs, dir: &Path) -> io::Result<Outcome> {
+fn measure(args: &BenchArgs, dir: &Path) -> io::Result<RunResult> {
     let size = usize::try_from(args.size.0).map_err(io::Error::other)?;
     let mut body = vec![0; size];
     SmallRng::seed_from_u64(0).fill_bytes(&mut body);
-    let own = [cpu::Watched::oneself()];
+    let own = [cpu::MeasuredProcess::oneself()];
     let cpu_before = cpu::seconds(&own).map_err(io::Error::other)?;
     let begun = Instant::now();
     let workers = thread::scope(|scope| {
@@ -61,15 +61,15 @@ fn measure(args: &BenchArgs, dir: &Path) -> io::Result<Outcome> {
     })?;
     let elapsed = begun.elapsed();
     let cpu_s = cpu::seconds_since(&cpu_before, &own).map_err(io::Error::other)?;
-    let mut tally = Tally::default();
+    let mut tally = BenchTally::default();
     for worker in &workers {
         tally.merge(worker);
     }
-    Ok(Outcome { tally, elapsed, cpu_s, samples: Samples::default(), made: Vec::new() })
+    Ok(RunResult { tally, elapsed, cpu_s, samples: Samples::default(), made: Vec::new() })
 }
 
-fn write_files(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::Result<Tally> {
-    let mut tally = Tally::default();
+fn write_files(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::Result<BenchTally> {
+    let mut tally = BenchTally::default();
     let folder = File::open(dir)?;
     let keep = (KEEP_BYTES / args.concurrency as u64 / args.size.0.max(1)).max(1);
     let deadline = Instant::now() + args.duration;
@@ -92,8 +92,13 @@ fn write_files(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::
     Ok(tally)
 }
 
-fn overwrite_file(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::Result<Tally> {
-    let mut tally = Tally::default();
+fn overwrite_file(
+    args: &BenchArgs,
+    dir: &Path,
+    worker: usize,
+    body: &[u8],
+) -> io::Result<BenchTally> {
+    let mut tally = BenchTally::default();
     let file = File::create_new(dir.join(worker.to_string()))?;
     file.write_all_at(body, 0)?;
     file.sync_all()?;
@@ -116,13 +121,8 @@ fn overwrite_file(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> i
 mod tests {
     use clap::Parser;
 
+    use super::super::args::BenchCli;
     use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
 
     #[test]
     fn files_are_written_and_removed() {
@@ -131,7 +131,7 @@ mod tests {
             let line = format!("bench --op files --concurrency 2 --duration 50ms {flags} --dir");
             let path = dir.path().as_os_str().to_owned();
             let line = line.split(' ').map(Into::into).chain([path]);
-            let args = Cli::try_parse_from(line).unwrap().bench;
+            let args = BenchCli::try_parse_from(line).unwrap().bench;
             let report = run(&args).unwrap();
             assert!(!report.failed());
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -13,12 +13,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::Barrier;
 
 use super::args::BenchArgs;
-use super::connection::{Connection, Reply};
-use super::plan::Plan;
+use super::connection::{Connection, RequestOutcome};
+use super::plan::WorkerPlan;
 use super::requests::Requests;
 use super::slices::Samples;
-use super::tally::Tally;
-use super::{BenchError, Result, cpu};
+use super::tally::BenchTally;
+use super::{BenchError, BenchResult, cpu};
 
 /// Interval between two updates of the progress bar.
 const TICK: Duration = Duration::from_millis(200);
@@ -26,8 +26,8 @@ const TICK: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of a run.
-pub(super) struct Outcome {
-    pub(super) tally: Tally,
+pub(super) struct RunResult {
+    pub(super) tally: BenchTally,
     /// Time from the first request to the last reply.
     pub(super) elapsed: Duration,
     /// CPU seconds of the `--pid` processes during the run, by role; empty without `--pid`.
@@ -39,7 +39,7 @@ pub(super) struct Outcome {
 }
 
 /// State that all workers share.
-struct Shared {
+struct LoadState {
     args: BenchArgs,
     requests: Requests,
     deletes: Arc<AtomicU64>,
@@ -50,8 +50,8 @@ struct Shared {
 }
 
 /// Runs the load that `args` describes.
-pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> Result<Outcome> {
-    let shared = Arc::new(Shared {
+pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> BenchResult<RunResult> {
+    let shared = Arc::new(LoadState {
         args: args.clone(),
         requests: requests.clone(),
         deletes: Arc::default(),
@@ -75,25 +75,25 @@ pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> Result<Outcome
     shared.finished.store(true, Ordering::Relaxed);
     let cpu_s = cpu::seconds_since(&cpu_before, &args.pid)?;
     progress.await.map_err(BenchError::new)?;
-    let Worked { tally, samples, made } = joined.map_err(BenchError::new)??;
-    Ok(Outcome { tally, elapsed, cpu_s, samples, made })
+    let WorkerResult { tally, samples, made } = joined.map_err(BenchError::new)??;
+    Ok(RunResult { tally, elapsed, cpu_s, samples, made })
 }
 
 /// Result of one worker, or of several.
 #[derive(Default)]
-struct Worked {
-    tally: Tally,
+struct WorkerResult {
+    tally: BenchTally,
     samples: Samples,
     made: Vec<String>,
 }
 
-type ThreadHandle = thread::JoinHandle<std::io::Result<Vec<Worked>>>;
+type ThreadHandle = thread::JoinHandle<std::io::Result<Vec<WorkerResult>>>;
 
-fn collect(handles: Vec<ThreadHandle>) -> Result<Worked> {
-    let mut sum = Worked::default();
+fn collect(handles: Vec<ThreadHandle>) -> BenchResult<WorkerResult> {
+    let mut sum = WorkerResult::default();
     for handle in handles {
         let workers = handle.join().map_err(|_| BenchError::new("a worker panicked"))?;
-        for Worked { tally, samples, made } in workers.map_err(BenchError::new)? {
+        for WorkerResult { tally, samples, made } in workers.map_err(BenchError::new)? {
             sum.tally.merge(&tally);
             sum.samples.merge(samples);
             sum.made.extend(made);
@@ -103,16 +103,16 @@ fn collect(handles: Vec<ThreadHandle>) -> Result<Worked> {
 }
 
 /// Runs one thread: every `threads`-th worker, beginning with number `thread`.
-fn serve(shared: &Shared, thread: usize, threads: usize) -> std::io::Result<Vec<Worked>> {
+fn serve(shared: &LoadState, thread: usize, threads: usize) -> std::io::Result<Vec<WorkerResult>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let workers = (thread..shared.args.concurrency).step_by(threads);
     Ok(runtime.block_on(join_all(workers.map(|worker| work(shared, worker)))))
 }
 
 /// Runs one worker: it sends a request, waits for its reply, and repeats.
-async fn work(shared: &Shared, worker: usize) -> Worked {
-    let (mut tally, mut samples) = (Tally::default(), Samples::default());
-    let mut plan = Plan::new(&shared.args, worker, shared.deletes.clone());
+async fn work(shared: &LoadState, worker: usize) -> WorkerResult {
+    let (mut tally, mut samples) = (BenchTally::default(), Samples::default());
+    let mut plan = WorkerPlan::new(&shared.args, worker, shared.deletes.clone());
     let mut requests = shared.requests.clone();
     let mut connection = Connection::new(&requests.endpoint);
     // If opening fails, the first request reports the error.
@@ -128,28 +128,28 @@ async fn work(shared: &Shared, worker: usize) -> Worked {
         let Some(call) = plan.next() else { break };
         let reply = connection.send(requests.request(&call)).await;
         if shared.args.every.is_some() {
-            let is_answered = matches!(reply, Reply::Answered(_));
+            let is_answered = matches!(reply, RequestOutcome::Answered(_));
             samples.push(start.elapsed(), begun.elapsed(), is_answered);
         }
         match reply {
-            Reply::Answered(bytes) => {
+            RequestOutcome::Answered(bytes) => {
                 tally.answered(begun.elapsed(), bytes + requests.bytes_sent(&call));
                 shared.answered.fetch_add(1, Ordering::Relaxed);
             }
-            Reply::Refused(code) => {
+            RequestOutcome::Refused(code) => {
                 tally.failed(&code);
                 tokio::time::sleep(PAUSE).await;
             }
-            Reply::Broken(error) => {
+            RequestOutcome::Broken(error) => {
                 tally.failed(&format!("no reply: {error}"));
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
-    Worked { tally, samples, made: plan.made() }
+    WorkerResult { tally, samples, made: plan.made() }
 }
 
-async fn show_progress(shared: Arc<Shared>, begun: Instant) {
+async fn show_progress(shared: Arc<LoadState>, begun: Instant) {
     if shared.args.json || !std::io::stderr().is_terminal() {
         return;
     }

@@ -21,21 +21,21 @@ mod cpu;
 mod files;
 mod load;
 mod plan;
+mod preparation;
 mod report;
 mod requests;
 mod sign;
 mod slices;
-mod stage;
 mod tally;
 
 use std::process::ExitCode;
 
 pub(crate) use args::BenchArgs;
 
-use args::Op;
+use args::BenchOperation;
+use preparation::Preparation;
 use report::Report;
 use requests::Requests;
-use stage::Stage;
 
 /// Error of a run, as a sentence.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl std::fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
-type Result<T> = std::result::Result<T, BenchError>;
+type BenchResult<T> = Result<T, BenchError>;
 
 /// Runs the bench. Exit code 0: it ran and no request failed; 1: it failed; 2: invalid arguments.
 pub(crate) async fn run(args: BenchArgs) -> ExitCode {
@@ -75,8 +75,8 @@ pub(crate) async fn run(args: BenchArgs) -> ExitCode {
     }
 }
 
-async fn measure(args: &BenchArgs) -> Result<Report> {
-    if args.op == Op::Files {
+async fn measure(args: &BenchArgs) -> BenchResult<Report> {
+    if args.op == BenchOperation::Files {
         let args = args.clone();
         return tokio::task::spawn_blocking(move || files::run(&args))
             .await
@@ -86,7 +86,7 @@ async fn measure(args: &BenchArgs) -> Result<Report> {
     if args.prepared {
         return Ok(Report::new(args, load::run(args, &requests).await?));
     }
-    let stage = Stage::new(args, &requests);
+    let stage = Preparation::new(args, &requests);
     let outcome = match stage.prepare().await {
         Ok(()) => load::run(args, &requests).await,
         Err(error) => Err(error),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::args::{BenchArgs, Op};
+use super::args::{BenchArgs, BenchOperation};
 
 /// Alignment of ranges' offsets, typical of readers of datasets.
 const OFFSET_STEP: u64 = 4096;
@@ -15,7 +15,7 @@ pub(super) const PAGE_KEYS: u32 = 1000;
 
 /// Request of the bench.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum BenchRequest {
     Put { key: String },
     Get { key: String },
     Range { key: String, first: u64, last: u64 },
@@ -32,8 +32,8 @@ pub(super) fn prepared_key(prefix: &str, index: u64) -> String {
 }
 
 /// Plan of one worker.
-pub(super) struct Plan {
-    op: Op,
+pub(super) struct WorkerPlan {
+    op: BenchOperation,
     prefix: String,
     size: u64,
     object_size: u64,
@@ -49,7 +49,7 @@ pub(super) struct Plan {
     deleted: u64,
 }
 
-impl Plan {
+impl WorkerPlan {
     /// Makes the plan of worker number `worker`. Workers of one run share `deletes`.
     pub(super) fn new(args: &BenchArgs, worker: usize, deletes: Arc<AtomicU64>) -> Self {
         Self {
@@ -58,7 +58,10 @@ impl Plan {
             size: args.size.0,
             object_size: args.object_size.0,
             prepared: args.objects_prepared(),
-            overwrite: args.objects.filter(|_| args.op == Op::Put).map(|objects| objects.max(1)),
+            overwrite: args
+                .objects
+                .filter(|_| args.op == BenchOperation::Put)
+                .map(|objects| objects.max(1)),
             worker,
             rng: SmallRng::seed_from_u64(worker as u64),
             deletes,
@@ -68,19 +71,19 @@ impl Plan {
     }
 
     /// Returns the next request, or `None` if nothing is left to do.
-    pub(super) fn next(&mut self) -> Option<Call> {
+    pub(super) fn next(&mut self) -> Option<BenchRequest> {
         match self.op {
-            Op::Put => Some(self.put()),
-            Op::Get => Some(self.get()),
-            Op::Range => Some(self.range()),
-            Op::List => Some(Call::List),
-            Op::Delete => {
+            BenchOperation::Put => Some(self.put()),
+            BenchOperation::Get => Some(self.get()),
+            BenchOperation::Range => Some(self.range()),
+            BenchOperation::List => Some(BenchRequest::List),
+            BenchOperation::Delete => {
                 let index = self.deletes.fetch_add(1, Ordering::Relaxed);
                 let key = prepared_key(&self.prefix, index);
-                (index < self.prepared).then_some(Call::Delete { key })
+                (index < self.prepared).then_some(BenchRequest::Delete { key })
             }
-            Op::Mixed => Some(self.mixed()),
-            Op::Files => None,
+            BenchOperation::Mixed => Some(self.mixed()),
+            BenchOperation::Files => None,
         }
     }
 
@@ -96,32 +99,36 @@ impl Plan {
         format!("{}/w{:03}-{index:08}", self.prefix, self.worker)
     }
 
-    fn put(&mut self) -> Call {
+    fn put(&mut self) -> BenchRequest {
         let index = self.overwrite.map_or(self.puts, |objects| self.puts % objects);
         self.puts += 1;
-        Call::Put { key: self.written_key(index) }
+        BenchRequest::Put { key: self.written_key(index) }
     }
 
-    fn get(&mut self) -> Call {
+    fn get(&mut self) -> BenchRequest {
         let index = self.rng.random_range(0..self.prepared);
-        Call::Get { key: prepared_key(&self.prefix, index) }
+        BenchRequest::Get { key: prepared_key(&self.prefix, index) }
     }
 
-    fn range(&mut self) -> Call {
+    fn range(&mut self) -> BenchRequest {
         let index = self.rng.random_range(0..self.prepared);
         let steps = (self.object_size - self.size) / OFFSET_STEP;
         let first = self.rng.random_range(0..=steps) * OFFSET_STEP;
-        Call::Range { key: prepared_key(&self.prefix, index), first, last: first + self.size - 1 }
+        BenchRequest::Range {
+            key: prepared_key(&self.prefix, index),
+            first,
+            last: first + self.size - 1,
+        }
     }
 
-    fn mixed(&mut self) -> Call {
+    fn mixed(&mut self) -> BenchRequest {
         match self.rng.random_range(0..20) {
             0..13 => self.get(),
             18 if self.deleted < self.puts => {
                 self.deleted += 1;
-                Call::Delete { key: self.written_key(self.deleted - 1) }
+                BenchRequest::Delete { key: self.written_key(self.deleted - 1) }
             }
-            19 => Call::List,
+            19 => BenchRequest::List,
             _ => self.put(),
         }
     }
@@ -133,25 +140,20 @@ mod tests {
 
     use clap::Parser;
 
+    use super::super::args::BenchCli;
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
-
-    fn plan(line: &str, worker: usize) -> Plan {
+    fn plan(line: &str, worker: usize) -> WorkerPlan {
         let line = format!("bench --access-key a --secret-key b {line}");
-        let args = Cli::try_parse_from(line.split(' ')).unwrap().bench;
-        Plan::new(&args, worker, Arc::default())
+        let args = BenchCli::try_parse_from(line.split(' ')).unwrap().bench;
+        WorkerPlan::new(&args, worker, Arc::default())
     }
 
     #[test]
     fn puts_make_new_keys_that_are_known_afterwards() {
         let mut plan = plan("--op put", 3);
         let keys: Vec<_> = (0..5).filter_map(|_| plan.next()).collect();
-        let made: Vec<_> = plan.made().into_iter().map(|key| Call::Put { key }).collect();
+        let made: Vec<_> = plan.made().into_iter().map(|key| BenchRequest::Put { key }).collect();
         assert_eq!(keys, made);
     }
 
@@ -168,7 +170,9 @@ mod tests {
     fn ranges_lie_within_their_object() {
         let mut plan = plan("--op range --size 1000 --object-size 9000", 1);
         for _ in 0..200 {
-            let Some(Call::Range { first, last, .. }) = plan.next() else { panic!("not a range") };
+            let Some(BenchRequest::Range { first, last, .. }) = plan.next() else {
+                panic!("not a range")
+            };
             assert_eq!((last - first + 1, first % OFFSET_STEP), (1000, 0));
             assert!(last < 9000);
         }
@@ -184,7 +188,7 @@ mod tests {
         });
         let mut keys = HashSet::new();
         for turn in 0..20 {
-            if let Some(Call::Delete { key }) = plans[turn % 2].next() {
+            if let Some(BenchRequest::Delete { key }) = plans[turn % 2].next() {
                 assert!(keys.insert(key));
             }
         }
@@ -197,8 +201,8 @@ mod tests {
         let mut live = HashSet::new();
         for _ in 0..2000 {
             match plan.next() {
-                Some(Call::Put { key }) => assert!(live.insert(key)),
-                Some(Call::Delete { key }) => assert!(live.remove(&key)),
+                Some(BenchRequest::Put { key }) => assert!(live.insert(key)),
+                Some(BenchRequest::Delete { key }) => assert!(live.remove(&key)),
                 Some(_) => {}
                 None => panic!("a mixed plan goes on"),
             }

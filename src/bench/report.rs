@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::args::{BenchArgs, Op};
-use super::load::Outcome;
+use super::args::{BenchArgs, BenchOperation};
+use super::load::RunResult;
 use super::slices::Slice;
 
 const MB: f64 = 1e6;
@@ -46,8 +46,8 @@ struct Cpu {
 
 impl Report {
     #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^52")]
-    pub(super) fn new(args: &BenchArgs, outcome: Outcome) -> Self {
-        let Outcome { tally, elapsed, cpu_s, samples, .. } = outcome;
+    pub(super) fn new(args: &BenchArgs, outcome: RunResult) -> Self {
+        let RunResult { tally, elapsed, cpu_s, samples, .. } = outcome;
         let elapsed_s = elapsed.as_secs_f64().max(f64::EPSILON);
         let (requests, bytes) = (tally.requests(), tally.bytes as f64);
         let seconds: f64 = cpu_s.values().sum();
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-fn name(op: Op) -> String {
+fn name(op: BenchOperation) -> String {
     op.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
@@ -137,19 +137,14 @@ mod tests {
 
     use clap::Parser;
 
+    use super::super::args::BenchCli;
     use super::super::slices::Samples;
-    use super::super::tally::Tally;
+    use super::super::tally::BenchTally;
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
-
     fn report(requests: u64, bytes: u64, cpu_s: Option<f64>) -> Report {
-        let args = Cli::parse_from(["bench", "--op", "get", "--every", "1s"]).bench;
-        let (mut tally, mut samples) = (Tally::default(), Samples::default());
+        let args = BenchCli::parse_from(["bench", "--op", "get", "--every", "1s"]).bench;
+        let (mut tally, mut samples) = (BenchTally::default(), Samples::default());
         for _ in 0..requests {
             tally.answered(Duration::from_millis(2), bytes);
             samples.push(Duration::from_millis(500), Duration::from_millis(2), true);
@@ -159,7 +154,7 @@ mod tests {
         let cpu_s = cpu_s.into_iter().flat_map(|it| [half("proxy", it), half("nodes", it)]);
         Report::new(
             &args,
-            Outcome { tally, elapsed, cpu_s: cpu_s.collect(), samples, made: vec![] },
+            RunResult { tally, elapsed, cpu_s: cpu_s.collect(), samples, made: vec![] },
         )
     }
 

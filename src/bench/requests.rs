@@ -15,11 +15,11 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use sha2::Sha256;
 
-use super::args::{BenchArgs, Op, Signing};
+use super::args::{BenchArgs, BenchOperation, SigningMethod};
 use super::connection::Endpoint;
-use super::plan::{Call, PAGE_KEYS};
-use super::sign::{Identity, Signed, Signer, UNSIGNED_PAYLOAD};
-use super::{BenchError, Result};
+use super::plan::{BenchRequest, PAGE_KEYS};
+use super::sign::{SignedRequest, Signer, SigningIdentity, UNSIGNED_PAYLOAD};
+use super::{BenchError, BenchResult};
 
 /// Lifetime of presigned URLs, longer than any run.
 const EXPIRES_S: u64 = 24 * 60 * 60;
@@ -28,7 +28,7 @@ const EXPIRES_S: u64 = 24 * 60 * 60;
 #[derive(Clone)]
 pub(super) struct Requests {
     pub(super) endpoint: Endpoint,
-    signing: Signing,
+    signing: SigningMethod,
     signer: Signer,
     bucket: String,
     prefix: String,
@@ -40,7 +40,7 @@ pub(super) struct Requests {
 }
 
 /// HTTP parts of a call.
-struct Words {
+struct RequestParts {
     method: Method,
     path: String,
     query: String,
@@ -48,9 +48,9 @@ struct Words {
 }
 
 impl Requests {
-    pub(super) fn new(args: &BenchArgs) -> Result<Self> {
+    pub(super) fn new(args: &BenchArgs) -> BenchResult<Self> {
         let endpoint = Endpoint::resolve(&args.endpoint)?;
-        let identity = Identity {
+        let identity = SigningIdentity {
             access_key: args.access_key.clone(),
             secret_key: args.secret_key.clone(),
             region: args.region.clone(),
@@ -58,7 +58,7 @@ impl Requests {
         let body = body(args)?;
         let signing = args.signing();
         let body_sha256 = match signing {
-            Signing::Payload => hex::encode(Sha256::digest(&body)),
+            SigningMethod::Payload => hex::encode(Sha256::digest(&body)),
             _ => UNSIGNED_PAYLOAD.to_owned(),
         };
         Ok(Self {
@@ -75,23 +75,23 @@ impl Requests {
 
     /// Returns a builder that signs headers, whatever the run uses.
     pub(super) fn signing_headers(&self) -> Self {
-        let signing = Signing::Headers;
+        let signing = SigningMethod::Headers;
         Self { signing, body_sha256: UNSIGNED_PAYLOAD.to_owned(), ..self.clone() }
     }
 
     /// Builds the request for a call.
-    pub(super) fn request(&mut self, call: &Call) -> Request<Full<Bytes>> {
+    pub(super) fn request(&mut self, call: &BenchRequest) -> Request<Full<Bytes>> {
         let words = self.words(call);
         let mut request =
             Request::builder().method(&words.method).header(header::HOST, &self.endpoint.host);
-        if let Call::Range { first, last, .. } = call {
+        if let BenchRequest::Range { first, last, .. } = call {
             request = request.header(header::RANGE, format!("bytes={first}-{last}"));
         }
         if words.method == Method::PUT {
             // hyper sends no `Content-Length` for an empty body by itself.
             request = request.header(header::CONTENT_LENGTH, words.body.len());
         }
-        if let Call::DeleteMany { .. } = call {
+        if let BenchRequest::DeleteMany { .. } = call {
             let md5 = STANDARD.encode(Md5::digest(&words.body));
             request = request.header("content-md5", md5);
         }
@@ -99,57 +99,59 @@ impl Requests {
     }
 
     /// Returns the object bytes in the body of a call's request.
-    pub(super) fn bytes_sent(&self, call: &Call) -> u64 {
-        if matches!(call, Call::Put { .. }) { self.body.len() as u64 } else { 0 }
+    pub(super) fn bytes_sent(&self, call: &BenchRequest) -> u64 {
+        if matches!(call, BenchRequest::Put { .. }) { self.body.len() as u64 } else { 0 }
     }
 
-    fn words(&self, call: &Call) -> Words {
+    fn words(&self, call: &BenchRequest) -> RequestParts {
         let bucket = format!("/{}", self.bucket);
-        let object = |method, key: &String| Words {
+        let object = |method, key: &String| RequestParts {
             method,
             path: format!("{bucket}/{key}"),
             query: String::new(),
             body: Bytes::new(),
         };
         match call {
-            Call::Put { key } => Words { body: self.body.clone(), ..object(Method::PUT, key) },
-            Call::Get { key } | Call::Range { key, .. } => object(Method::GET, key),
-            Call::Delete { key } => object(Method::DELETE, key),
-            Call::List => {
+            BenchRequest::Put { key } => {
+                RequestParts { body: self.body.clone(), ..object(Method::PUT, key) }
+            }
+            BenchRequest::Get { key } | BenchRequest::Range { key, .. } => object(Method::GET, key),
+            BenchRequest::Delete { key } => object(Method::DELETE, key),
+            BenchRequest::List => {
                 let prefix = self.prefix.replace('/', "%2F");
                 let query = format!("list-type=2&max-keys={PAGE_KEYS}&prefix={prefix}%2F");
-                Words { method: Method::GET, path: bucket, query, body: Bytes::new() }
+                RequestParts { method: Method::GET, path: bucket, query, body: Bytes::new() }
             }
-            Call::DeleteMany { keys } => Words {
+            BenchRequest::DeleteMany { keys } => RequestParts {
                 method: Method::POST,
                 path: bucket,
                 query: "delete=".to_owned(),
                 body: delete_document(keys).into(),
             },
-            Call::MakeBucket => bare(Method::PUT, bucket),
-            Call::RemoveBucket => bare(Method::DELETE, bucket),
+            BenchRequest::MakeBucket => bare(Method::PUT, bucket),
+            BenchRequest::RemoveBucket => bare(Method::DELETE, bucket),
         }
     }
 
-    fn sign(&mut self, request: Builder, words: &Words) -> Builder {
-        let Words { method, path, query, body } = words;
+    fn sign(&mut self, request: Builder, words: &RequestParts) -> Builder {
+        let RequestParts { method, path, query, body } = words;
         let whole = body.len() == self.body.len();
         let payload = if whole { &self.body_sha256 } else { UNSIGNED_PAYLOAD };
-        let signed = Signed { method: method.as_str(), path, query, payload };
+        let signed = SignedRequest { method: method.as_str(), path, query, payload };
         let now_ms = SystemClock.now_ms();
         match self.signing {
-            Signing::None => request.uri(uri(path, query)),
-            Signing::Presigned if method == Method::GET => {
+            SigningMethod::None => request.uri(uri(path, query)),
+            SigningMethod::Presigned if method == Method::GET => {
                 let url = self
                     .presigned
                     .entry(path.clone())
                     .or_insert_with(|| uri(path, &self.signer.presign(signed, now_ms, EXPIRES_S)));
                 request.uri(url.clone())
             }
-            Signing::Presigned => {
+            SigningMethod::Presigned => {
                 request.uri(uri(path, &self.signer.presign(signed, now_ms, EXPIRES_S)))
             }
-            Signing::Headers | Signing::Payload => {
+            SigningMethod::Headers | SigningMethod::Payload => {
                 let signature = self.signer.headers(signed, now_ms);
                 request
                     .uri(uri(path, query))
@@ -161,8 +163,8 @@ impl Requests {
     }
 }
 
-fn bare(method: Method, path: String) -> Words {
-    Words { method, path, query: String::new(), body: Bytes::new() }
+fn bare(method: Method, path: String) -> RequestParts {
+    RequestParts { method, path, query: String::new(), body: Bytes::new() }
 }
 
 fn uri(path: &str, query: &str) -> Uri {
@@ -180,9 +182,9 @@ fn delete_document(keys: &[String]) -> String {
 }
 
 /// Makes an incompressible body. For lists and deletes it has at most 1 KiB, as these measure keys.
-fn body(args: &BenchArgs) -> Result<Bytes> {
+fn body(args: &BenchArgs) -> BenchResult<Bytes> {
     let size = match args.op {
-        Op::List | Op::Delete => args.size.0.min(1024),
+        BenchOperation::List | BenchOperation::Delete => args.size.0.min(1024),
         _ => args.object_bytes(),
     };
     let size = usize::try_from(size).map_err(BenchError::new)?;
@@ -195,21 +197,16 @@ fn body(args: &BenchArgs) -> Result<Bytes> {
 mod tests {
     use clap::Parser;
 
+    use super::super::args::BenchCli;
     use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
 
     fn requests(flags: &str) -> Requests {
         let line = format!("bench --op get --access-key a --secret-key b{flags}");
-        Requests::new(&Cli::try_parse_from(line.split(' ')).unwrap().bench).unwrap()
+        Requests::new(&BenchCli::try_parse_from(line.split(' ')).unwrap().bench).unwrap()
     }
 
-    fn get() -> Call {
-        Call::Get { key: "bench/1".to_owned() }
+    fn get() -> BenchRequest {
+        BenchRequest::Get { key: "bench/1".to_owned() }
     }
 
     #[test]
@@ -236,17 +233,17 @@ mod tests {
     #[test]
     fn a_signed_payload_is_hashed() {
         let mut requests = requests(" --signed-payload --size 3");
-        let put = requests.request(&Call::Put { key: "k".to_owned() });
+        let put = requests.request(&BenchRequest::Put { key: "k".to_owned() });
         let hash = hex::encode(Sha256::digest(&requests.body));
         assert_eq!(put.headers()["x-amz-content-sha256"], hash.as_str());
-        let list = requests.request(&Call::List);
+        let list = requests.request(&BenchRequest::List);
         assert_eq!(list.uri().query(), Some("list-type=2&max-keys=1000&prefix=bench%2F"));
         assert_eq!(list.headers()["x-amz-content-sha256"], UNSIGNED_PAYLOAD);
     }
 
     #[test]
     fn many_keys_are_deleted_at_once() {
-        let call = Call::DeleteMany { keys: vec!["a".to_owned(), "b".to_owned()] };
+        let call = BenchRequest::DeleteMany { keys: vec!["a".to_owned(), "b".to_owned()] };
         let request = requests("").request(&call);
         assert_eq!(request.uri(), "/martlet-bench?delete=");
         assert!(request.headers().contains_key("content-md5"));

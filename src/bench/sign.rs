@@ -18,7 +18,7 @@ const SIGNED_HEADERS: &str = "host;x-amz-content-sha256;x-amz-date";
 
 /// Credentials and region of the signer.
 #[derive(Clone, Debug)]
-pub(super) struct Identity {
+pub(super) struct SigningIdentity {
     pub(super) access_key: String,
     pub(super) secret_key: String,
     pub(super) region: String,
@@ -27,7 +27,7 @@ pub(super) struct Identity {
 /// Signer of requests to one host. Each worker has its own signer.
 #[derive(Clone, Debug)]
 pub(super) struct Signer {
-    identity: Identity,
+    identity: SigningIdentity,
     host: String,
     day: String,
     key: Vec<u8>,
@@ -36,7 +36,7 @@ pub(super) struct Signer {
 
 /// Signed parts of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signed<'a> {
+pub(super) struct SignedRequest<'a> {
     pub(super) method: &'a str,
     /// Canonically encoded path.
     pub(super) path: &'a str,
@@ -54,7 +54,7 @@ pub(super) struct Signature {
 }
 
 impl Signer {
-    pub(super) fn new(identity: Identity, host: &str) -> Self {
+    pub(super) fn new(identity: SigningIdentity, host: &str) -> Self {
         Self {
             identity,
             host: host.to_owned(),
@@ -65,9 +65,9 @@ impl Signer {
     }
 
     /// Signs a request by its headers.
-    pub(super) fn headers(&mut self, request: Signed<'_>, now_ms: u64) -> Signature {
+    pub(super) fn headers(&mut self, request: SignedRequest<'_>, now_ms: u64) -> Signature {
         let date = self.at(now_ms);
-        let Signed { method, path, query, payload } = request;
+        let SignedRequest { method, path, query, payload } = request;
         let host = &self.host;
         self.text.clear();
         write!(
@@ -87,9 +87,14 @@ impl Signer {
 
     /// Returns the query of a presigned URL. Parameters in `query` must sort after `X-Amz-`, as
     /// lower case does.
-    pub(super) fn presign(&mut self, request: Signed<'_>, now_ms: u64, expires_s: u64) -> String {
+    pub(super) fn presign(
+        &mut self,
+        request: SignedRequest<'_>,
+        now_ms: u64,
+        expires_s: u64,
+    ) -> String {
         let date = self.at(now_ms);
-        let Signed { method, path, query, .. } = request;
+        let SignedRequest { method, path, query, .. } = request;
         let credential =
             format!("{}/{}", self.identity.access_key, self.scope()).replace('/', "%2F");
         let query = format!(
@@ -130,7 +135,7 @@ impl Signer {
     }
 }
 
-fn signing_key(identity: &Identity, day: SystemTime) -> Vec<u8> {
+fn signing_key(identity: &SigningIdentity, day: SystemTime) -> Vec<u8> {
     generate_signing_key(&identity.secret_key, day, &identity.region, "s3").as_ref().to_vec()
 }
 
@@ -142,7 +147,7 @@ mod tests {
     const EXAMPLE_MS: u64 = 1_369_353_600_000;
 
     fn example() -> Signer {
-        let identity = Identity {
+        let identity = SigningIdentity {
             access_key: "AKIAIOSFODNN7EXAMPLE".to_owned(),
             secret_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
             region: "us-east-1".to_owned(),
@@ -154,8 +159,12 @@ mod tests {
 
     #[test]
     fn signs_as_the_documentation_does() {
-        let request =
-            Signed { method: "GET", path: "/", query: "max-keys=2&prefix=J", payload: EMPTY };
+        let request = SignedRequest {
+            method: "GET",
+            path: "/",
+            query: "max-keys=2&prefix=J",
+            payload: EMPTY,
+        };
         let signature = example().headers(request, EXAMPLE_MS);
         assert_eq!(signature.date, "20130524T000000Z");
         assert_eq!(
@@ -168,8 +177,12 @@ mod tests {
 
     #[test]
     fn presigns_as_the_documentation_does() {
-        let request =
-            Signed { method: "GET", path: "/test.txt", query: "", payload: UNSIGNED_PAYLOAD };
+        let request = SignedRequest {
+            method: "GET",
+            path: "/test.txt",
+            query: "",
+            payload: UNSIGNED_PAYLOAD,
+        };
         let query = example().presign(request, EXAMPLE_MS, 86400);
         assert_eq!(
             query,
@@ -183,7 +196,7 @@ mod tests {
     #[test]
     fn a_new_day_has_a_new_key() {
         let mut signer = example();
-        let request = Signed { method: "GET", path: "/", query: "", payload: EMPTY };
+        let request = SignedRequest { method: "GET", path: "/", query: "", payload: EMPTY };
         let first = signer.headers(request, EXAMPLE_MS);
         let later = signer.headers(request, EXAMPLE_MS + 86_400_000);
         assert!(later.authorization.contains("/20130525/"));

@@ -10,13 +10,13 @@ const LATENCY_US_MAX: u64 = 600_000_000;
 
 /// Counts of one worker, or of several.
 #[derive(Clone, Debug)]
-pub(super) struct Tally {
+pub(super) struct BenchTally {
     latencies_us: Histogram<u64>,
     pub(super) bytes: u64,
     pub(super) errors: BTreeMap<String, u64>,
 }
 
-impl Default for Tally {
+impl Default for BenchTally {
     fn default() -> Self {
         let latencies_us =
             Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("the bounds are in order");
@@ -24,7 +24,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl BenchTally {
     /// Counts an answered request.
     pub(super) fn answered(&mut self, took: Duration, bytes: u64) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn quantiles() {
-        let mut tally = Tally::default();
+        let mut tally = BenchTally::default();
         for millis in 1..=1000 {
             tally.answered(Duration::from_millis(millis), 10);
         }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn merging_is_the_same_as_counting_together() {
         let (mut left, mut right, mut both) =
-            (Tally::default(), Tally::default(), Tally::default());
+            (BenchTally::default(), BenchTally::default(), BenchTally::default());
         for (index, millis) in [3u64, 1, 4, 1, 5, 9, 2, 6].into_iter().enumerate() {
             let side = if index % 2 == 0 { &mut left } else { &mut right };
             side.answered(Duration::from_millis(millis), millis);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn extremes_are_kept_in_bounds() {
-        let mut tally = Tally::default();
+        let mut tally = BenchTally::default();
         tally.answered(Duration::ZERO, 0);
         tally.answered(Duration::from_secs(10_000), 0);
         assert_eq!(tally.requests(), 2);

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::layout::{DEVICES_MAX, NODES_MAX, PROXIES_MAX, Shape};
-use super::wire::{Request, Which};
+use super::layout::{ClusterShape, DEVICES_MAX, NODES_MAX, PROXIES_MAX};
+use super::wire::{ControlRequest, TargetSelector};
 use crate::failure::Failure;
 use crate::policies::NamedCode;
 
@@ -24,11 +24,11 @@ A number selects a node with all its processes, like a failing machine; a name s
 p1 selects one process. All commands but `up` need a running `up` in the same folder.")]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: ClusterCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ClusterCommand {
     /// Start a cluster of real processes on this machine until Ctrl-C
     #[command(after_help = "\
 The first start creates keys, credentials and rings in the folder. A later start restores the same \
@@ -47,26 +47,26 @@ Examples:
     /// Show processes, devices and rings
     Status {
         #[command(flatten)]
-        place: Place,
+        place: ClusterFolderArgs,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Kill a node or a process, like a power cut
     #[command(after_help = "Example:\n  martlet cluster kill 2")]
-    Kill(Target),
+    Kill(TargetArgs),
     /// Restart a killed, stopped or dead node or process
     #[command(after_help = "Example:\n  martlet cluster start 2")]
-    Start(Target),
+    Start(TargetArgs),
     /// Stop a node or a process cleanly
     #[command(after_help = "Example:\n  martlet cluster stop p2")]
-    Stop(Target),
+    Stop(TargetArgs),
     /// Suspend a node or a process; its connections stay open
     #[command(after_help = "Example:\n  martlet cluster pause 3")]
-    Pause(Target),
+    Pause(TargetArgs),
     /// Resume a paused node or process
     #[command(after_help = "Example:\n  martlet cluster resume 3")]
-    Resume(Target),
+    Resume(TargetArgs),
     /// Add a node, which takes its share of entries and extents
     #[command(after_help = "\
 The new devices are added to all rings, and a node gets the rings and spreads them. The \
@@ -76,7 +76,7 @@ Example:
   martlet cluster add-node --zone 2")]
     AddNode {
         #[command(flatten)]
-        place: Place,
+        place: ClusterFolderArgs,
         /// Zone of the node [default: the next in turn]
         #[arg(long)]
         zone: Option<u32>,
@@ -95,7 +95,7 @@ Example:
 
 /// Selection of a cluster.
 #[derive(Args, Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ClusterFolderArgs {
     /// Folder of the cluster
     #[arg(
         long,
@@ -108,18 +108,18 @@ pub(super) struct Place {
 
 /// Selection of a cluster and one of its nodes or processes.
 #[derive(Args, Debug)]
-pub(super) struct Target {
+pub(super) struct TargetArgs {
     /// Node number or process name: 2, n2, r2, p1
-    pub(super) which: Which,
+    pub(super) which: TargetSelector,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: ClusterFolderArgs,
 }
 
 /// Arguments of `martlet cluster up`.
 #[derive(Args, Debug)]
 pub(super) struct UpArgs {
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: ClusterFolderArgs,
     /// Nodes
     #[arg(long, default_value_t = 4)]
     nodes: usize,
@@ -145,7 +145,7 @@ pub(super) struct UpArgs {
 
 impl UpArgs {
     /// Returns the requested shape. Values out of range are usage errors.
-    pub(super) fn shape(&self) -> Result<Shape, Failure> {
+    pub(super) fn shape(&self) -> Result<ClusterShape, Failure> {
         let Self { nodes, devices_per_node, zones, proxies, replicas, s3_port, .. } = *self;
         let policies = NamedCode::parse_all(&self.policies)?;
         let within = |name: &str, value: usize, most: usize| {
@@ -174,23 +174,23 @@ impl UpArgs {
                 policy.devices()
             )));
         }
-        Ok(Shape { nodes, devices_per_node, zones, proxies, replicas, policies, s3_port })
+        Ok(ClusterShape { nodes, devices_per_node, zones, proxies, replicas, policies, s3_port })
     }
 }
 
-impl Command {
+impl ClusterCommand {
     /// Returns the request for a running cluster, and that cluster's place. `None` for `up` and
     /// `child`.
-    pub(super) fn request(&self) -> Option<(&Place, Request)> {
-        let of = |target: &'_ Target| target.which.clone();
+    pub(super) fn request(&self) -> Option<(&ClusterFolderArgs, ControlRequest)> {
+        let of = |target: &'_ TargetArgs| target.which.clone();
         Some(match self {
-            Self::Status { place, .. } => (place, Request::Status),
-            Self::Kill(target) => (&target.place, Request::Kill { which: of(target) }),
-            Self::Start(target) => (&target.place, Request::Start { which: of(target) }),
-            Self::Stop(target) => (&target.place, Request::Stop { which: of(target) }),
-            Self::Pause(target) => (&target.place, Request::Pause { which: of(target) }),
-            Self::Resume(target) => (&target.place, Request::Resume { which: of(target) }),
-            Self::AddNode { place, zone } => (place, Request::AddNode { zone: *zone }),
+            Self::Status { place, .. } => (place, ControlRequest::Status),
+            Self::Kill(target) => (&target.place, ControlRequest::Kill { which: of(target) }),
+            Self::Start(target) => (&target.place, ControlRequest::Start { which: of(target) }),
+            Self::Stop(target) => (&target.place, ControlRequest::Stop { which: of(target) }),
+            Self::Pause(target) => (&target.place, ControlRequest::Pause { which: of(target) }),
+            Self::Resume(target) => (&target.place, ControlRequest::Resume { which: of(target) }),
+            Self::AddNode { place, zone } => (place, ControlRequest::AddNode { zone: *zone }),
             Self::Up(_) | Self::Child { .. } => return None,
         })
     }
@@ -203,18 +203,20 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Cli {
+    struct ClusterCli {
         #[command(flatten)]
         cluster: ClusterArgs,
     }
 
-    fn parse(line: &str) -> Result<Command, String> {
+    fn parse(line: &str) -> Result<ClusterCommand, String> {
         let words = std::iter::once("cluster").chain(line.split(' '));
-        Cli::try_parse_from(words).map(|cli| cli.cluster.command).map_err(|it| it.to_string())
+        ClusterCli::try_parse_from(words)
+            .map(|cli| cli.cluster.command)
+            .map_err(|it| it.to_string())
     }
 
-    fn shape(line: &str) -> Result<Shape, Failure> {
-        let Command::Up(args) = parse(line).unwrap() else { panic!("{line} is no up") };
+    fn shape(line: &str) -> Result<ClusterShape, Failure> {
+        let ClusterCommand::Up(args) = parse(line).unwrap() else { panic!("{line} is no up") };
         args.shape()
     }
 
@@ -257,10 +259,13 @@ mod tests {
     #[test]
     fn commands_name_what_they_mean() {
         let request = |line: &str| parse(line).unwrap().request().unwrap().1;
-        assert_eq!(request("kill 2"), Request::Kill { which: Which::Node(2) });
-        assert_eq!(request("stop p1"), Request::Stop { which: Which::Process("p1".into()) });
-        assert_eq!(request("add-node --zone 3"), Request::AddNode { zone: Some(3) });
-        assert_eq!(request("status --json"), Request::Status);
+        assert_eq!(request("kill 2"), ControlRequest::Kill { which: TargetSelector::Node(2) });
+        assert_eq!(
+            request("stop p1"),
+            ControlRequest::Stop { which: TargetSelector::Process("p1".into()) }
+        );
+        assert_eq!(request("add-node --zone 3"), ControlRequest::AddNode { zone: Some(3) });
+        assert_eq!(request("status --json"), ControlRequest::Status);
         assert!(parse("up").unwrap().request().is_none());
         let refusal = parse("kill everything/now").unwrap_err();
         assert!(refusal.contains("2, n2, r2 or p1"), "{refusal}");

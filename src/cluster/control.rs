@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::wire::{Reply, Request};
+use super::wire::{ControlReply, ControlRequest};
 use crate::failure::Failure;
 
 const NAME: &str = "control.sock";
@@ -30,11 +30,11 @@ const PATIENCE: Duration = Duration::from_mins(5);
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Request, and the channel for its reply.
-pub(super) type Asked = (Request, oneshot::Sender<Reply>);
+pub(super) type PendingRequest = (ControlRequest, oneshot::Sender<ControlReply>);
 
 /// Listening side of the socket. Dropping it removes the socket.
 pub(super) struct Control {
-    asked: mpsc::Receiver<Asked>,
+    asked: mpsc::Receiver<PendingRequest>,
     task: JoinHandle<()>,
     path: PathBuf,
 }
@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// Waits for the next request.
-    pub(super) async fn next(&mut self) -> Asked {
+    pub(super) async fn next(&mut self) -> PendingRequest {
         match self.asked.recv().await {
             Some(asked) => asked,
             // The accepting task ends only when `self` is dropped.
@@ -82,7 +82,7 @@ fn short(folder: &File) -> PathBuf {
     format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()).into()
 }
 
-async fn accept(listener: UnixListener, asked: mpsc::Sender<Asked>) {
+async fn accept(listener: UnixListener, asked: mpsc::Sender<PendingRequest>) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -96,7 +96,7 @@ async fn accept(listener: UnixListener, asked: mpsc::Sender<Asked>) {
     }
 }
 
-async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<Asked>) {
+async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<PendingRequest>) {
     let (read, mut write) = stream.split();
     let mut line = Vec::new();
     let mut read = tokio::io::BufReader::new(read.take(LINE_BYTES_MAX));
@@ -109,10 +109,10 @@ async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<Asked>) {
             if asked.send((request, sender)).await.is_err() {
                 return;
             }
-            let stopping = Reply::Refused("the cluster is stopping".to_owned());
+            let stopping = ControlReply::Refused("the cluster is stopping".to_owned());
             reply.await.unwrap_or(stopping)
         }
-        Err(error) => Reply::Refused(format!("not a request of this version: {error}")),
+        Err(error) => ControlReply::Refused(format!("not a request of this version: {error}")),
     };
     let mut line = serde_json::to_vec(&reply).expect("plain data can be encoded");
     line.push(b'\n');
@@ -130,7 +130,7 @@ fn connect(dir: &Path) -> std::io::Result<UnixStream> {
 }
 
 /// Sends a request to the `up` of the cluster in a folder, and returns its reply.
-pub(super) fn ask(dir: &Path, request: &Request) -> Result<Reply, Failure> {
+pub(super) fn send_command(dir: &Path, request: &ControlRequest) -> Result<ControlReply, Failure> {
     let mut stream = connect(dir).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::refused(format!(
             "no cluster runs in {dir}: start it with `martlet cluster up --data-dir {dir}`, or name \
@@ -144,7 +144,7 @@ pub(super) fn ask(dir: &Path, request: &Request) -> Result<Reply, Failure> {
     })
 }
 
-fn exchange(stream: &mut UnixStream, request: &Request) -> std::io::Result<Reply> {
+fn exchange(stream: &mut UnixStream, request: &ControlRequest) -> std::io::Result<ControlReply> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
@@ -157,11 +157,14 @@ fn exchange(stream: &mut UnixStream, request: &Request) -> std::io::Result<Reply
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::wire::Which;
+    use crate::cluster::wire::TargetSelector;
 
-    async fn asks(dir: &Path, request: Request) -> Result<Reply, Failure> {
+    async fn send_test_command(
+        dir: &Path,
+        request: ControlRequest,
+    ) -> Result<ControlReply, Failure> {
         let dir = dir.to_owned();
-        tokio::task::spawn_blocking(move || ask(&dir, &request)).await.unwrap()
+        tokio::task::spawn_blocking(move || send_command(&dir, &request)).await.unwrap()
     }
 
     #[tokio::test]
@@ -175,12 +178,13 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let answering = async {
             let (request, reply) = control.next().await;
-            assert_eq!(request, Request::Kill { which: Which::Node(2) });
-            reply.send(Reply::Done(vec!["killed".into()])).unwrap();
+            assert_eq!(request, ControlRequest::Kill { which: TargetSelector::Node(2) });
+            reply.send(ControlReply::Done(vec!["killed".into()])).unwrap();
         };
-        let asked = asks(&dir, Request::Kill { which: Which::Node(2) });
+        let asked =
+            send_test_command(&dir, ControlRequest::Kill { which: TargetSelector::Node(2) });
         let (reply, ()) = tokio::join!(asked, answering);
-        assert_eq!(reply.unwrap(), Reply::Done(vec!["killed".into()]));
+        assert_eq!(reply.unwrap(), ControlReply::Done(vec!["killed".into()]));
         assert!(is_watched(&dir));
         drop(control);
         assert!(!is_watched(&dir) && !dir.join(NAME).exists());
@@ -189,14 +193,16 @@ mod tests {
     #[tokio::test]
     async fn without_anyone_watching_the_way_out_is_told() {
         let place = tempfile::tempdir().unwrap();
-        let refusal = asks(place.path(), Request::Status).await.unwrap_err().to_string();
+        let refusal =
+            send_test_command(place.path(), ControlRequest::Status).await.unwrap_err().to_string();
         assert!(refusal.contains("no cluster runs in"), "{refusal}");
         assert!(refusal.contains("martlet cluster up --data-dir"), "{refusal}");
         let nowhere = place.path().join("nowhere");
-        assert!(asks(&nowhere, Request::Status).await.is_err());
+        assert!(send_test_command(&nowhere, ControlRequest::Status).await.is_err());
         // The socket of a killed `up` does not block the next one.
         drop(std::os::unix::net::UnixListener::bind(place.path().join(NAME)).unwrap());
-        let refusal = asks(place.path(), Request::Status).await.unwrap_err().to_string();
+        let refusal =
+            send_test_command(place.path(), ControlRequest::Status).await.unwrap_err().to_string();
         assert!(refusal.contains("no cluster runs in"), "{refusal}");
         Control::listen(place.path()).unwrap();
     }

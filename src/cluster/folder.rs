@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::child;
-use super::layout::{self, Layout, Member, Role, Shape};
+use super::layout::{self, ClusterLayout, ClusterProcess, ClusterShape, ProcessRole};
 use super::ports::Ports;
 use super::process::Launch;
 use super::rings;
 use crate::failure::Failure;
-use crate::process::door::DoorSettings;
 use crate::process::events::EventSettings;
 use crate::process::folder::{DataFolder, make_folder};
-use crate::process::settings::{Hidden, cores};
-use crate::process::vault::{self, SSE_FILE, new_key};
+use crate::process::master_keys::{self, SSE_FILE, new_key};
+use crate::process::s3_port::S3Settings;
+use crate::process::settings::{SecretText, cores};
 use crate::server::credentials::{self, Credentials};
 
 const KEY: &str = "cluster.key";
@@ -44,7 +44,7 @@ const RESERVE: &str = "64MiB";
 pub(super) struct ClusterFolder {
     folder: DataFolder,
     path: PathBuf,
-    pub(super) layout: Layout,
+    pub(super) layout: ClusterLayout,
     pub(super) credentials: Credentials,
     /// True if the credentials are new and must be shown.
     pub(super) is_new: bool,
@@ -52,7 +52,11 @@ pub(super) struct ClusterFolder {
 
 impl ClusterFolder {
     /// Opens a folder and makes its missing files. Chosen ports stay reserved in `ports`.
-    pub(super) fn open(path: &Path, shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
+    pub(super) fn open(
+        path: &Path,
+        shape: ClusterShape,
+        ports: &mut Ports,
+    ) -> Result<Self, Failure> {
         let unusable = |error: &std::io::Error| {
             Failure::refused(format!("the folder {} can't be created: {error}", path.display()))
         };
@@ -61,9 +65,9 @@ impl ClusterFolder {
         let folder = DataFolder::open(path)?;
         let path = path.canonicalize().map_err(|error| unusable(&error))?;
         let layout = match fs::read_to_string(folder.join(layout::FILE)) {
-            Ok(text) => Layout::parse(&text)?,
+            Ok(text) => ClusterLayout::parse(&text)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let layout = Layout::new(shape, ports)?;
+                let layout = ClusterLayout::new(shape, ports)?;
                 folder.replace(layout::FILE, layout.to_text().as_bytes())?;
                 layout
             }
@@ -73,16 +77,16 @@ impl ClusterFolder {
                 return Err(Failure::refused(sentence));
             }
         };
-        for key in [KEY, vault::FILE, SSE_FILE] {
+        for key in [KEY, master_keys::FILE, SSE_FILE] {
             if !folder.join(key).exists() {
                 folder.replace(key, new_key()?.as_bytes())?;
             }
         }
         let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let given = DoorSettings {
+        let given = S3Settings {
             root_access_key: environment(ACCESS_KEY),
-            root_secret_key: environment(SECRET_KEY).map(Hidden),
-            ..DoorSettings::default()
+            root_secret_key: environment(SECRET_KEY).map(SecretText),
+            ..S3Settings::default()
         };
         let (credentials, is_new) = Credentials::find_or_make(&given, &folder)?;
         rings::make_missing(&path, &layout)?;
@@ -108,27 +112,27 @@ impl ClusterFolder {
     }
 
     /// Stores another layout.
-    pub(super) fn keep(&mut self, layout: Layout) -> Result<(), Failure> {
+    pub(super) fn keep(&mut self, layout: ClusterLayout) -> Result<(), Failure> {
         self.folder.replace(layout::FILE, layout.to_text().as_bytes())?;
         self.layout = layout;
         Ok(())
     }
 
     /// Path of a member's log.
-    pub(super) fn log(&self, member: &Member) -> PathBuf {
+    pub(super) fn log(&self, member: &ClusterProcess) -> PathBuf {
         self.path.join(&member.name).join("log")
     }
 
     /// Returns the command that starts a member.
-    pub(super) fn launch(&self, member: &Member) -> Launch {
+    pub(super) fn launch(&self, member: &ClusterProcess) -> Launch {
         let settings = self.settings_path(member).display().to_string();
         let parent = std::process::id().to_string();
         let words = ["cluster", "child", "--parent", &parent, "--", member.role.name(), "--config"];
         let mut arguments: Vec<String> = words.map(str::to_owned).to_vec();
         arguments.push(settings);
-        let Credentials { access_key, secret_key: Hidden(secret) } = &self.credentials;
+        let Credentials { access_key, secret_key: SecretText(secret) } = &self.credentials;
         let mut environment = handed_on(member.role, |name| std::env::var(name).ok());
-        if member.role == Role::Proxy {
+        if member.role == ProcessRole::Proxy {
             environment.push((ACCESS_KEY.to_owned(), access_key.clone()));
             environment.push((SECRET_KEY.to_owned(), secret.clone()));
             environment.extend(self.late_master_key(member));
@@ -139,23 +143,23 @@ impl ClusterFolder {
     /// Master key settings for a proxy whose settings file predates the master key. With them the
     /// proxy also seals secrets that are stored in clear. All proxies of this folder start with
     /// these settings.
-    fn late_master_key(&self, member: &Member) -> Vec<(String, String)> {
+    fn late_master_key(&self, member: &ClusterProcess) -> Vec<(String, String)> {
         let text = fs::read_to_string(self.settings_path(member)).unwrap_or_default();
         let table: Table = text.parse().unwrap_or_default();
         if table.contains_key("master_keys") || table.contains_key("master_key_file") {
             return Vec::new();
         }
-        let path = self.path.join(vault::FILE).display().to_string();
+        let path = self.path.join(master_keys::FILE).display().to_string();
         let seal = ("MARTLET_SEAL_SECRETS".to_owned(), "true".to_owned());
         vec![("MARTLET_MASTER_KEY_FILE".to_owned(), path), seal]
     }
 
-    fn settings_path(&self, member: &Member) -> PathBuf {
+    fn settings_path(&self, member: &ClusterProcess) -> PathBuf {
         self.path.join(&member.name).join(format!("{}.toml", member.role.name()))
     }
 
     /// Writes a member's settings file. An existing file is kept, because operators may edit it.
-    pub(super) fn make_settings(&self, member: &Member) -> Result<(), Failure> {
+    pub(super) fn make_settings(&self, member: &ClusterProcess) -> Result<(), Failure> {
         let path = self.settings_path(member);
         if path.exists() {
             return Ok(());
@@ -171,11 +175,11 @@ impl ClusterFolder {
 
 /// Settings in the environment of `up` that are passed to a role: events, access logs and the
 /// length of lifecycle days.
-fn handed_on(role: Role, set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+fn handed_on(role: ProcessRole, set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let names = match role {
-        Role::Proxy => [&EventSettings::NAMES[..], &TO_PROXIES].concat(),
-        Role::Replicator => [&EventSettings::NAMES[..], &TO_REPLICATORS].concat(),
-        Role::StorageNode => Vec::new(),
+        ProcessRole::Proxy => [&EventSettings::NAMES[..], &TO_PROXIES].concat(),
+        ProcessRole::Replicator => [&EventSettings::NAMES[..], &TO_REPLICATORS].concat(),
+        ProcessRole::StorageNode => Vec::new(),
     };
     let variables = names.into_iter().map(|name| format!("MARTLET_{}", name.to_uppercase()));
     variables.filter_map(|name| set(&name).map(|value| (name, value))).collect()
@@ -189,7 +193,12 @@ fn threads_of_each(nodes: usize) -> i64 {
 }
 
 /// Contents of a member's settings file.
-fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> Table {
+fn settings(
+    cluster: &Path,
+    folder: &Path,
+    member: &ClusterProcess,
+    layout: &ClusterLayout,
+) -> Table {
     let text = |path: PathBuf| Value::from(path.display().to_string());
     let address = |address: std::net::SocketAddr| Value::from(address.to_string());
     let rings: Vec<Value> =
@@ -201,16 +210,16 @@ fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> 
         ("cluster_key_file".to_owned(), text(cluster.join(KEY))),
         ("rings".to_owned(), Value::from(rings)),
     ]);
-    if member.role != Role::Proxy {
+    if member.role != ProcessRole::Proxy {
         table.insert("max_threads".to_owned(), Value::from(threads_of_each(layout.nodes.len())));
     }
     match (member.role, member.address) {
-        (Role::Proxy, Some(at)) => {
+        (ProcessRole::Proxy, Some(at)) => {
             table.insert("s3_address".to_owned(), address(at));
-            table.insert("master_key_file".to_owned(), text(cluster.join(vault::FILE)));
+            table.insert("master_key_file".to_owned(), text(cluster.join(master_keys::FILE)));
             table.insert("sse_master_key_file".to_owned(), text(cluster.join(SSE_FILE)));
         }
-        (Role::StorageNode, Some(at)) => {
+        (ProcessRole::StorageNode, Some(at)) => {
             table.insert("internal_address".to_owned(), address(at));
             table.insert("reserve".to_owned(), Value::from(RESERVE));
             let node = layout.nodes.iter().find(|node| node.name == member.name);
@@ -256,7 +265,7 @@ pub(super) mod tests {
         let key = fs::read(path.join(KEY)).unwrap();
         fs::write(path.join("p1/proxy.toml"), "changed by hand").unwrap();
         drop(first);
-        let other = Shape { nodes: 9, ..SHAPE };
+        let other = ClusterShape { nodes: 9, ..SHAPE };
         let second = ClusterFolder::open(&path, other, &mut Ports::default()).unwrap();
         assert!(!second.is_new);
         assert_eq!((&second.layout, &second.credentials), (&layout, &credentials));
@@ -280,7 +289,7 @@ pub(super) mod tests {
             let secret = &cluster.credentials.secret_key.0;
             assert!(launch.arguments.iter().all(|word| !word.contains(secret)), "ps shows it");
             let is_told = launch.environment.iter().any(|(_, value)| value == secret);
-            assert_eq!(is_told, member.role == Role::Proxy, "{}", member.name);
+            assert_eq!(is_told, member.role == ProcessRole::Proxy, "{}", member.name);
         }
     }
 
@@ -288,14 +297,14 @@ pub(super) mod tests {
     fn proxies_of_an_earlier_version_get_the_master_key_too() {
         let place = tempfile::tempdir().unwrap();
         let cluster = open(place.path()).unwrap();
-        let is_proxy = |member: &Member| member.role == Role::Proxy;
+        let is_proxy = |member: &ClusterProcess| member.role == ProcessRole::Proxy;
         let proxy = cluster.layout.members().into_iter().find(is_proxy).unwrap();
         let told = || {
             let names = cluster.launch(&proxy).environment;
             names.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
         let late = ["MARTLET_MASTER_KEY_FILE".to_owned(), "MARTLET_SEAL_SECRETS".to_owned()];
-        assert_eq!(mode(&cluster.path().join(vault::FILE)), 0o600);
+        assert_eq!(mode(&cluster.path().join(master_keys::FILE)), 0o600);
         assert!(late.iter().all(|name| !told().contains(name)), "its file says so");
         fs::write(cluster.settings_path(&proxy), "name = \"p1\"").unwrap();
         assert!(late.iter().all(|name| told().contains(name)));
@@ -311,10 +320,10 @@ pub(super) mod tests {
         let of_events = "MARTLET_NOTIFICATIONS MARTLET_MAX_NOTIFICATION_ATTEMPTS \
                          MARTLET_MAX_NOTIFICATION_REFUSALS";
         let logs = "MARTLET_ACCESS_LOG MARTLET_BUCKET_LOG_INTERVAL MARTLET_ALLOW_SIGNATURE_V2";
-        assert_eq!(names(Role::Proxy), format!("{of_events} {logs}"));
+        assert_eq!(names(ProcessRole::Proxy), format!("{of_events} {logs}"));
         let days = "MARTLET_LIFECYCLE_DAY_SECONDS";
-        assert_eq!(names(Role::Replicator), format!("{of_events} {days}"));
-        assert_eq!(names(Role::StorageNode), "");
+        assert_eq!(names(ProcessRole::Replicator), format!("{of_events} {days}"));
+        assert_eq!(names(ProcessRole::StorageNode), "");
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! 3. The node starts with the new rings, and running nodes receive the rings. The replicators move
 //!    the data.
 
-use super::layout::Layout;
+use super::layout::ClusterLayout;
 use super::ports::Ports;
 use super::push;
-use super::rings::{INDEX, Joining, Widened, ring_path};
+use super::rings::{INDEX, JoinRings, WidenedRing, ring_path};
 use super::supervisor::Supervisor;
-use super::wire::Which;
+use super::wire::TargetSelector;
 use crate::failure::Failure;
 
 /// Adds a node, in the given zone or the next in turn. Returns sentences for the operator.
@@ -19,10 +19,10 @@ pub(super) async fn add_node(
     zone: Option<u32>,
 ) -> Result<Vec<String>, Failure> {
     let mut ports = Ports::default();
-    let mut layout: Layout = supervisor.folder.layout.clone();
+    let mut layout: ClusterLayout = supervisor.folder.layout.clone();
     let node = layout.add_node(zone, &mut ports)?.clone();
     let dir = supervisor.folder.path().to_owned();
-    let joining = Joining::of(&dir, &layout, &node)?;
+    let joining = JoinRings::of(&dir, &layout, &node)?;
     joining.save(&dir)?;
     let number = layout.nodes.len();
     supervisor.folder.keep(layout)?;
@@ -31,12 +31,12 @@ pub(super) async fn add_node(
         supervisor.watch(member);
     }
     drop(ports);
-    let mut said = supervisor.start(&Which::Node(number)).await?;
-    for Widened { name, report, .. } in joining.rings() {
+    let mut said = supervisor.start(&TargetSelector::Node(number)).await?;
+    for WidenedRing { name, report, .. } in joining.rings() {
         let what = if name == INDEX { "entries" } else { "extents" };
         let bytes = std::fs::read(ring_path(&dir, name))
             .map_err(|error| Failure::refused(format!("the new ring can't be read: {error}")))?;
-        let given = push::give(supervisor, name, bytes).await?;
+        let given = push::push_ring(supervisor, name, bytes).await?;
         said.push(format!(
             "{} has {} in zone {}; the {name} ring of epoch {} gives it {} replicas of {what} and \
              names their previous holders; {given} got the ring and passes it on",

@@ -34,7 +34,7 @@ pub(super) const PROXIES_MAX: usize = 16;
 /// Contents of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Layout {
+pub(super) struct ClusterLayout {
     version: u32,
     /// Copies of each entry, and of each extent under the default policy.
     pub(super) replicas: usize,
@@ -46,15 +46,15 @@ pub(super) struct Layout {
     #[serde(rename = "policy", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) policies: Vec<NamedCode>,
     #[serde(rename = "node")]
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<NodeLayout>,
     #[serde(rename = "proxy")]
-    pub(super) proxies: Vec<Proxy>,
+    pub(super) proxies: Vec<ProxyLayout>,
 }
 
 /// Node: a storage node process, and the replicator of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Node {
+pub(super) struct NodeLayout {
     pub(super) name: String,
     pub(super) zone: u32,
     pub(super) devices: Vec<String>,
@@ -66,7 +66,7 @@ pub(super) struct Node {
 /// Proxy process with its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Proxy {
+pub(super) struct ProxyLayout {
     pub(super) name: String,
     s3_port: u16,
     admin_port: u16,
@@ -74,7 +74,7 @@ pub(super) struct Proxy {
 
 /// Requested shape of a new cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
+pub(super) struct ClusterShape {
     pub(super) nodes: usize,
     pub(super) devices_per_node: usize,
     pub(super) zones: u32,
@@ -87,7 +87,7 @@ pub(super) struct Shape {
 /// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Role {
+pub(crate) enum ProcessRole {
     /// Stores bytes and entries.
     StorageNode,
     /// Restores missing replicas and runs background workers.
@@ -96,7 +96,7 @@ pub(crate) enum Role {
     Proxy,
 }
 
-impl Role {
+impl ProcessRole {
     /// Name of the role's subcommand and settings file.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for ProcessRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -115,9 +115,9 @@ impl fmt::Display for Role {
 
 /// One process of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct ClusterProcess {
     pub(super) name: String,
-    pub(super) role: Role,
+    pub(super) role: ProcessRole,
     /// Node that the process belongs to; `None` for proxies.
     pub(super) node: Option<String>,
     /// Address that the process serves; `None` for replicators.
@@ -126,7 +126,7 @@ pub(super) struct Member {
     pub(super) admin_address: SocketAddr,
 }
 
-impl Member {
+impl ClusterProcess {
     /// All addresses that the process listens on.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.address.into_iter().chain([self.admin_address])
@@ -138,9 +138,9 @@ pub(super) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-impl Layout {
+impl ClusterLayout {
     /// Makes the layout of a new cluster of this shape.
-    pub(super) fn new(shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
+    pub(super) fn new(shape: ClusterShape, ports: &mut Ports) -> Result<Self, Failure> {
         let mut layout = Self {
             version: VERSION,
             replicas: shape.replicas,
@@ -151,7 +151,7 @@ impl Layout {
             proxies: Vec::new(),
         };
         for number in 1..=shape.proxies {
-            layout.proxies.push(Proxy {
+            layout.proxies.push(ProxyLayout {
                 name: format!("p{number}"),
                 s3_port: ports.take(offset(shape.s3_port, S3_PORT_STEP, number))?,
                 admin_port: ports.take(offset(PROXY_ADMIN_PORT, 1, number))?,
@@ -168,7 +168,7 @@ impl Layout {
         &mut self,
         zone: Option<u32>,
         ports: &mut Ports,
-    ) -> Result<&Node, Failure> {
+    ) -> Result<&NodeLayout, Failure> {
         let number = self.nodes.len() + 1;
         if number > NODES_MAX {
             return Err(Failure::refused(format!(
@@ -176,7 +176,7 @@ impl Layout {
             )));
         }
         let in_turn = u32::try_from(number - 1).unwrap_or_default() % self.zones + 1;
-        self.nodes.push(Node {
+        self.nodes.push(NodeLayout {
             name: format!("n{number}"),
             zone: zone.unwrap_or(in_turn),
             devices: (1..=self.devices_per_node).map(|device| format!("d{device}")).collect(),
@@ -215,11 +215,12 @@ impl Layout {
     }
 
     /// All processes, in start order.
-    pub(super) fn members(&self) -> Vec<Member> {
+    pub(super) fn members(&self) -> Vec<ClusterProcess> {
         let nodes = self.nodes.iter();
-        let mut members: Vec<Member> = nodes.clone().map(Node::storage_node).collect();
-        members.extend(nodes.map(Node::replicator));
-        members.extend(self.proxies.iter().map(Proxy::member));
+        let mut members: Vec<ClusterProcess> =
+            nodes.clone().map(NodeLayout::storage_node).collect();
+        members.extend(nodes.map(NodeLayout::replicator));
+        members.extend(self.proxies.iter().map(ProxyLayout::member));
         members
     }
 }
@@ -229,21 +230,21 @@ fn offset(first: u16, step: u16, number: usize) -> u16 {
     first.saturating_add(step.saturating_mul(steps))
 }
 
-impl Node {
-    fn storage_node(&self) -> Member {
-        Member {
+impl NodeLayout {
+    fn storage_node(&self) -> ClusterProcess {
+        ClusterProcess {
             name: self.name.clone(),
-            role: Role::StorageNode,
+            role: ProcessRole::StorageNode,
             node: Some(self.name.clone()),
             address: Some(loopback(self.internal_port)),
             admin_address: loopback(self.admin_port),
         }
     }
 
-    fn replicator(&self) -> Member {
-        Member {
+    fn replicator(&self) -> ClusterProcess {
+        ClusterProcess {
             name: self.name.replacen('n', "r", 1),
-            role: Role::Replicator,
+            role: ProcessRole::Replicator,
             node: Some(self.name.clone()),
             address: None,
             admin_address: loopback(self.replicator_admin_port),
@@ -251,16 +252,16 @@ impl Node {
     }
 
     /// Processes of this node.
-    pub(super) fn members(&self) -> [Member; 2] {
+    pub(super) fn members(&self) -> [ClusterProcess; 2] {
         [self.storage_node(), self.replicator()]
     }
 }
 
-impl Proxy {
-    fn member(&self) -> Member {
-        Member {
+impl ProxyLayout {
+    fn member(&self) -> ClusterProcess {
+        ClusterProcess {
             name: self.name.clone(),
-            role: Role::Proxy,
+            role: ProcessRole::Proxy,
             node: None,
             address: Some(loopback(self.s3_port)),
             admin_address: loopback(self.admin_port),
@@ -274,7 +275,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) const SHAPE: Shape = Shape {
+    pub(in super::super) const SHAPE: ClusterShape = ClusterShape {
         nodes: 4,
         devices_per_node: 2,
         zones: 2,
@@ -285,19 +286,19 @@ pub(super) mod tests {
     };
 
     /// Layout with an erasure-coded policy of four data and two parity fragments.
-    pub(in super::super) fn coded() -> Layout {
+    pub(in super::super) fn coded() -> ClusterLayout {
         let policies = NamedCode::parse_all(&["ec=4+2"]).unwrap();
-        Layout::new(Shape { policies, ..SHAPE }, &mut Ports::default()).unwrap()
+        ClusterLayout::new(ClusterShape { policies, ..SHAPE }, &mut Ports::default()).unwrap()
     }
 
-    pub(in super::super) fn layout() -> Layout {
-        Layout::new(SHAPE, &mut Ports::default()).unwrap()
+    pub(in super::super) fn layout() -> ClusterLayout {
+        ClusterLayout::new(SHAPE, &mut Ports::default()).unwrap()
     }
 
     #[test]
     fn a_layout_reads_as_it_was_written() {
         for layout in [layout(), coded()] {
-            assert_eq!(Layout::parse(&layout.to_text()).unwrap(), layout);
+            assert_eq!(ClusterLayout::parse(&layout.to_text()).unwrap(), layout);
         }
         assert!(!layout().to_text().contains("policy"));
     }
@@ -310,7 +311,8 @@ pub(super) mod tests {
         let members = layout.members();
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
         assert_eq!(names, ["n1", "n2", "n3", "n4", "r1", "r2", "r3", "r4", "p1", "p2"]);
-        let addresses: Vec<SocketAddr> = members.iter().flat_map(Member::addresses).collect();
+        let addresses: Vec<SocketAddr> =
+            members.iter().flat_map(ClusterProcess::addresses).collect();
         assert_eq!(addresses.len(), 16);
         assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), 16);
         assert!(addresses.iter().all(|address| address.ip().is_loopback()));
@@ -341,7 +343,7 @@ pub(super) mod tests {
             "nonsense".to_owned(),
         ];
         for text in spoiled {
-            let refusal = Layout::parse(&text).unwrap_err().to_string();
+            let refusal = ClusterLayout::parse(&text).unwrap_err().to_string();
             assert!(refusal.starts_with("cluster.toml is damaged"), "{refusal}");
         }
     }

@@ -35,18 +35,18 @@ mod up;
 mod wire;
 
 pub(crate) use self::args::ClusterArgs;
-use self::args::Command;
+use self::args::ClusterCommand;
 use crate::failure::Failure;
 
 /// Runs the command to its end.
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
     match &args.command {
-        Command::Up(args) => up::run(args),
-        Command::Child { parent, arguments } => child::become_role(*parent, arguments),
+        ClusterCommand::Up(args) => up::run(args),
+        ClusterCommand::Child { parent, arguments } => child::become_role(*parent, arguments),
         command => {
-            let json = matches!(command, Command::Status { json: true, .. });
+            let json = matches!(command, ClusterCommand::Status { json: true, .. });
             let (place, request) = command.request().expect("all other commands have a request");
-            up::ask(&place.data_dir, &request, json)
+            up::run_command(&place.data_dir, &request, json)
         }
     }
 }

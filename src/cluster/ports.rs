@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use super::layout::{Member, loopback};
+use super::layout::{ClusterProcess, loopback};
 use crate::failure::Failure;
 
 /// Distance between candidate ports.
@@ -34,7 +34,7 @@ impl Ports {
 }
 
 /// Checks that all listening addresses of a process are free.
-pub(super) fn check_free(member: &Member) -> Result<(), Failure> {
+pub(super) fn check_free(member: &ClusterProcess) -> Result<(), Failure> {
     for address in member.addresses() {
         let Err(error) = TcpListener::bind(address) else { continue };
         let why = match error.kind() {

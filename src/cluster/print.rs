@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::wire::{ProcessStatus, Status};
+use super::wire::{ClusterStatus, ProcessStatus};
 use crate::columns::table;
 
 fn place(address: Option<std::net::SocketAddr>) -> String {
@@ -14,7 +14,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 }
 
 /// S3 endpoints and the table of processes, printed when all processes are ready.
-pub(super) fn endpoints(status: &Status) -> String {
+pub(super) fn endpoints(status: &ClusterStatus) -> String {
     let mut text = String::new();
     for endpoint in &status.endpoints {
         let _ = writeln!(text, "Martlet serves S3 at {endpoint}");
@@ -35,7 +35,7 @@ pub(super) fn endpoints(status: &Status) -> String {
 }
 
 /// Instructions for clients, printed when the credentials are not new.
-pub(super) fn how_to(status: &Status, credentials: &std::path::Path) -> String {
+pub(super) fn how_to(status: &ClusterStatus, credentials: &std::path::Path) -> String {
     let endpoint = status.endpoints.first().map_or("", String::as_str);
     let credentials = credentials.display();
     format!(
@@ -51,7 +51,7 @@ Credentials are in {credentials}. For awscli and boto3, paste:
 }
 
 /// List of the commands that control the running cluster.
-pub(super) fn commands(status: &Status) -> String {
+pub(super) fn commands(status: &ClusterStatus) -> String {
     let dir = status.data_dir.display();
     format!(
         "\
@@ -64,7 +64,7 @@ Ctrl-C stops everything cleanly.
 }
 
 /// Tables of processes, devices and rings.
-pub(super) fn status(status: &Status) -> String {
+pub(super) fn status(status: &ClusterStatus) -> String {
     let mut text = format!("{}  {} copies\n", status.data_dir.display(), status.replicas);
     for endpoint in &status.endpoints {
         let _ = writeln!(text, "S3 at {endpoint}");
@@ -122,17 +122,17 @@ fn process(process: &ProcessStatus) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
-    use super::super::layout::{Role, loopback};
-    use super::super::wire::{DeviceLine, RingLine, State};
+    use super::super::layout::{ProcessRole, loopback};
+    use super::super::wire::{DataDevice, ProcessState, RingLine};
     use super::*;
 
-    fn example() -> Status {
+    fn example() -> ClusterStatus {
         let node = ProcessStatus {
             name: "n1".into(),
-            role: Role::StorageNode,
+            role: ProcessRole::StorageNode,
             node: Some("n1".into()),
             pid: Some(77),
-            state: State::Running,
+            state: ProcessState::Running,
             ready: false,
             reason: "503 d1: not open".into(),
             address: Some(loopback(7001)),
@@ -142,19 +142,19 @@ mod tests {
         };
         let replicator = ProcessStatus {
             name: "r1".into(),
-            role: Role::Replicator,
+            role: ProcessRole::Replicator,
             pid: None,
-            state: State::Died("signal 9".into()),
+            state: ProcessState::Died("signal 9".into()),
             address: None,
             rings: String::new(),
             ..node.clone()
         };
-        Status {
+        ClusterStatus {
             data_dir: "/c".into(),
             replicas: 3,
             endpoints: vec!["http://127.0.0.1:9000".into()],
             processes: vec![node, replicator],
-            devices: vec![DeviceLine {
+            devices: vec![DataDevice {
                 id: 0,
                 node: "n1".into(),
                 name: "d1".into(),

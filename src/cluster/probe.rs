@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// Reply to a probe.
-pub(super) struct Answer {
+pub(super) struct ProbeReply {
     status: StatusCode,
     headers: HeaderMap,
     body: String,
@@ -61,14 +61,14 @@ fn epochs(headers: &HeaderMap) -> String {
 }
 
 /// Sends a GET request and reads the reply, within `PATIENCE`.
-pub(super) async fn get(address: SocketAddr, path: &str) -> Result<Answer, String> {
+pub(super) async fn get(address: SocketAddr, path: &str) -> Result<ProbeReply, String> {
     match timeout(PATIENCE, exchange(address, path)).await {
         Ok(answer) => answer,
         Err(_) => Err("no answer".to_owned()),
     }
 }
 
-async fn exchange(address: SocketAddr, path: &str) -> Result<Answer, String> {
+async fn exchange(address: SocketAddr, path: &str) -> Result<ProbeReply, String> {
     let text = |error: hyper::Error| error.to_string();
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
@@ -79,7 +79,7 @@ async fn exchange(address: SocketAddr, path: &str) -> Result<Answer, String> {
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        Ok(ProbeReply { status: head.status, headers: head.headers, body })
     };
     tokio::select! {
         answer = exchange => answer,

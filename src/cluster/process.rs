@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
-use super::wire::State;
+use super::wire::ProcessState;
 use crate::failure::Failure;
 use crate::process::folder::make_folder;
 
@@ -41,16 +41,16 @@ pub(super) struct Process {
     launch: Launch,
     log: PathBuf,
     child: Option<Child>,
-    state: State,
+    state: ProcessState,
 }
 
 impl Process {
     /// Makes a process that has not been started.
     pub(super) fn new(name: &str, launch: Launch, log: PathBuf) -> Self {
-        Self { name: name.to_owned(), launch, log, child: None, state: State::Stopped }
+        Self { name: name.to_owned(), launch, log, child: None, state: ProcessState::Stopped }
     }
 
-    pub(super) fn state(&self) -> &State {
+    pub(super) fn state(&self) -> &ProcessState {
         &self.state
     }
 
@@ -92,7 +92,7 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(|error| failed("the program", &error))?;
-        (self.child, self.state) = (Some(child), State::Running);
+        (self.child, self.state) = (Some(child), ProcessState::Running);
         Ok(())
     }
 
@@ -104,10 +104,10 @@ impl Process {
     }
 
     /// Records the end of the process. Returns true if the end is newly noticed.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn poll_exit(&mut self) -> bool {
         let ended = self.child.as_mut().map(Child::try_wait);
         let Some(Ok(Some(status))) = ended else { return false };
-        (self.child, self.state) = (None, State::Died(describe(status)));
+        (self.child, self.state) = (None, ProcessState::Died(describe(status)));
         true
     }
 
@@ -115,7 +115,7 @@ impl Process {
     pub(super) async fn kill(&mut self) -> Result<(), Failure> {
         self.signal(Signal::KILL)?;
         self.wait(DEATH).await?;
-        self.state = State::Stopped;
+        self.state = ProcessState::Stopped;
         Ok(())
     }
 
@@ -128,34 +128,34 @@ impl Process {
         if !by_itself {
             self.kill().await?;
         }
-        let in_order = matches!(&self.state, State::Died(how) if how == IN_ORDER);
-        self.state = State::Stopped;
+        let in_order = matches!(&self.state, ProcessState::Died(how) if how == IN_ORDER);
+        self.state = ProcessState::Stopped;
         Ok(by_itself && in_order)
     }
 
     /// Suspends the process (SIGSTOP).
     pub(super) fn pause(&mut self) -> Result<(), Failure> {
         self.signal(Signal::STOP)?;
-        self.state = State::Paused;
+        self.state = ProcessState::Paused;
         Ok(())
     }
 
     /// Continues the process (SIGCONT).
     pub(super) fn resume(&mut self) -> Result<(), Failure> {
         self.signal(Signal::CONT)?;
-        self.state = State::Running;
+        self.state = ProcessState::Running;
         Ok(())
     }
 
     /// Continues a suspended process, which could not exit in good order.
     fn resume_quietly(&mut self) {
-        if self.state == State::Paused {
+        if self.state == ProcessState::Paused {
             let _ = self.resume();
         }
     }
 
     fn signal(&mut self, signal: Signal) -> Result<(), Failure> {
-        self.look();
+        self.poll_exit();
         let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let Some(pid) = pid else {
             return Err(Failure::refused(format!("{} is not running ({})", self.name, self.state)));
@@ -166,7 +166,7 @@ impl Process {
 
     async fn wait(&mut self, patience: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + patience;
-        while self.child.is_some() && !self.look() {
+        while self.child.is_some() && !self.poll_exit() {
             if Instant::now() > deadline {
                 let sentence = format!("{} did not exit in time", self.name);
                 return Err(Failure::refused(sentence));

@@ -3,16 +3,16 @@
 use bytes::Bytes;
 use martlet_protocol::http::{ClientOptions, HttpBackend};
 
-use super::layout::Role;
+use super::layout::ProcessRole;
 use super::supervisor::Supervisor;
-use super::wire::State;
+use super::wire::ProcessState;
 use crate::failure::Failure;
 use crate::membership::key::ClusterSecret;
 use crate::membership::routes::{OfferAnswer, RINGS};
 
 /// Offers a ring to each running node until one accepts it. Returns that node's name, or a phrase
 /// for all of them if every node has the ring already.
-pub(super) async fn give(
+pub(super) async fn push_ring(
     supervisor: &Supervisor,
     name: &str,
     ring: Vec<u8>,
@@ -22,8 +22,8 @@ pub(super) async fn give(
     let mut refusals = Vec::new();
     for watched in &supervisor.watched {
         let Some(address) = watched.member.address else { continue };
-        let runs = *watched.process.state() == State::Running;
-        if watched.member.role != Role::StorageNode || !runs {
+        let runs = *watched.process.state() == ProcessState::Running;
+        if watched.member.role != ProcessRole::StorageNode || !runs {
             continue;
         }
         let key = secret.key.clone();

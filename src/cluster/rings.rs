@@ -14,9 +14,9 @@
 use std::path::{Path, PathBuf};
 
 use martlet_protocol::{Clock, PolicyId, Redundancy, SystemClock};
-use martlet_ring::{Builder, NewDevice, Occasion, Report, Ring, Settings};
+use martlet_ring::{Builder, NewDevice, RebalanceContext, Report, Ring, RingSettings};
 
-use super::layout::{Layout, Node, loopback};
+use super::layout::{ClusterLayout, NodeLayout, loopback};
 use crate::failure::Failure;
 use crate::policies::FIRST_NAME;
 
@@ -42,16 +42,16 @@ fn builder_path(dir: &Path, name: &str) -> PathBuf {
 }
 
 /// Purpose of a ring: the index or a storage policy.
-struct Purpose {
+struct RingPurpose {
     file: String,
     policy: PolicyId,
     policy_name: String,
     redundancy: Redundancy,
 }
 
-impl Purpose {
+impl RingPurpose {
     /// All purposes of a layout, the index first.
-    fn all(layout: &Layout) -> Vec<Self> {
+    fn all(layout: &ClusterLayout) -> Vec<Self> {
         let copies = |file: &str, policy_name: &str| Self {
             file: file.to_owned(),
             policy: PolicyId(0),
@@ -68,20 +68,20 @@ impl Purpose {
         all
     }
 
-    fn replicas(&self, layout: &Layout) -> usize {
+    fn replicas(&self, layout: &ClusterLayout) -> usize {
         self.redundancy.fragments().map_or(layout.replicas, usize::from)
     }
 }
 
 /// Names of the rings of a layout: the index, then the rings of extents in the order of their
 /// policies.
-pub(super) fn names(layout: &Layout) -> Vec<String> {
-    Purpose::all(layout).into_iter().map(|purpose| purpose.file).collect()
+pub(super) fn names(layout: &ClusterLayout) -> Vec<String> {
+    RingPurpose::all(layout).into_iter().map(|purpose| purpose.file).collect()
 }
 
 /// Makes missing ring files, and the builders that they need.
-pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
-    for purpose in Purpose::all(layout) {
+pub(super) fn make_missing(dir: &Path, layout: &ClusterLayout) -> Result<(), Failure> {
+    for purpose in RingPurpose::all(layout) {
         let name = &purpose.file;
         let (builder_path, ring_path) = (builder_path(dir, name), ring_path(dir, name));
         if ring_path.exists() {
@@ -99,13 +99,13 @@ pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
     Ok(())
 }
 
-fn first_builder(purpose: &Purpose, layout: &Layout) -> Result<Builder, Failure> {
+fn first_builder(purpose: &RingPurpose, layout: &ClusterLayout) -> Result<Builder, Failure> {
     let mut lineage = [0; 16];
     getrandom::fill(&mut lineage).map_err(|error| {
         Failure::refused(format!("the operating system provides no random numbers: {error}"))
     })?;
     #[expect(clippy::cast_precision_loss, reason = "a handful of replicas")]
-    let settings = Settings {
+    let settings = RingSettings {
         policy: purpose.policy,
         policy_name: purpose.policy_name.clone(),
         redundancy: purpose.redundancy,
@@ -122,7 +122,7 @@ fn first_builder(purpose: &Purpose, layout: &Layout) -> Result<Builder, Failure>
     Ok(builder)
 }
 
-fn part_power(layout: &Layout, replicas: usize) -> u8 {
+fn part_power(layout: &ClusterLayout, replicas: usize) -> u8 {
     let devices: usize = layout.nodes.iter().map(|node| node.devices.len()).sum();
     let parts = (devices * GROWTH * REPLICAS_A_DEVICE / replicas).next_power_of_two();
     #[expect(clippy::cast_possible_truncation, reason = "at most 20")]
@@ -130,7 +130,7 @@ fn part_power(layout: &Layout, replicas: usize) -> u8 {
     power.clamp(8, 16)
 }
 
-fn devices(node: &Node) -> impl Iterator<Item = NewDevice> {
+fn devices(node: &NodeLayout) -> impl Iterator<Item = NewDevice> {
     node.devices.iter().map(move |name| NewDevice {
         region: 1,
         zone: node.zone,
@@ -146,45 +146,49 @@ fn devices(node: &Node) -> impl Iterator<Item = NewDevice> {
 
 fn rebalance(builder: &mut Builder, what: &str) -> Result<Report, Failure> {
     let now_ms = SystemClock.now_ms();
-    let report = builder.rebalance(Occasion { now_ms, seed: builder.epoch() + 1 })?;
+    let report = builder.rebalance(RebalanceContext { now_ms, seed: builder.epoch() + 1 })?;
     builder.validate()?;
     builder.record(now_ms, WHO, what);
     Ok(report)
 }
 
 /// Rings and builders that include a joining node; unsaved until no step can fail any more.
-pub(super) struct Joining(Vec<Widened>);
+pub(super) struct JoinRings(Vec<WidenedRing>);
 
 /// Ring with the devices of a joining node.
-pub(super) struct Widened {
+pub(super) struct WidenedRing {
     pub(super) name: String,
     pub(super) report: Report,
     builder: Builder,
 }
 
-impl Joining {
+impl JoinRings {
     /// Assigns a node its share of all rings. Writes nothing yet.
-    pub(super) fn of(dir: &Path, layout: &Layout, node: &Node) -> Result<Self, Failure> {
+    pub(super) fn of(
+        dir: &Path,
+        layout: &ClusterLayout,
+        node: &NodeLayout,
+    ) -> Result<Self, Failure> {
         let widen = |name: String| -> Result<_, Failure> {
             let mut builder = Builder::load(&builder_path(dir, &name))?;
             for device in devices(node) {
                 builder.add(device)?;
             }
             let report = rebalance(&mut builder, &format!("added {}", node.name))?;
-            Ok(Widened { name, report, builder })
+            Ok(WidenedRing { name, report, builder })
         };
         names(layout).into_iter().map(widen).collect::<Result<_, _>>().map(Self)
     }
 
     /// The rings in push order. Rings of extents come first, so that the extents of new entries can
     /// be found.
-    pub(super) fn rings(&self) -> impl Iterator<Item = &Widened> {
+    pub(super) fn rings(&self) -> impl Iterator<Item = &WidenedRing> {
         self.0.iter().skip(1).chain(self.0.first())
     }
 
     /// Writes the builders and the rings.
     pub(super) fn save(&self, dir: &Path) -> Result<(), Failure> {
-        for Widened { name, builder, .. } in &self.0 {
+        for WidenedRing { name, builder, .. } in &self.0 {
             builder.save(&builder_path(dir, name))?;
             builder.ring()?.save(&ring_path(dir, name))?;
         }
@@ -193,7 +197,7 @@ impl Joining {
 }
 
 /// Loads the ring files of a layout, with their names.
-pub(super) fn load(dir: &Path, layout: &Layout) -> Result<Vec<(String, Ring)>, Failure> {
+pub(super) fn load(dir: &Path, layout: &ClusterLayout) -> Result<Vec<(String, Ring)>, Failure> {
     let ring = |name: String| {
         let ring = Ring::load(&ring_path(dir, &name))?;
         Ok((name, ring))

@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::folder::ClusterFolder;
-use super::layout::{Member, Role};
+use super::layout::{ClusterProcess, ProcessRole};
 use super::ports::{Ports, check_free};
 use super::probe::{self, Readiness};
 use super::process::Process;
-use super::wire::{State, Which};
+use super::wire::{ProcessState, TargetSelector};
 use crate::failure::Failure;
 
 /// Timeout for a process to become ready, ample for busy machines.
@@ -25,15 +25,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const STOP: Duration = Duration::from_secs(45);
 
 /// Member and its process.
-pub(super) struct Watched {
-    pub(super) member: Member,
+pub(super) struct SupervisedProcess {
+    pub(super) member: ClusterProcess,
     pub(super) process: Process,
 }
 
 /// All processes of a cluster.
 pub(super) struct Supervisor {
     pub(super) folder: ClusterFolder,
-    pub(super) watched: Vec<Watched>,
+    pub(super) watched: Vec<SupervisedProcess>,
 }
 
 impl Supervisor {
@@ -47,10 +47,10 @@ impl Supervisor {
     }
 
     /// Adds a member, without starting it.
-    pub(super) fn watch(&mut self, member: Member) {
+    pub(super) fn watch(&mut self, member: ClusterProcess) {
         let launch = self.folder.launch(&member);
         let process = Process::new(&member.name, launch, self.folder.log(&member));
-        self.watched.push(Watched { member, process });
+        self.watched.push(SupervisedProcess { member, process });
         self.watched.sort_by_key(|watched| watched.member.role);
     }
 
@@ -60,13 +60,13 @@ impl Supervisor {
         for watched in &self.watched {
             check_free(&watched.member)?;
         }
-        for role in [Role::StorageNode, Role::Replicator, Role::Proxy] {
+        for role in [ProcessRole::StorageNode, ProcessRole::Replicator, ProcessRole::Proxy] {
             let chosen = self.positions(|watched| watched.member.role == role);
             for at in &chosen {
                 self.watched[*at].process.start()?;
             }
             // Proxies and replicators need ready nodes.
-            if role != Role::Replicator {
+            if role != ProcessRole::Replicator {
                 self.wait_ready(&chosen).await?;
             }
         }
@@ -74,7 +74,7 @@ impl Supervisor {
         self.wait_ready(&all).await
     }
 
-    fn positions(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<usize> {
+    fn positions(&self, wanted: impl Fn(&SupervisedProcess) -> bool) -> Vec<usize> {
         let chosen = self.watched.iter().enumerate().filter(|(_, watched)| wanted(watched));
         chosen.map(|(at, _)| at).collect()
     }
@@ -86,9 +86,9 @@ impl Supervisor {
         for at in chosen {
             loop {
                 let watched = &mut self.watched[*at];
-                let Member { name, admin_address, .. } = &watched.member;
-                watched.process.look();
-                if let State::Died(how) = watched.process.state() {
+                let ClusterProcess { name, admin_address, .. } = &watched.member;
+                watched.process.poll_exit();
+                if let ProcessState::Died(how) = watched.process.state() {
                     return Err(Failure::refused(format!(
                         "{name} exited before it was ready ({how}); end of {}:\n{}",
                         watched.process.log().display(),
@@ -113,12 +113,12 @@ impl Supervisor {
     }
 
     /// Detects processes that died since the last call. Returns a sentence for each.
-    pub(super) fn look(&mut self) -> Vec<String> {
+    pub(super) fn poll_exits(&mut self) -> Vec<String> {
         let dead = self.watched.iter_mut().filter_map(|watched| {
             let pid = watched.process.pid()?;
-            watched.process.look().then_some((pid, watched))
+            watched.process.poll_exit().then_some((pid, watched))
         });
-        dead.map(|(pid, Watched { member, process })| {
+        dead.map(|(pid, SupervisedProcess { member, process })| {
             let name = &member.name;
             format!(
                 "{name} (process {pid}) {}; restart it with `martlet cluster start {name}`; end of \
@@ -131,13 +131,13 @@ impl Supervisor {
         .collect()
     }
 
-    fn named(&self, which: &Which) -> Result<Vec<usize>, Failure> {
+    fn named(&self, which: &TargetSelector) -> Result<Vec<usize>, Failure> {
         let chosen = match which {
-            Which::Node(number) => {
+            TargetSelector::Node(number) => {
                 let node = Some(format!("n{number}"));
                 self.positions(|watched| watched.member.node == node)
             }
-            Which::Process(name) => self.positions(|watched| watched.member.name == *name),
+            TargetSelector::Process(name) => self.positions(|watched| watched.member.name == *name),
         };
         if chosen.is_empty() {
             let names: Vec<&str> = self.watched.iter().map(|it| it.member.name.as_str()).collect();
@@ -148,9 +148,9 @@ impl Supervisor {
     }
 
     /// Returns the named processes that run. It is an error if none of them runs.
-    fn running(&self, which: &Which) -> Result<Vec<usize>, Failure> {
+    fn running(&self, which: &TargetSelector) -> Result<Vec<usize>, Failure> {
         let mut chosen = self.named(which)?;
-        let states: Vec<String> = chosen.iter().map(|at| self.told(*at)).collect();
+        let states: Vec<String> = chosen.iter().map(|at| self.describe(*at)).collect();
         chosen.retain(|at| self.watched[*at].process.pid().is_some());
         if chosen.is_empty() {
             let sentence = format!("no process of {which} is running: {}", states.join(", "));
@@ -159,8 +159,8 @@ impl Supervisor {
         Ok(chosen)
     }
 
-    fn told(&self, at: usize) -> String {
-        let Watched { member, process } = &self.watched[at];
+    fn describe(&self, at: usize) -> String {
+        let SupervisedProcess { member, process } = &self.watched[at];
         match process.pid() {
             Some(pid) => format!("{} (process {pid}) is {}", member.name, process.state()),
             None => format!("{} is {}", member.name, process.state()),
@@ -168,10 +168,10 @@ impl Supervisor {
     }
 
     /// Kills the named processes.
-    pub(super) async fn kill(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
+    pub(super) async fn kill(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         let mut said = Vec::new();
         for at in self.running(which)? {
-            let Watched { member, process } = &mut self.watched[at];
+            let SupervisedProcess { member, process } = &mut self.watched[at];
             let pid = process.pid().unwrap_or_default();
             process.kill().await?;
             said.push(format!("{} (process {pid}) was killed", member.name));
@@ -180,9 +180,9 @@ impl Supervisor {
     }
 
     /// Starts the named processes that don't run, and waits until they are ready.
-    pub(super) async fn start(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
+    pub(super) async fn start(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         let mut chosen = self.named(which)?;
-        let states: Vec<String> = chosen.iter().map(|at| self.told(*at)).collect();
+        let states: Vec<String> = chosen.iter().map(|at| self.describe(*at)).collect();
         chosen.retain(|at| self.watched[*at].process.pid().is_none());
         if chosen.is_empty() {
             return Err(Failure::refused(states.join(", ") + " already"));
@@ -192,16 +192,16 @@ impl Supervisor {
             self.watched[*at].process.start()?;
         }
         self.wait_ready(&chosen).await?;
-        Ok(chosen.iter().map(|at| self.told(*at) + " and ready").collect())
+        Ok(chosen.iter().map(|at| self.describe(*at) + " and ready").collect())
     }
 
     /// Stops the named processes in good order.
-    pub(super) async fn stop(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
+    pub(super) async fn stop(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         let mut chosen = self.running(which)?;
         chosen.reverse();
         let mut said = Vec::new();
         for at in chosen {
-            let Watched { member, process } = &mut self.watched[at];
+            let SupervisedProcess { member, process } = &mut self.watched[at];
             let in_order = process.stop(STOP).await?;
             let how = if in_order { "stopped" } else { "did not stop cleanly; see its log" };
             said.push(format!("{} {how}", member.name));
@@ -210,32 +210,32 @@ impl Supervisor {
     }
 
     /// Suspends the named processes.
-    pub(super) fn pause(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
+    pub(super) fn pause(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         self.each(which, Process::pause)
     }
 
     /// Continues the named processes.
-    pub(super) fn resume(&mut self, which: &Which) -> Result<Vec<String>, Failure> {
+    pub(super) fn resume(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         self.each(which, Process::resume)
     }
 
     fn each(
         &mut self,
-        which: &Which,
+        which: &TargetSelector,
         act: impl Fn(&mut Process) -> Result<(), Failure>,
     ) -> Result<Vec<String>, Failure> {
         let chosen = self.running(which)?;
         for at in &chosen {
             act(&mut self.watched[*at].process)?;
         }
-        Ok(chosen.iter().map(|at| self.told(*at)).collect())
+        Ok(chosen.iter().map(|at| self.describe(*at)).collect())
     }
 
     /// Stops all processes by role: proxies, replicators, nodes. Returns the names of processes
     /// that did not stop in good order.
     pub(super) async fn stop_all(&mut self) -> Vec<String> {
         let mut unruly = Vec::new();
-        for role in [Role::Proxy, Role::Replicator, Role::StorageNode] {
+        for role in [ProcessRole::Proxy, ProcessRole::Replicator, ProcessRole::StorageNode] {
             let running = self
                 .watched
                 .iter_mut()

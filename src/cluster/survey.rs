@@ -4,17 +4,17 @@ use futures::future::{join, join_all};
 use martlet_protocol::DeviceId;
 use martlet_ring::Ring;
 
-use super::layout::Role;
+use super::layout::ProcessRole;
 use super::probe::{self, Readiness};
 use super::rings;
-use super::supervisor::{Supervisor, Watched};
-use super::wire::{DeviceLine, ProcessStatus, RingLine, State, Status};
+use super::supervisor::{SupervisedProcess, Supervisor};
+use super::wire::{ClusterStatus, DataDevice, ProcessState, ProcessStatus, RingLine};
 
 /// Number of hash characters that are shown.
 const HASH_CHARACTERS: usize = 16;
 
 /// Collects the status of all processes, devices and rings.
-pub(super) async fn status(supervisor: &Supervisor) -> Status {
+pub(super) async fn status(supervisor: &Supervisor) -> ClusterStatus {
     let folder = &supervisor.folder;
     let processes = join_all(supervisor.watched.iter().map(process)).await;
     let rings = rings::load(folder.path(), &folder.layout).unwrap_or_default();
@@ -23,7 +23,7 @@ pub(super) async fn status(supervisor: &Supervisor) -> Status {
         those.map(|(_, ring)| held(ring, id)).sum()
     };
     let devices = rings.first().map(|(_, ring)| ring.devices()).unwrap_or_default();
-    let devices = devices.iter().map(|device| DeviceLine {
+    let devices = devices.iter().map(|device| DataDevice {
         id: device.id.0,
         node: device.node.name.clone(),
         name: device.name.clone(),
@@ -32,9 +32,9 @@ pub(super) async fn status(supervisor: &Supervisor) -> Status {
         index_replicas: held(true, device.id),
         data_replicas: held(false, device.id),
     });
-    let proxies = supervisor.watched.iter().filter(|it| it.member.role == Role::Proxy);
+    let proxies = supervisor.watched.iter().filter(|it| it.member.role == ProcessRole::Proxy);
     let addresses = proxies.filter_map(|watched| watched.member.address);
-    Status {
+    ClusterStatus {
         data_dir: folder.path().to_owned(),
         replicas: folder.layout.replicas,
         endpoints: addresses.map(|address| format!("http://{address}")).collect(),
@@ -60,9 +60,12 @@ fn line(name: &str, ring: &Ring) -> RingLine {
     }
 }
 
-async fn process(Watched { member, process }: &Watched) -> ProcessStatus {
-    let is_there = *process.state() == State::Running;
-    let (readiness, rings) = match member.address.filter(|_| member.role == Role::StorageNode) {
+async fn process(SupervisedProcess { member, process }: &SupervisedProcess) -> ProcessStatus {
+    let is_there = *process.state() == ProcessState::Running;
+    let (readiness, rings) = match member
+        .address
+        .filter(|_| member.role == ProcessRole::StorageNode)
+    {
         _ if !is_there => {
             let reason = process.state().to_string();
             (Readiness { ready: false, reason }, String::new())

@@ -11,12 +11,12 @@ use super::control::{self, Control};
 use super::folder::ClusterFolder;
 use super::ports::Ports;
 use super::supervisor::Supervisor;
-use super::wire::{Reply, Request};
+use super::wire::{ControlReply, ControlRequest};
 use super::{join, print, survey};
 use crate::failure::Failure;
 use crate::process::events::EventSettings;
+use crate::process::master_keys;
 use crate::process::signals::Signals;
-use crate::process::vault;
 
 /// Window in which a further signal counts as a repetition of the first.
 const SAME_SIGNAL: Duration = Duration::from_millis(700);
@@ -63,8 +63,8 @@ async fn watch(folder: ClusterFolder, ports: Ports) -> Result<(), Failure> {
     };
     let outcome = match started {
         Ok(()) => {
-            tell(&supervisor).await;
-            attend(&mut supervisor, &mut control, &mut signals).await
+            print_welcome(&supervisor).await;
+            supervise(&mut supervisor, &mut control, &mut signals).await
         }
         Err(failure) => Err(failure),
     };
@@ -97,12 +97,12 @@ async fn insistence(signals: &mut Signals) {
 }
 
 /// Prints endpoints, credentials and commands.
-async fn tell(supervisor: &Supervisor) {
+async fn print_welcome(supervisor: &Supervisor) {
     let status = survey::status(supervisor).await;
     let folder = &supervisor.folder;
     println!("{}", print::endpoints(&status));
     let first = supervisor.watched.iter().find_map(|watched| {
-        let is_proxy = watched.member.role == super::layout::Role::Proxy;
+        let is_proxy = watched.member.role == super::layout::ProcessRole::Proxy;
         watched.member.address.filter(|_| is_proxy)
     });
     match first {
@@ -112,14 +112,14 @@ async fn tell(supervisor: &Supervisor) {
         }
         _ => println!("{}", print::how_to(&status, &folder.credentials_path())),
     }
-    for file in [vault::FILE, vault::SSE_FILE] {
-        println!("{}", vault::reminder(&folder.path().join(file)));
+    for file in [master_keys::FILE, master_keys::SSE_FILE] {
+        println!("{}", master_keys::reminder(&folder.path().join(file)));
     }
     println!("{}", print::commands(&status));
 }
 
 /// Handles commands and reports deaths until a signal arrives.
-async fn attend(
+async fn supervise(
     supervisor: &mut Supervisor,
     control: &mut Control,
     signals: &mut Signals,
@@ -127,7 +127,7 @@ async fn attend(
     let untaken = |error| Failure::refused(format!("signal handlers can't be installed: {error}"));
     let mut deaths = signal(SignalKind::child()).map_err(untaken)?;
     loop {
-        for sentence in supervisor.look() {
+        for sentence in supervisor.poll_exits() {
             eprint!("martlet: {sentence}");
         }
         tokio::select! {
@@ -151,40 +151,40 @@ async fn attend(
     }
 }
 
-async fn answer(supervisor: &mut Supervisor, request: Request) -> Reply {
+async fn answer(supervisor: &mut Supervisor, request: ControlRequest) -> ControlReply {
     let done = match request {
-        Request::Status => return Reply::Status(survey::status(supervisor).await),
-        Request::Kill { which } => supervisor.kill(&which).await,
-        Request::Start { which } => supervisor.start(&which).await,
-        Request::Stop { which } => supervisor.stop(&which).await,
-        Request::Pause { which } => supervisor.pause(&which),
-        Request::Resume { which } => supervisor.resume(&which),
-        Request::AddNode { zone } => join::add_node(supervisor, zone).await,
+        ControlRequest::Status => return ControlReply::Status(survey::status(supervisor).await),
+        ControlRequest::Kill { which } => supervisor.kill(&which).await,
+        ControlRequest::Start { which } => supervisor.start(&which).await,
+        ControlRequest::Stop { which } => supervisor.stop(&which).await,
+        ControlRequest::Pause { which } => supervisor.pause(&which),
+        ControlRequest::Resume { which } => supervisor.resume(&which),
+        ControlRequest::AddNode { zone } => join::add_node(supervisor, zone).await,
     };
     match done {
         Ok(said) => {
             for sentence in &said {
                 println!("{sentence}");
             }
-            Reply::Done(said)
+            ControlReply::Done(said)
         }
-        Err(failure) => Reply::Refused(failure.to_string()),
+        Err(failure) => ControlReply::Refused(failure.to_string()),
     }
 }
 
 /// Sends a request to a running cluster and prints its answer.
-pub(super) fn ask(dir: &Path, request: &Request, json: bool) -> Result<(), Failure> {
-    match control::ask(dir, request)? {
-        Reply::Status(status) if json => {
+pub(super) fn run_command(dir: &Path, request: &ControlRequest, json: bool) -> Result<(), Failure> {
+    match control::send_command(dir, request)? {
+        ControlReply::Status(status) if json => {
             println!("{}", serde_json::to_string(&status).expect("plain data can be encoded"));
         }
-        Reply::Status(status) => print!("{}", print::status(&status)),
-        Reply::Done(said) => {
+        ControlReply::Status(status) => print!("{}", print::status(&status)),
+        ControlReply::Done(said) => {
             for sentence in said {
                 println!("{sentence}");
             }
         }
-        Reply::Refused(sentence) => return Err(Failure::refused(sentence)),
+        ControlReply::Refused(sentence) => return Err(Failure::refused(sentence)),
     }
     Ok(())
 }

@@ -7,32 +7,32 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Role;
+use super::layout::ProcessRole;
 
 /// Request of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub(super) enum Request {
+pub(super) enum ControlRequest {
     Status,
-    Kill { which: Which },
-    Start { which: Which },
-    Stop { which: Which },
-    Pause { which: Which },
-    Resume { which: Which },
+    Kill { which: TargetSelector },
+    Start { which: TargetSelector },
+    Stop { which: TargetSelector },
+    Pause { which: TargetSelector },
+    Resume { which: TargetSelector },
     AddNode { zone: Option<u32> },
 }
 
 /// Target of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Which {
+pub(super) enum TargetSelector {
     /// Number of a node, for all its processes.
     Node(usize),
     /// Name of one process.
     Process(String),
 }
 
-impl FromStr for Which {
+impl FromStr for TargetSelector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -46,7 +46,7 @@ impl FromStr for Which {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for TargetSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(number) => write!(f, "node {number}"),
@@ -58,9 +58,9 @@ impl fmt::Display for Which {
 /// Reply to a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Reply {
+pub(super) enum ControlReply {
     /// Status of the cluster.
-    Status(Status),
+    Status(ClusterStatus),
     /// Success, with sentences for people.
     Done(Vec<String>),
     /// Refusal, with its reason.
@@ -69,13 +69,13 @@ pub(super) enum Reply {
 
 /// Status of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Status {
+pub(super) struct ClusterStatus {
     pub(super) data_dir: PathBuf,
     pub(super) replicas: usize,
     /// URLs of the S3 endpoints.
     pub(super) endpoints: Vec<String>,
     pub(super) processes: Vec<ProcessStatus>,
-    pub(super) devices: Vec<DeviceLine>,
+    pub(super) devices: Vec<DataDevice>,
     pub(super) rings: Vec<RingLine>,
 }
 
@@ -83,11 +83,11 @@ pub(super) struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessStatus {
     pub(super) name: String,
-    pub(super) role: Role,
+    pub(super) role: ProcessRole,
     /// Node that the process belongs to.
     pub(super) node: Option<String>,
     pub(super) pid: Option<u32>,
-    pub(super) state: State,
+    pub(super) state: ProcessState,
     /// True if the process is ready. If not, `reason` holds the reported reason.
     pub(super) ready: bool,
     pub(super) reason: String,
@@ -102,7 +102,7 @@ pub(super) struct ProcessStatus {
 /// State of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
+pub(super) enum ProcessState {
     /// The process runs.
     Running,
     /// The process was suspended by command.
@@ -113,7 +113,7 @@ pub(super) enum State {
     Died(String),
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ProcessState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Running => f.write_str("running"),
@@ -126,7 +126,7 @@ impl fmt::Display for State {
 
 /// Device in the data ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct DeviceLine {
+pub(super) struct DataDevice {
     pub(super) id: u32,
     pub(super) node: String,
     pub(super) name: String,
@@ -153,19 +153,19 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_one_readable_line() {
-        let asked = Request::Kill { which: Which::Node(2) };
+        let asked = ControlRequest::Kill { which: TargetSelector::Node(2) };
         let line = serde_json::to_string(&asked).unwrap();
         assert_eq!(line, r#"{"ask":"kill","which":{"node":2}}"#);
-        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), asked);
-        let reply = Reply::Refused("no".to_owned());
+        assert_eq!(serde_json::from_str::<ControlRequest>(&line).unwrap(), asked);
+        let reply = ControlReply::Refused("no".to_owned());
         let line = serde_json::to_string(&reply).unwrap();
         assert_eq!(line, r#"{"refused":"no"}"#);
-        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply);
+        assert_eq!(serde_json::from_str::<ControlReply>(&line).unwrap(), reply);
     }
 
     #[test]
     fn states_read_as_people_say_them() {
-        assert_eq!(State::Died("signal 9".into()).to_string(), "died: signal 9");
-        assert_eq!(serde_json::to_string(&State::Running).unwrap(), "\"running\"");
+        assert_eq!(ProcessState::Died("signal 9".into()).to_string(), "died: signal 9");
+        assert_eq!(serde_json::to_string(&ProcessState::Running).unwrap(), "\"running\"");
     }
 }

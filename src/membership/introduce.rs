@@ -15,7 +15,7 @@
 //! A refused device keeps its contents until enough peers with votes can be synced from. So if all
 //! devices of a cluster were restored from a copy, none of them empties itself.
 
-mod verdict;
+mod outcome;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ use martlet_storage_node::{Incarnation, OpeningStatus, StorageNode};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::verdict::{Inquiry, Verdict, judge};
-use super::nodes::Node;
-use super::peers::{Identity, Introduction, Remembered};
-use super::rings::Rings;
+use self::outcome::{IntroductionFacts, IntroductionOutcome, decide};
+use super::nodes::PeerNode;
+use super::peers::{FormerRecord, IdentityDocument, Introduction};
+use super::rings::RingSet;
 use super::routes::{self, Host};
-use crate::process::listen::told;
+use crate::process::listen::wait_for_stop;
 
 /// Pause between two rounds of introductions.
 const EVERY: Duration = Duration::from_millis(500);
@@ -47,14 +47,14 @@ const ADVANCE_EVERY: Duration = Duration::from_hours(1);
 
 /// State of a device as a node received it: its opening, whether it had votes, and whether it was
 /// confirmed.
-type Met = (Option<Incarnation>, bool, bool);
+type IntroductionAnswer = (Option<Incarnation>, bool, bool);
 
 /// Task that introduces the devices of a node.
 pub(crate) struct Introducer {
     host: Host,
     node: Arc<StorageNode>,
     /// State of each device as each node last received it.
-    met: BTreeMap<(String, DeviceId), Met>,
+    met: BTreeMap<(String, DeviceId), IntroductionAnswer>,
     /// Openings for which each message was logged, so that it is logged once.
     told: BTreeMap<(DeviceId, &'static str), Incarnation>,
     /// Openings that have to sync, and the time of their last check.
@@ -81,7 +81,7 @@ impl Introducer {
             }
         };
         tokio::select! {
-            () = told(&mut stop) => {}
+            () = wait_for_stop(&mut stop) => {}
             () = introduce => {}
         }
     }
@@ -98,7 +98,7 @@ impl Introducer {
             if it.replaced_by.is_some() {
                 self.begin_anew(&rings, &it).await;
             } else if (holds_entries || it.has_votes) && !self.is_quiet(&it) {
-                self.look_after(&rings, &it).await;
+                self.attend_device(&rings, &it).await;
             }
         }
     }
@@ -109,10 +109,10 @@ impl Introducer {
         !it.has_votes && quiet.is_some_and(|(_, since)| since.elapsed() < QUIET)
     }
 
-    async fn look_after(&mut self, rings: &Rings, it: &OpeningStatus) {
+    async fn attend_device(&mut self, rings: &RingSet, it: &OpeningStatus) {
         let introduction = Introduction {
             device: it.device,
-            identity: Identity(DeviceIdentity(it.current.device.0)),
+            identity: IdentityDocument(DeviceIdentity(it.current.device.0)),
             voting: it.has_votes,
             current: Some(it.current),
             base: it.base,
@@ -121,14 +121,14 @@ impl Introducer {
         // This node records the device's votes only after the other nodes agree.
         let asks = Introduction { voting: false, ..introduction };
         let Some(own) = self.remember(asks) else { return };
-        let others: Vec<Arc<Node>> = rings
+        let others: Vec<Arc<PeerNode>> = rings
             .index_nodes()
             .iter()
             .filter_map(|name| self.host.member.nodes.get(name))
             .collect();
         let answers = self.introduce(&others, introduction).await;
         let Some(index) = rings.index() else { return };
-        let verdict = judge(Inquiry {
+        let verdict = decide(IntroductionFacts {
             it: introduction,
             is_first_ring: index.identity().parent == [0; 32],
             has_say: it.has_votes || it.base.is_some() || self.has_say(index, it.device),
@@ -137,16 +137,16 @@ impl Introducer {
             answers: &answers,
             own,
         });
-        if verdict == Verdict::Confirmed && self.remember(introduction).is_none() {
+        if verdict == IntroductionOutcome::Confirmed && self.remember(introduction).is_none() {
             return;
         }
-        self.carry_out(verdict, it).await;
+        self.apply_outcome(verdict, it).await;
     }
 
     /// Introduces a device to this node. Returns the node's previous record.
-    fn remember(&self, introduction: Introduction) -> Option<Remembered> {
+    fn remember(&self, introduction: Introduction) -> Option<FormerRecord> {
         let (peers, folder) = (&self.host.peers, &self.host.folder);
-        let own = tokio::task::block_in_place(|| peers.meet(folder, introduction));
+        let own = tokio::task::block_in_place(|| peers.record_introduction(folder, introduction));
         own.inspect_err(|error| tracing::error!(%error, "could not store the state of own devices"))
             .ok()
     }
@@ -159,14 +159,14 @@ impl Introducer {
 
     /// Introduces a device to the nodes that have not recorded its current state. Returns their
     /// previous records.
-    async fn introduce(&mut self, nodes: &[Arc<Node>], who: Introduction) -> Vec<Remembered> {
-        let met: Met = (who.current, who.voting, who.confirmed);
-        let is_over = |node: &&Arc<Node>| {
+    async fn introduce(&mut self, nodes: &[Arc<PeerNode>], who: Introduction) -> Vec<FormerRecord> {
+        let met: IntroductionAnswer = (who.current, who.voting, who.confirmed);
+        let is_over = |node: &&Arc<PeerNode>| {
             let told = self.met.get(&(node.name.clone(), who.device));
             who.voting && who.confirmed && told == Some(&met)
         };
-        let asked: Vec<&Arc<Node>> = nodes.iter().filter(|node| !is_over(node)).collect();
-        let answers = join_all(asked.iter().map(|node| ask(node, &who))).await;
+        let asked: Vec<&Arc<PeerNode>> = nodes.iter().filter(|node| !is_over(node)).collect();
+        let answers = join_all(asked.iter().map(|node| introduce_to(node, &who))).await;
         let mut remembered = Vec::new();
         for (node, answer) in asked.into_iter().zip(answers) {
             let Some(answer) = answer else { continue };
@@ -176,16 +176,18 @@ impl Introducer {
         remembered
     }
 
-    async fn carry_out(&mut self, verdict: Verdict, it: &OpeningStatus) {
+    async fn apply_outcome(&mut self, verdict: IntroductionOutcome, it: &OpeningStatus) {
         let device = it.device;
         let done = match verdict {
-            Verdict::Wait => Ok(()),
-            Verdict::Confirmed if it.confirmed => self.advance(it).await,
-            Verdict::Confirmed => self.node.confirm(device, it.current).await.inspect(|()| {
-                let generation = it.current.generation;
-                tracing::info!(%device, generation, "peers confirmed the device");
-            }),
-            Verdict::HasToSync => {
+            IntroductionOutcome::Wait => Ok(()),
+            IntroductionOutcome::Confirmed if it.confirmed => self.advance(it).await,
+            IntroductionOutcome::Confirmed => {
+                self.node.confirm(device, it.current).await.inspect(|()| {
+                    let generation = it.current.generation;
+                    tracing::info!(%device, generation, "peers confirmed the device");
+                })
+            }
+            IntroductionOutcome::HasToSync => {
                 self.quiet.insert(device, (it.current, Instant::now()));
                 if self.is_news(it, "has to sync") {
                     tracing::warn!(
@@ -196,10 +198,10 @@ impl Introducer {
                 }
                 Ok(())
             }
-            Verdict::Votes => self.node.set_voting(device, true).await.inspect(|()| {
+            IntroductionOutcome::Votes => self.node.set_voting(device, true).await.inspect(|()| {
                 tracing::info!(%device, "a new device of a new cluster got its votes");
             }),
-            Verdict::Elsewhere(id) => {
+            IntroductionOutcome::Elsewhere(id) => {
                 if self.is_news(it, "is elsewhere") {
                     tracing::error!(
                         %device, known_as = %id,
@@ -209,7 +211,7 @@ impl Introducer {
                 }
                 Ok(())
             }
-            Verdict::Replaced(by) => self.node.refuse(device, by).await.inspect(|()| {
+            IntroductionOutcome::Replaced(by) => self.node.refuse(device, by).await.inspect(|()| {
                 if it.has_votes {
                     tracing::error!(
                         %device, generation = it.current.generation, remembered = by.generation,
@@ -242,7 +244,7 @@ impl Introducer {
 
     /// Makes a refused device begin anew, without votes. A device that never voted begins anew at
     /// once, another device only when its peers can supply its contents.
-    async fn begin_anew(&mut self, rings: &Rings, it: &OpeningStatus) {
+    async fn begin_anew(&mut self, rings: &RingSet, it: &OpeningStatus) {
         let device = it.device;
         let never_voted = !it.has_votes && it.base.is_none();
         if !never_voted && !self.can_sync(rings, device).await {
@@ -264,7 +266,7 @@ impl Introducer {
     }
 
     /// Returns true if enough other devices have votes in all partitions of this device.
-    async fn can_sync(&self, rings: &Rings, device: DeviceId) -> bool {
+    async fn can_sync(&self, rings: &RingSet, device: DeviceId) -> bool {
         let Some(index) = rings.index() else { return false };
         let nodes = rings.index_nodes().into_iter();
         let nodes: Vec<_> = nodes.filter_map(|name| self.host.member.nodes.get(name)).collect();
@@ -297,7 +299,7 @@ fn suffice(
     })
 }
 
-async fn ask(node: &Node, who: &Introduction) -> Option<Remembered> {
+async fn introduce_to(node: &PeerNode, who: &Introduction) -> Option<FormerRecord> {
     let body = serde_json::to_vec(who).expect("plain data can be encoded");
     let asked = node.backend.post(routes::INTRODUCE, Bytes::from(body));
     match timeout(PATIENCE, asked).await {

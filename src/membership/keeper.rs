@@ -10,7 +10,7 @@
 //!   is refused too (rule P3), and logged as an error: two builders are in use.
 //! * A ring is in the folder, whole and synced, before its acceptance is reported.
 //! * A ring of the index comes into use when the ring change before it is over, by the highest
-//!   known term. Until then it [waits](super::waiting), and the current ring stays (rule P3).
+//!   known term. Until then it [waits](super::waiting_rings), and the current ring stays (rule P3).
 //! * Data rings have no phases: a later ring is trusted about the moves that it settles, and
 //!   readers also try previous holders.
 
@@ -27,14 +27,14 @@ use martlet_ring::Ring;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::rings::{RingName, Rings, tag};
-use super::waiting::Waiting;
+use super::rings::{RingName, RingSet, tag};
+use super::waiting_rings::WaitingRings;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
 
 /// Outcome of an offered ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum OfferOutcome {
     /// The ring is in use.
     Taken,
     /// The ring was in use already.
@@ -46,8 +46,8 @@ pub(crate) enum Offer {
 /// Rings of a process.
 pub(crate) struct RingKeeper {
     folder: Arc<DataFolder>,
-    now: RwLock<Arc<Now>>,
-    waiting: Waiting,
+    now: RwLock<Arc<CurrentRings>>,
+    waiting: WaitingRings,
     /// Highest known term.
     known: AtomicU64,
     /// Held while a ring is checked, written and put into use.
@@ -55,13 +55,13 @@ pub(crate) struct RingKeeper {
     changed: watch::Sender<u64>,
 }
 
-struct Now {
-    rings: Arc<Rings>,
+struct CurrentRings {
+    rings: Arc<RingSet>,
     announcement: Announcement,
 }
 
-impl Now {
-    fn of(rings: Rings) -> Arc<Self> {
+impl CurrentRings {
+    fn of(rings: RingSet) -> Arc<Self> {
         Arc::new(Self { announcement: rings.announcement(), rings: Arc::new(rings) })
     }
 }
@@ -71,15 +71,15 @@ impl RingKeeper {
     /// ring of its name, or the first.
     pub(crate) fn open(folder: Arc<DataFolder>, files: &[PathBuf]) -> Result<Self, Failure> {
         let kept = read_folder(&folder)?;
-        let rings = Rings::new(kept).map_err(|error| {
+        let rings = RingSet::new(kept).map_err(|error| {
             Failure::refused(format!(
                 "the rings in {} don't belong together: {error}",
                 folder.join("").display()
             ))
         })?;
         let (changed, _) = watch::channel(0);
-        let now = RwLock::new(Now::of(rings));
-        let waiting = Waiting::load(&folder);
+        let now = RwLock::new(CurrentRings::of(rings));
+        let waiting = WaitingRings::load(&folder);
         let known = AtomicU64::new(Term::NONE.0);
         let keeper = Self { folder, now, waiting, known, changing: Mutex::new(()), changed };
         for file in files {
@@ -106,7 +106,7 @@ impl RingKeeper {
     }
 
     /// Returns the current rings.
-    pub(crate) fn rings(&self) -> Arc<Rings> {
+    pub(crate) fn rings(&self) -> Arc<RingSet> {
         self.now.read().rings.clone()
     }
 
@@ -168,7 +168,7 @@ impl RingKeeper {
     }
 
     /// Decodes a ring, and accepts it if it may replace the current one. Blocks on the disk.
-    pub(crate) fn offer(&self, name: RingName, bytes: &[u8]) -> Result<Offer, String> {
+    pub(crate) fn offer(&self, name: RingName, bytes: &[u8]) -> Result<OfferOutcome, String> {
         let ring = Ring::decode(bytes).map_err(|error| {
             tracing::error!(%name, %error, "refused a damaged ring");
             format!("the ring is damaged: {error}")
@@ -178,7 +178,12 @@ impl RingKeeper {
 
     /// Accepts a ring. At the start no term is known, so a newer ring of the index waits until the
     /// nodes have announced their terms.
-    fn take(&self, name: RingName, ring: &Arc<Ring>, at_start: bool) -> Result<Offer, String> {
+    fn take(
+        &self,
+        name: RingName,
+        ring: &Arc<Ring>,
+        at_start: bool,
+    ) -> Result<OfferOutcome, String> {
         let _changing = self.changing.lock();
         let rings = self.rings();
         let waiting = if name == RingName::Index { self.waiting.all() } else { Vec::new() };
@@ -188,10 +193,10 @@ impl RingKeeper {
         }
         let is_it = |other: &Arc<Ring>| other.hash() == ring.hash();
         if kept.is_some_and(is_it) {
-            return Ok(Offer::Known);
+            return Ok(OfferOutcome::Known);
         }
         if waiting.iter().any(is_it) {
-            return Ok(Offer::Waits);
+            return Ok(OfferOutcome::Waits);
         }
         let known = self.term();
         let is_early = at_start || ring.term_at(known).is_none();
@@ -212,13 +217,13 @@ impl RingKeeper {
             rings.with(name, ring.clone())?;
             self.waiting.put(&self.folder, ring)?;
             tracing::info!(%name, epoch = ring.epoch(), "a ring waits for the change before it");
-            return Ok(Offer::Waits);
+            return Ok(OfferOutcome::Waits);
         }
         self.place(name, ring)?;
         if !waiting.is_empty() {
             self.waiting.clear(&self.folder, ring.epoch());
         }
-        Ok(Offer::Taken)
+        Ok(OfferOutcome::Taken)
     }
 
     /// Writes a ring to the folder and puts it into use.
@@ -226,7 +231,7 @@ impl RingKeeper {
         let next = self.rings().with(name, ring.clone())?;
         let file = format!("{name}.ring");
         self.folder.replace(&file, &ring.encode()).map_err(|failure| failure.to_string())?;
-        *self.now.write() = Now::of(next);
+        *self.now.write() = CurrentRings::of(next);
         self.changed.send_modify(|changes| *changes += 1);
         tracing::info!(%name, epoch = ring.epoch(), "a ring is in use");
         Ok(())
@@ -264,7 +269,7 @@ fn check(name: RingName, kept: &Ring, next: &Ring, known: Term) -> Result<(), St
 }
 
 /// Returns the name of a ring if another process has a newer or an unknown one.
-fn wanted(rings: &Rings, theirs: &RingTag) -> Option<RingName> {
+fn wanted(rings: &RingSet, theirs: &RingTag) -> Option<RingName> {
     let name: RingName = theirs.name.parse().ok()?;
     let Some(ring) = rings.get(name) else { return Some(name) };
     if theirs.epoch == ring.epoch() && *theirs != tag(name, ring) {

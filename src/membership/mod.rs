@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * [`rings`]: all rings, and the nodes that they name. [`keeper`]: stores rings and accepts newer
-//!   ones (rule P3); [`waiting`]: rings that wait for an earlier change.
+//!   ones (rule P3); [`waiting_rings`]: rings that wait for an earlier change.
 //! * [`nodes`]: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and its
 //!   history.
 //! * [`clock`]: cluster time (rule C1).
@@ -36,7 +36,7 @@ pub(crate) mod routes;
 pub(crate) mod settings;
 pub(crate) mod status;
 pub(crate) mod view;
-mod waiting;
+mod waiting_rings;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -47,9 +47,9 @@ use tokio::sync::mpsc;
 use self::clock::{ClusterClock, Ticks};
 use self::keeper::RingKeeper;
 use self::key::ClusterSecret;
-use self::nodes::{News, Nodes, Role};
-use self::report::{AskReport, Reports};
-use self::rings::Rings;
+use self::nodes::{MemberRole, NodeChange, PeerNodes};
+use self::report::{ReceivedReports, ReportSource};
+use self::rings::RingSet;
 use self::settings::MemberSettings;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
@@ -60,12 +60,12 @@ pub(crate) struct Member {
     pub(crate) clock: Arc<ClusterClock>,
     /// Clock of this machine, which replies carry to other members.
     pub(crate) own_clock: Arc<dyn Clock>,
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: PeerNodes,
     /// Reports of other processes.
-    pub(crate) reports: Reports,
+    pub(crate) reports: ReceivedReports,
     /// Source of this process's own report, once it is set.
-    report: OnceLock<AskReport>,
-    news: tokio::sync::Mutex<mpsc::UnboundedReceiver<News>>,
+    report: OnceLock<ReportSource>,
+    news: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeChange>>,
 }
 
 impl Member {
@@ -75,7 +75,7 @@ impl Member {
         settings: &MemberSettings,
         secret: &ClusterSecret,
         folder: Arc<DataFolder>,
-        role: Role<'_>,
+        role: MemberRole<'_>,
     ) -> Result<Arc<Self>, Failure> {
         let keeper = RingKeeper::open(folder, &settings.rings)?;
         if keeper.rings().index().is_none() {
@@ -89,22 +89,22 @@ impl Member {
         let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), role.node().is_some()));
         let (tell, news) = mpsc::unbounded_channel();
         let proof = (secret.key.clone(), settings.tls()?);
-        let nodes = Nodes::new(role, proof, clock.clone(), tell);
+        let nodes = PeerNodes::new(role, proof, clock.clone(), tell);
         nodes.follow(&keeper.rings());
         let news = tokio::sync::Mutex::new(news);
-        let (reports, report) = (Reports::default(), OnceLock::new());
+        let (reports, report) = (ReceivedReports::default(), OnceLock::new());
         Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, news }))
     }
 
     /// Sets the report that is sent to the storage nodes in every round.
-    pub(crate) fn introduce_itself(&self, report: AskReport) {
+    pub(crate) fn introduce_itself(&self, report: ReportSource) {
         // The report is set once; a second call has no effect.
         let _ = self.report.set(report);
     }
 
     /// Returns the backend of each device of these rings.
-    pub(crate) fn backends(&self, rings: &Rings) -> HashMap<DeviceId, Arc<dyn Backend>> {
-        let backend = |(id, place): (&DeviceId, &rings::Place)| {
+    pub(crate) fn backends(&self, rings: &RingSet) -> HashMap<DeviceId, Arc<dyn Backend>> {
+        let backend = |(id, place): (&DeviceId, &rings::NodeDevice)| {
             let node = self.nodes.get(&place.node)?;
             Some((*id, node.backend.clone() as Arc<dyn Backend>))
         };

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use martlet_protocol::http::{ClientOptions, ClusterKey, Heard, HttpBackend, RingTags, Tls};
+use martlet_protocol::http::{ClientOptions, ClusterKey, HttpBackend, NodeReport, RingTags, Tls};
 use martlet_protocol::{Clock, Term};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
 use super::clock::ClusterClock;
-use super::rings::Rings;
+use super::rings::RingSet;
 use crate::process::metrics::NodeFigures;
 
 /// Weight of one reply in the moving average: 1 in 16.
@@ -26,7 +26,7 @@ const CLIENTS_WAIT_FOR: Duration = Duration::from_secs(2);
 
 /// Change that a reply announced.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum NodeChange {
     /// The node announced rings that it had not announced before.
     Rings { node: String, rings: RingTags },
     /// The node announced a higher term than before.
@@ -35,7 +35,7 @@ pub(crate) enum News {
 
 /// Role of a process in its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role<'a> {
+pub(crate) enum MemberRole<'a> {
     /// Storage node of this name.
     Node(&'a str),
     /// Proxy, which serves clients.
@@ -44,7 +44,7 @@ pub(crate) enum Role<'a> {
     Replicator,
 }
 
-impl<'a> Role<'a> {
+impl<'a> MemberRole<'a> {
     /// Returns the name of a storage node, `None` for other roles.
     pub(crate) fn node(self) -> Option<&'a str> {
         match self {
@@ -55,15 +55,15 @@ impl<'a> Role<'a> {
 }
 
 /// Another node.
-pub(crate) struct Node {
+pub(crate) struct PeerNode {
     pub(crate) name: String,
     pub(crate) backend: Arc<HttpBackend>,
-    pub(crate) history: Arc<History>,
+    pub(crate) history: Arc<ReplyHistory>,
 }
 
 /// History of a node's replies.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct ReplyHistory {
     replies: AtomicU64,
     silences: AtomicU64,
     waited_us: AtomicU64,
@@ -71,18 +71,18 @@ pub(crate) struct History {
     answers: AtomicBool,
     /// Highest term that the node announced.
     term: AtomicU64,
-    last: Mutex<Last>,
+    last: Mutex<LastReply>,
 }
 
 #[derive(Debug, Default)]
-struct Last {
+struct LastReply {
     heard: Option<Instant>,
     rings: Option<RingTags>,
     /// Clients' latency that the node last reported, and the time of that report.
     clients_wait: Option<(Instant, Duration)>,
 }
 
-impl History {
+impl ReplyHistory {
     /// Returns true if the node answered the last round, or has replied since.
     pub(crate) fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
@@ -130,7 +130,7 @@ impl History {
     }
 
     /// Records a reply. Returns true if it announced other rings than the reply before.
-    fn hear(&self, heard: &Heard) -> bool {
+    fn record_report(&self, heard: &NodeReport) -> bool {
         let took_us = u64::try_from(heard.round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
         let before = self.latency_us.load(Ordering::Relaxed);
         let after = before - before / SMOOTHING + took_us / SMOOTHING;
@@ -153,7 +153,7 @@ impl History {
 }
 
 /// All other nodes of the rings.
-pub(crate) struct Nodes {
+pub(crate) struct PeerNodes {
     /// Name of this process, if it is a storage node.
     own: Option<String>,
     /// True if all requests to the nodes are background work.
@@ -161,25 +161,25 @@ pub(crate) struct Nodes {
     key: ClusterKey,
     tls: Option<Tls>,
     clock: Arc<ClusterClock>,
-    tell: mpsc::UnboundedSender<News>,
-    known: RwLock<BTreeMap<String, Arc<Node>>>,
+    tell: mpsc::UnboundedSender<NodeChange>,
+    known: RwLock<BTreeMap<String, Arc<PeerNode>>>,
 }
 
-impl Nodes {
+impl PeerNodes {
     /// Makes an empty set of nodes. `tell` receives the changes that replies announce.
     pub(crate) fn new(
-        role: Role<'_>,
+        role: MemberRole<'_>,
         (key, tls): (ClusterKey, Option<Tls>),
         clock: Arc<ClusterClock>,
-        tell: mpsc::UnboundedSender<News>,
+        tell: mpsc::UnboundedSender<NodeChange>,
     ) -> Self {
         let own = role.node().map(str::to_owned);
-        let is_background = role == Role::Replicator;
+        let is_background = role == MemberRole::Replicator;
         Self { own, is_background, key, tls, clock, tell, known: RwLock::default() }
     }
 
     /// Replaces the set of nodes by the nodes of these rings, except this process.
-    pub(crate) fn follow(&self, rings: &Rings) {
+    pub(crate) fn follow(&self, rings: &RingSet) {
         let mut known = self.known.write();
         known.retain(|name, _| rings.addresses().contains_key(name));
         for (name, address) in rings.addresses() {
@@ -187,29 +187,29 @@ impl Nodes {
             let is_there = before.is_some_and(|node| node.backend.address() == address);
             if !is_there && self.own.as_ref() != Some(name) {
                 let history = before.map(|node| node.history.clone()).unwrap_or_default();
-                known.insert(name.clone(), Arc::new(self.meet(name, address, history)));
+                known.insert(name.clone(), Arc::new(self.connect(name, address, history)));
             }
         }
     }
 
-    fn meet(&self, name: &str, address: &str, history: Arc<History>) -> Node {
+    fn connect(&self, name: &str, address: &str, history: Arc<ReplyHistory>) -> PeerNode {
         let (clock, tell) = (self.clock.clone(), self.tell.clone());
         let (node, notes) = (name.to_owned(), history.clone());
-        let heard = Arc::new(move |heard: Heard| {
+        let heard = Arc::new(move |heard: NodeReport| {
             clock.observe(&node, heard.now_ms, heard.round_trip);
             if heard.term > Term(notes.term.fetch_max(heard.term.0, Ordering::Relaxed)) {
                 // The receiver exists until the process ends.
-                let _ = tell.send(News::Term(heard.term));
+                let _ = tell.send(NodeChange::Term(heard.term));
             }
-            if notes.hear(&heard) {
-                let _ = tell.send(News::Rings { node: node.clone(), rings: heard.rings });
+            if notes.record_report(&heard) {
+                let _ = tell.send(NodeChange::Rings { node: node.clone(), rings: heard.rings });
             }
         });
         let is_background = self.is_background;
         let options = client_options(self.clock.clone(), self.tls.clone());
         let options = ClientOptions { is_background, ..options };
         let backend = Arc::new(HttpBackend::new(address, self.key.clone(), options, heard));
-        Node { name: name.to_owned(), backend, history }
+        PeerNode { name: name.to_owned(), backend, history }
     }
 
     /// Returns the name of this process, if it is a storage node.
@@ -218,12 +218,12 @@ impl Nodes {
     }
 
     /// Returns a node by its name.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<Node>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<PeerNode>> {
         self.known.read().get(name).cloned()
     }
 
     /// Returns all nodes, by name.
-    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn all(&self) -> Vec<Arc<PeerNode>> {
         self.known.read().values().cloned().collect()
     }
 
@@ -236,7 +236,7 @@ impl Nodes {
 
     /// Returns the metrics of calls to all nodes.
     pub(crate) fn figures(&self) -> Vec<NodeFigures> {
-        let figures = |node: Arc<Node>| {
+        let figures = |node: Arc<PeerNode>| {
             let ahead_ms = self.clock.ahead_ms(&node.name).unwrap_or(0);
             NodeFigures {
                 name: node.name.clone(),
@@ -263,19 +263,22 @@ mod tests {
     use martlet_protocol::SystemClock;
     use martlet_protocol::http::Announcement;
 
-    fn nodes(role: Role<'_>) -> (Nodes, mpsc::UnboundedReceiver<News>) {
+    fn nodes(role: MemberRole<'_>) -> (PeerNodes, mpsc::UnboundedReceiver<NodeChange>) {
         let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
         let (tell, told) = mpsc::unbounded_channel();
-        (Nodes::new(role, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell), told)
+        (
+            PeerNodes::new(role, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell),
+            told,
+        )
     }
 
     #[test]
     fn it_knows_the_others_of_the_rings_and_keeps_their_history() {
-        let (nodes, _told) = nodes(Role::Node("n2"));
+        let (nodes, _told) = nodes(MemberRole::Node("n2"));
         let mut builder = builder(0, 3);
-        let rings = |ring| Rings::new([(RingName::Index, ring)].into()).unwrap();
+        let rings = |ring| RingSet::new([(RingName::Index, ring)].into()).unwrap();
         nodes.follow(&rings(next(&mut builder)));
-        let names = |nodes: &Nodes| nodes.all().iter().map(|node| node.name.clone()).collect();
+        let names = |nodes: &PeerNodes| nodes.all().iter().map(|node| node.name.clone()).collect();
         let all: Vec<String> = names(&nodes);
         assert_eq!(all, ["n1", "n3"]);
         let before = nodes.get("n3").unwrap();
@@ -290,33 +293,33 @@ mod tests {
 
     #[test]
     fn only_rings_that_were_not_announced_before_are_news() {
-        let history = History::default();
+        let history = ReplyHistory::default();
         let rings = Announcement::new(&[]).rings().clone();
         let term = Term::NONE;
         let round_trip = Duration::from_millis(2);
-        let heard = Heard { now_ms: 1, round_trip, rings, term, clients_wait: None };
+        let heard = NodeReport { now_ms: 1, round_trip, rings, term, clients_wait: None };
         assert!(!history.answers() && history.silent_for().is_none());
-        assert!(history.hear(&heard));
-        assert!(!history.hear(&heard));
+        assert!(history.record_report(&heard));
+        assert!(!history.record_report(&heard));
         assert!(history.answers() && history.silent_for().is_some());
         assert_eq!(history.replies.load(Ordering::Relaxed), 2);
         assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
     }
     #[test]
     fn clients_wait_as_long_as_at_the_slowest_node_that_told_lately() {
-        let (nodes, _told) = nodes(Role::Replicator);
-        let rings = Rings::new([(RingName::Index, next(&mut builder(0, 3)))].into()).unwrap();
+        let (nodes, _told) = nodes(MemberRole::Replicator);
+        let rings = RingSet::new([(RingName::Index, next(&mut builder(0, 3)))].into()).unwrap();
         nodes.follow(&rings);
         assert_eq!(nodes.clients_wait(), Duration::ZERO);
         let tell = |node: &str, clients_wait: Option<u64>| {
-            let heard = Heard {
+            let heard = NodeReport {
                 now_ms: 1,
                 round_trip: Duration::ZERO,
                 rings: Announcement::new(&[]).rings().clone(),
                 term: Term::NONE,
                 clients_wait: clients_wait.map(Duration::from_millis),
             };
-            nodes.get(node).unwrap().history.hear(&heard);
+            nodes.get(node).unwrap().history.record_report(&heard);
         };
         tell("n1", Some(5));
         tell("n2", Some(300));

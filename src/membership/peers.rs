@@ -32,7 +32,7 @@ const FORMAT: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) device: DeviceId,
-    pub(crate) identity: Identity,
+    pub(crate) identity: IdentityDocument,
     /// True if the device has its votes on disk.
     pub(crate) voting: bool,
     /// Opening of the device. `None` from a node that does not count openings.
@@ -47,12 +47,12 @@ pub(crate) struct Introduction {
 }
 
 impl Introduction {
-    fn record(&self, before: Option<Record>) -> Record {
+    fn record(&self, before: Option<DeviceRecord>) -> DeviceRecord {
         let nobody = Incarnation { device: Uuid(self.identity.0.0), ..NOT_COUNTED };
         let what = self.current.unwrap_or(nobody);
         let same = before.filter(|before| before.what == what);
         let has_base = self.base.is_some();
-        Record {
+        DeviceRecord {
             what,
             voted: self.voting || same.is_some_and(|it| it.voted),
             vouches: self.confirmed || before.map_or(!has_base, |it| it.vouches),
@@ -66,7 +66,7 @@ const NOT_COUNTED: Incarnation =
 
 /// Record of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct DeviceRecord {
     /// Last opening of the device. Generation 0 means that openings were not counted.
     #[serde(flatten)]
     pub(crate) what: Incarnation,
@@ -77,7 +77,7 @@ pub(crate) struct Record {
     pub(crate) vouches: bool,
 }
 
-impl Record {
+impl DeviceRecord {
     /// Returns true if a device that introduces itself is the recorded one, or a successor.
     pub(crate) fn is_followed_by(&self, it: &Introduction) -> bool {
         let Some(current) = it.current.filter(|_| self.what.generation > 0) else {
@@ -93,25 +93,26 @@ impl Record {
 
 /// Record of a device before its introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
-    pub(crate) before: Option<Identity>,
+pub(crate) struct FormerRecord {
+    pub(crate) before: Option<IdentityDocument>,
     /// Record with the opening. `None` from a node that does not count openings.
     #[serde(default)]
-    pub(super) record: Option<Record>,
+    pub(super) record: Option<DeviceRecord>,
     /// Other id under which this formatting is recorded, as when two disks were exchanged.
     #[serde(default)]
     pub(crate) elsewhere: Option<DeviceId>,
 }
 
-impl Remembered {
-    fn new(record: Option<Record>, elsewhere: Option<DeviceId>) -> Self {
-        let identity = |record: Record| Identity(DeviceIdentity(record.what.device.0));
+impl FormerRecord {
+    fn new(record: Option<DeviceRecord>, elsewhere: Option<DeviceId>) -> Self {
+        let identity =
+            |record: DeviceRecord| IdentityDocument(DeviceIdentity(record.what.device.0));
         Self { before: record.map(identity), record, elsewhere }
     }
 
     /// Returns the record, with an uncounted opening if only the identity is known.
-    pub(crate) fn record(&self) -> Option<Record> {
-        let not_counted = |before: Identity| Record {
+    pub(crate) fn record(&self) -> Option<DeviceRecord> {
+        let not_counted = |before: IdentityDocument| DeviceRecord {
             what: Incarnation { device: Uuid(before.0.0), ..NOT_COUNTED },
             voted: true,
             vouches: true,
@@ -120,7 +121,7 @@ impl Remembered {
     }
 
     #[cfg(test)]
-    pub(crate) fn of(record: Option<Record>) -> Self {
+    pub(crate) fn of(record: Option<DeviceRecord>) -> Self {
         Self::new(record, None)
     }
 }
@@ -128,15 +129,15 @@ impl Remembered {
 /// Identity of a device, in its JSON form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub(crate) struct Identity(pub(crate) DeviceIdentity);
+pub(crate) struct IdentityDocument(pub(crate) DeviceIdentity);
 
-impl From<Identity> for String {
-    fn from(identity: Identity) -> Self {
+impl From<IdentityDocument> for String {
+    fn from(identity: IdentityDocument) -> Self {
         identity.0.to_string()
     }
 }
 
-impl TryFrom<String> for Identity {
+impl TryFrom<String> for IdentityDocument {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -145,28 +146,28 @@ impl TryFrom<String> for Identity {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct File {
+struct RecordsFile {
     format: u32,
-    devices: BTreeMap<DeviceId, Record>,
+    devices: BTreeMap<DeviceId, DeviceRecord>,
 }
 
-impl File {
+impl RecordsFile {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
-        struct Head {
+        struct FormatVersion {
             format: u32,
         }
         #[derive(Deserialize)]
         struct Format1 {
-            devices: BTreeMap<DeviceId, Identity>,
+            devices: BTreeMap<DeviceId, IdentityDocument>,
         }
         let broken = |error: serde_json::Error| error.to_string();
-        let head: Head = serde_json::from_slice(bytes).map_err(broken)?;
+        let head: FormatVersion = serde_json::from_slice(bytes).map_err(broken)?;
         match head.format {
             1 => {
                 let file: Format1 = serde_json::from_slice(bytes).map_err(broken)?;
                 let record =
-                    |before| Remembered { before: Some(before), record: None, elsewhere: None };
+                    |before| FormerRecord { before: Some(before), record: None, elsewhere: None };
                 let records = file.devices.into_iter();
                 let records = records.filter_map(|(id, it)| Some((id, record(it).record()?)));
                 Ok(Self { format: FORMAT, devices: records.collect() })
@@ -180,7 +181,7 @@ impl File {
 /// Records of all devices that introduced themselves.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    devices: Mutex<BTreeMap<DeviceId, Record>>,
+    devices: Mutex<BTreeMap<DeviceId, DeviceRecord>>,
 }
 
 impl Peers {
@@ -195,7 +196,7 @@ impl Peers {
             ))
         };
         let devices = match fs::read(&path) {
-            Ok(bytes) => File::parse(&bytes).map_err(|error| told(&error))?.devices,
+            Ok(bytes) => RecordsFile::parse(&bytes).map_err(|error| told(&error))?.devices,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(told(&error)),
         };
@@ -204,15 +205,15 @@ impl Peers {
 
     /// Records an introduction, synced before it returns. Blocks on the disk. Returns the record
     /// before.
-    pub(crate) fn meet(
+    pub(crate) fn record_introduction(
         &self,
         folder: &DataFolder,
         introduction: Introduction,
-    ) -> Result<Remembered, Failure> {
+    ) -> Result<FormerRecord, Failure> {
         let id = introduction.device;
         let mut devices = self.devices.lock();
         let before = devices.get(&id).copied();
-        let is_it = |record: &Record| record.what.device.0 == introduction.identity.0.0;
+        let is_it = |record: &DeviceRecord| record.what.device.0 == introduction.identity.0.0;
         let elsewhere = devices.iter().find(|(other, record)| **other != id && is_it(record));
         let elsewhere = elsewhere.map(|(other, _)| *other);
         let record = introduction.record(before);
@@ -223,17 +224,17 @@ impl Peers {
         if takes && elsewhere.is_none() && before != Some(record) {
             let mut next = devices.clone();
             next.insert(id, record);
-            let file = File { format: FORMAT, devices: next };
+            let file = RecordsFile { format: FORMAT, devices: next };
             let bytes = serde_json::to_vec_pretty(&file).expect("plain data can be encoded");
             folder.replace(FILE, &bytes)?;
             *devices = file.devices;
         }
-        Ok(Remembered::new(before, elsewhere))
+        Ok(FormerRecord::new(before, elsewhere))
     }
 }
 
 /// Returns true if the introduction of a device with votes replaces the record.
-fn is_heard(before: &Record, it: &Introduction) -> bool {
+fn is_heard(before: &DeviceRecord, it: &Introduction) -> bool {
     match it.current {
         Some(_) => before.is_followed_by(it),
         // Nodes that don't count openings replace only records without counted openings.

@@ -27,7 +27,7 @@ const PROCESSES_MAX: usize = 4096;
 pub(crate) const REPORT_BYTES_MAX: usize = 1 << 20;
 
 /// Source of this process's own report.
-pub(crate) type AskReport = Arc<dyn Fn() -> BoxFuture<'static, ProcessReport> + Send + Sync>;
+pub(crate) type ReportSource = Arc<dyn Fn() -> BoxFuture<'static, ProcessReport> + Send + Sync>;
 
 /// Own report of a storage node, and the reports that it has received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,11 +38,11 @@ pub(crate) struct StatusAnswer {
 
 /// Reports received from processes other than storage nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Reports(Mutex<BTreeMap<String, (Instant, ProcessReport)>>);
+pub(crate) struct ReceivedReports(Mutex<BTreeMap<String, (Instant, ProcessReport)>>);
 
-impl Reports {
+impl ReceivedReports {
     /// Stores the report of a process. At [`PROCESSES_MAX`] reports a new process is ignored.
-    pub(crate) fn hear(&self, report: ProcessReport) {
+    pub(crate) fn record(&self, report: ProcessReport) {
         let now = Instant::now();
         let mut known = self.0.lock();
         known.retain(|_, (at, _)| now.duration_since(*at) < MEMORY);
@@ -52,7 +52,7 @@ impl Reports {
     }
 
     /// Returns the unexpired reports, with their ages.
-    pub(crate) fn heard(&self) -> Vec<MemberLine> {
+    pub(crate) fn received(&self) -> Vec<MemberLine> {
         let known = self.0.lock();
         let lately = known.values().filter(|(at, _)| at.elapsed() < MEMORY);
         let line = |(at, report): &(Instant, ProcessReport)| MemberLine {
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn the_last_word_of_each_process_is_remembered() {
-        let reports = Reports::default();
-        assert!(reports.heard().is_empty());
-        reports.hear(report("proxy p1", false));
-        reports.hear(report("replicator r1", true));
-        reports.hear(report("proxy p1", true));
-        let heard = reports.heard();
+        let reports = ReceivedReports::default();
+        assert!(reports.received().is_empty());
+        reports.record(report("proxy p1", false));
+        reports.record(report("replicator r1", true));
+        reports.record(report("proxy p1", true));
+        let heard = reports.received();
         let roles: Vec<_> = heard.iter().map(|line| line.report.role.as_str()).collect();
         assert_eq!(roles, ["proxy p1", "replicator r1"]);
         assert!(heard[0].report.ready && heard[0].heard_ms_ago < 60_000);

@@ -46,7 +46,7 @@ impl FromStr for RingName {
 
 /// Node and name of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NodeDevice {
     /// Name of the node.
     pub(crate) node: String,
     /// Name of the device on its node.
@@ -55,13 +55,13 @@ pub(crate) struct Place {
 
 /// Rings at one point in time, with the nodes and devices that they name. Immutable.
 #[derive(Debug, Default)]
-pub(crate) struct Rings {
+pub(crate) struct RingSet {
     by_name: BTreeMap<RingName, Arc<Ring>>,
-    places: BTreeMap<DeviceId, Place>,
+    places: BTreeMap<DeviceId, NodeDevice>,
     addresses: BTreeMap<String, String>,
 }
 
-impl Rings {
+impl RingSet {
     /// Combines these rings. Rings that disagree are an error.
     pub(crate) fn new(rings: BTreeMap<RingName, Arc<Ring>>) -> Result<Self, String> {
         let mut all = Self { by_name: rings, ..Self::default() };
@@ -90,7 +90,7 @@ impl Rings {
                      must be unique in the cluster"
                 ));
             }
-            let place = Place { node: node.to_owned(), device: device.name.clone() };
+            let place = NodeDevice { node: node.to_owned(), device: device.name.clone() };
             let known =
                 self.places.iter().find(|(id, known)| **id == device.id || **known == place);
             if let Some((id, known)) = known
@@ -141,7 +141,7 @@ impl Rings {
     }
 
     /// Returns the node and name of each device.
-    pub(crate) fn places(&self) -> &BTreeMap<DeviceId, Place> {
+    pub(crate) fn places(&self) -> &BTreeMap<DeviceId, NodeDevice> {
         &self.places
     }
 
@@ -189,13 +189,13 @@ pub(crate) fn tag(name: RingName, ring: &Ring) -> RingTag {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use martlet_ring::{Builder, NewDevice, Occasion, Place, Settings};
+    use martlet_ring::{Builder, DeviceLocation, NewDevice, RebalanceContext, RingSettings};
 
     use super::{Arc, PolicyId, Ring};
 
     /// Makes a builder of a ring over `nodes` nodes with one device each.
     pub(crate) fn builder(policy: u16, nodes: u32) -> Builder {
-        let settings = Settings {
+        let settings = RingSettings {
             policy: PolicyId(policy),
             policy_name: "test".into(),
             redundancy: martlet_protocol::Redundancy::Replicated,
@@ -214,13 +214,13 @@ pub(crate) mod testing {
     /// Makes a device of the node with this number.
     pub(crate) fn device(node: u32, name: &str) -> NewDevice {
         let place = format!("r1z{node}-n{node}@127.0.0.1:{}/{name}", 7000 + node);
-        place.parse::<Place>().unwrap().with(1.0, "")
+        place.parse::<DeviceLocation>().unwrap().with(1.0, "")
     }
 
     /// Makes the next ring of a builder.
     pub(crate) fn next(builder: &mut Builder) -> Arc<Ring> {
         builder.pretend_min_part_hours_passed();
-        builder.rebalance(Occasion::default()).unwrap();
+        builder.rebalance(RebalanceContext::default()).unwrap();
         Arc::new(builder.ring().unwrap())
     }
 
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn rings_say_who_there_is() {
         let rings = [(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), ring(0, 4))];
-        let rings = Rings::new(rings.into()).unwrap();
+        let rings = RingSet::new(rings.into()).unwrap();
         assert_eq!(rings.index_nodes(), ["n1", "n2", "n3"]);
         assert_eq!(rings.addresses().len(), 4);
         assert_eq!(rings.addresses()["n4"], "127.0.0.1:7004");
@@ -264,9 +264,9 @@ mod tests {
         other.add(device(2, "d1")).unwrap();
         let rings =
             [(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), next(&mut other))];
-        let refusal = Rings::new(rings.into()).unwrap_err();
+        let refusal = RingSet::new(rings.into()).unwrap_err();
         assert!(refusal.contains("in the same order"), "{refusal}");
         let misnamed = [(RingName::Data(PolicyId(1)), ring(0, 3))];
-        assert!(Rings::new(misnamed.into()).unwrap_err().contains("places policy 0"));
+        assert!(RingSet::new(misnamed.into()).unwrap_err().contains("places policy 0"));
     }
 }

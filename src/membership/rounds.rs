@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Member;
-use super::nodes::{News, Node};
+use super::nodes::{NodeChange, PeerNode};
 use super::rings::RingName;
 use super::routes;
-use crate::process::listen::told;
+use crate::process::listen::wait_for_stop;
 
 /// Interval between two rounds.
 const EVERY: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ impl Member {
     /// Asks every other node once, fetches newer rings, and adjusts the cluster time.
     pub(crate) async fn round(&self) {
         let nodes = self.nodes.all();
-        join_all(nodes.iter().map(|node| self.ask(node))).await;
+        join_all(nodes.iter().map(|node| self.poll_node(node))).await;
         let nodes = self.nodes.all();
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         self.clock.settle(&names);
@@ -46,7 +46,7 @@ impl Member {
     }
 
     /// Sends this process's report, if it has one, to all nodes that answer.
-    async fn tell(&self) {
+    async fn send_report(&self) {
         let Some(report) = self.report.get() else { return };
         let body = serde_json::to_vec(&report().await).expect("plain data can be encoded");
         let body = Bytes::from(body);
@@ -61,7 +61,7 @@ impl Member {
         join_all(told).await;
     }
 
-    async fn ask(&self, node: &Node) {
+    async fn poll_node(&self, node: &PeerNode) {
         let answer = timeout(PATIENCE, node.backend.get(routes::RINGS)).await;
         let answered = matches!(answer, Ok(Ok(_)));
         if let Ok(Err(error)) = &answer {
@@ -77,7 +77,7 @@ impl Member {
     }
 
     /// Fetches these rings from a node that has newer ones.
-    async fn catch_up(&self, node: &Node, names: Vec<RingName>) {
+    async fn catch_up(&self, node: &PeerNode, names: Vec<RingName>) {
         for name in names {
             match node.backend.get(&routes::ring(name)).await {
                 Ok(bytes) => {
@@ -98,19 +98,19 @@ impl Member {
     /// Runs rounds and handles announcements until `stop`.
     pub(crate) async fn keep_up(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
-            () = told(&mut stop) => {}
+            () = wait_for_stop(&mut stop) => {}
             () = self.keep_up_for_ever() => {}
         }
     }
 
-    async fn look_into(&self, news: News) {
+    async fn handle_change(&self, news: NodeChange) {
         match news {
-            News::Rings { node, rings } => {
+            NodeChange::Rings { node, rings } => {
                 if let Some(node) = self.nodes.get(&node) {
                     self.catch_up(&node, self.keeper.behind(&rings)).await;
                 }
             }
-            News::Term(term) => {
+            NodeChange::Term(term) => {
                 self.keeper.hear_term(term);
                 self.reconsider();
             }
@@ -133,9 +133,9 @@ impl Member {
             tokio::select! {
                 _ = rounds.tick() => {
                     self.round().await;
-                    self.tell().await;
+                    self.send_report().await;
                 }
-                Some(heard) = news.recv() => self.look_into(heard).await,
+                Some(heard) = news.recv() => self.handle_change(heard).await,
             }
         }
     }

@@ -24,9 +24,9 @@ use martlet_protocol::http::RingTag;
 use serde::{Deserialize, Serialize};
 
 use super::Member;
-use super::keeper::Offer;
+use super::keeper::OfferOutcome;
 use super::peers::{Introduction, Peers};
-use super::report::{AskReport, REPORT_BYTES_MAX, StatusAnswer};
+use super::report::{REPORT_BYTES_MAX, ReportSource, StatusAnswer};
 use super::rings::RingName;
 use crate::admin::wire::RingLine;
 use crate::process::folder::DataFolder;
@@ -74,7 +74,7 @@ pub(crate) struct Host {
     pub(crate) member: Arc<Member>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) folder: Arc<DataFolder>,
-    pub(crate) report: AskReport,
+    pub(crate) report: ReportSource,
 }
 
 /// Returns the routes of a node.
@@ -120,8 +120,8 @@ async fn offer_ring(
     });
     Json(match offered.await {
         Ok(offer) => OfferAnswer {
-            taken: offer == Offer::Taken,
-            waits: offer == Offer::Waits,
+            taken: offer == OfferOutcome::Taken,
+            waits: offer == OfferOutcome::Waits,
             refused: None,
         },
         Err(error) => OfferAnswer { taken: false, waits: false, refused: Some(error) },
@@ -131,13 +131,13 @@ async fn offer_ring(
 async fn hear_report(State(host): State<Host>, body: Bytes) -> StatusCode {
     let report = serde_json::from_slice(&body).ok().filter(|_| body.len() <= REPORT_BYTES_MAX);
     let Some(report) = report else { return StatusCode::BAD_REQUEST };
-    host.member.reports.hear(report);
+    host.member.reports.record(report);
     StatusCode::OK
 }
 
 async fn status(State(host): State<Host>) -> Json<StatusAnswer> {
     let own = (host.report)().await;
-    Json(StatusAnswer { own, heard: host.member.reports.heard() })
+    Json(StatusAnswer { own, heard: host.member.reports.received() })
 }
 
 async fn introduce(State(host): State<Host>, body: Bytes) -> Response {
@@ -145,7 +145,9 @@ async fn introduce(State(host): State<Host>, body: Bytes) -> Response {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let met = blocking(move || {
-        host.peers.meet(&host.folder, introduction).map_err(|failure| failure.to_string())
+        host.peers
+            .record_introduction(&host.folder, introduction)
+            .map_err(|failure| failure.to_string())
     });
     match met.await {
         Ok(remembered) => Json(remembered).into_response(),

@@ -169,17 +169,17 @@ impl MemberSettings {
         let offset_ms = text.parse().map_err(|_| {
             Failure::usage(format!("{TEST_CLOCK_OFFSET_MS} must be a whole number, not \"{text}\""))
         })?;
-        Ok(Arc::new(Wrong { offset_ms }))
+        Ok(Arc::new(OffsetClock { offset_ms }))
     }
 }
 
 /// Machine clock with an offset, for tests.
 #[derive(Debug)]
-struct Wrong {
+struct OffsetClock {
     offset_ms: i64,
 }
 
-impl Clock for Wrong {
+impl Clock for OffsetClock {
     fn now_ms(&self) -> u64 {
         SystemClock.now_ms().saturating_add_signed(self.offset_ms)
     }

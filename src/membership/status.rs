@@ -11,27 +11,28 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::Member;
-use super::report::AskReport;
-use super::view::View;
+use super::report::ReportSource;
+use super::view::ClusterView;
 use crate::admin::wire::{self, DeviceLine, ProcessReport, ServerStatus};
-use crate::process::metrics::AskWorkers;
+use crate::process::admin_status::worker_lines;
+use crate::process::metrics::WorkerSource;
 use crate::process::operator::{Operator, Readiness, refuse};
-use crate::process::tell::worker_lines;
 
 /// Source of the status lines of open devices.
-pub(crate) type AskLines = Arc<dyn Fn() -> BoxFuture<'static, Vec<DeviceLine>> + Send + Sync>;
+pub(crate) type DeviceLineSource =
+    Arc<dyn Fn() -> BoxFuture<'static, Vec<DeviceLine>> + Send + Sync>;
 
 /// Source of a member's report and of its admin routes.
 #[derive(Clone)]
-pub(crate) struct Voice {
+pub(crate) struct StatusSource {
     role: Arc<str>,
     operator: Weak<Operator>,
     member: Arc<Member>,
-    devices: Option<AskLines>,
-    workers: Option<AskWorkers>,
+    devices: Option<DeviceLineSource>,
+    workers: Option<WorkerSource>,
 }
 
-impl Voice {
+impl StatusSource {
     /// Makes a voice without devices and workers. `role` is the member's role and name.
     pub(crate) fn new(role: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Self {
         let operator = Arc::downgrade(operator);
@@ -39,19 +40,19 @@ impl Voice {
     }
 
     /// Adds the member's devices.
-    pub(crate) fn with_devices(mut self, devices: AskLines) -> Self {
+    pub(crate) fn with_devices(mut self, devices: DeviceLineSource) -> Self {
         self.devices = Some(devices);
         self
     }
 
     /// Adds the member's workers.
-    pub(crate) fn with_workers(mut self, workers: AskWorkers) -> Self {
+    pub(crate) fn with_workers(mut self, workers: WorkerSource) -> Self {
         self.workers = Some(workers);
         self
     }
 
     /// Returns the source of this process's report.
-    pub(crate) fn ask(&self) -> AskReport {
+    pub(crate) fn report_source(&self) -> ReportSource {
         let voice = self.clone();
         Arc::new(move || {
             let voice = voice.clone();
@@ -93,37 +94,37 @@ impl Voice {
         }
     }
 
-    async fn look_around(&self) -> (ProcessReport, View) {
+    async fn cluster_view(&self) -> (ProcessReport, ClusterView) {
         let own = self.report().await;
-        let view = self.member.look_around(&own).await;
+        let view = self.member.collect(&own).await;
         (own, view)
     }
 }
 
-async fn status(State(voice): State<Voice>) -> Response {
+async fn status(State(voice): State<StatusSource>) -> Response {
     if voice.operator.strong_count() == 0 {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
     }
-    let (own, view) = voice.look_around().await;
+    let (own, view) = voice.cluster_view().await;
     let (moves, keeper) = (voice.member.moves(&view), &voice.member.keeper);
-    let View { nodes, members } = view;
+    let ClusterView { nodes, members } = view;
     let term = keeper.term().0;
     let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
     Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
 }
 
-async fn workers(State(voice): State<Voice>) -> Response {
-    Json(voice.look_around().await.1.workers()).into_response()
+async fn workers(State(voice): State<StatusSource>) -> Response {
+    Json(voice.cluster_view().await.1.workers()).into_response()
 }
 
-async fn capacity(State(voice): State<Voice>) -> Response {
-    let (_, view) = voice.look_around().await;
+async fn capacity(State(voice): State<StatusSource>) -> Response {
+    let (_, view) = voice.cluster_view().await;
     // Counting the partitions of large rings takes long.
     let counted = tokio::task::spawn_blocking(move || voice.member.capacity(&view)).await;
     counted.map_or_else(|_| failed(), |capacity| Json(capacity).into_response())
 }
 
-async fn dispersion(State(voice): State<Voice>) -> Response {
+async fn dispersion(State(voice): State<StatusSource>) -> Response {
     let counted = tokio::task::spawn_blocking(move || voice.member.spread()).await;
     counted.map_or_else(|_| failed(), |spread| Json(spread).into_response())
 }

@@ -10,20 +10,22 @@ use martlet_ring::Ring;
 use tokio::time::timeout;
 
 use super::Member;
-use super::nodes::Node;
+use super::nodes::PeerNode;
 use super::report::{StatusAnswer, freshest};
 use super::rings::RingName;
 use super::routes::{self, line};
-use crate::admin::wire::outlook::{Capacity, RingSpread};
-use crate::admin::wire::{MemberLine, MovesLine, NodeLine, ProcessReport, RingLine, WorkersOf};
-use crate::outlook;
-use crate::outlook::capacity::Told;
+use crate::admin::wire::forecast::{Capacity, RingSpread};
+use crate::admin::wire::{
+    MemberLine, MovesLine, NodeLine, ProcessReport, ProcessWorkers, RingLine,
+};
+use crate::forecast;
+use crate::forecast::capacity::DeviceReport;
 
 /// Timeout for a node's report.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// All processes of the cluster, as this process sees them.
-pub(crate) struct View {
+pub(crate) struct ClusterView {
     /// Storage nodes, by name.
     pub(crate) nodes: Vec<NodeLine>,
     /// Other processes, by role and name.
@@ -32,10 +34,10 @@ pub(crate) struct View {
 
 impl Member {
     /// Collects the reports of all nodes. `own` is this process's report.
-    pub(crate) async fn look_around(&self, own: &ProcessReport) -> View {
+    pub(crate) async fn collect(&self, own: &ProcessReport) -> ClusterView {
         let nodes = self.nodes.all();
-        let answers = join_all(nodes.iter().map(|node| ask(node))).await;
-        let mut heard = self.reports.heard();
+        let answers = join_all(nodes.iter().map(|node| query_node(node))).await;
+        let mut heard = self.reports.received();
         let mut lines = Vec::new();
         for (node, answer) in nodes.iter().zip(answers) {
             let (report, theirs) = answer.map_or((None, Vec::new()), |it| (Some(it.own), it.heard));
@@ -47,7 +49,7 @@ impl Member {
             None => heard.push(MemberLine { heard_ms_ago: 0, report: own.clone() }),
         }
         lines.sort_by(|a, b| a.name.cmp(&b.name));
-        View { nodes: lines, members: freshest(heard) }
+        ClusterView { nodes: lines, members: freshest(heard) }
     }
 
     /// Returns the tags of this process's rings.
@@ -56,14 +58,14 @@ impl Member {
     }
 
     /// Returns the moves of each ring, and the progress of the index's change.
-    pub(crate) fn moves(&self, view: &View) -> Vec<MovesLine> {
+    pub(crate) fn moves(&self, view: &ClusterView) -> Vec<MovesLine> {
         let (rings, term) = (self.keeper.rings(), self.keeper.term());
-        let told = view.told().into_iter();
+        let told = view.device_reports().into_iter();
         let joined = told.map(|it| (DeviceId(it.device.device), it.device.joined)).collect();
         let line = |(name, ring): (RingName, &Arc<Ring>)| {
-            let line = outlook::moves(&name.to_string(), ring)?;
+            let line = forecast::moves(&name.to_string(), ring)?;
             let is_index = name == RingName::Index;
-            let change = is_index.then(|| outlook::change(ring, term, &joined));
+            let change = is_index.then(|| forecast::change(ring, term, &joined));
             Some(MovesLine { change, ..line })
         };
         rings.named().filter_map(line).collect()
@@ -72,17 +74,17 @@ impl Member {
     /// Returns the balance and dispersion of each ring.
     pub(crate) fn spread(&self) -> Vec<RingSpread> {
         let rings = self.keeper.rings();
-        rings.named().map(|(name, ring)| outlook::spread::of(&name.to_string(), ring)).collect()
+        rings.named().map(|(name, ring)| forecast::spread::of(&name.to_string(), ring)).collect()
     }
 
     /// Returns the capacity forecast of the cluster.
-    pub(crate) fn capacity(&self, view: &View) -> Capacity {
+    pub(crate) fn capacity(&self, view: &ClusterView) -> Capacity {
         let rings = self.keeper.rings();
         let data: Vec<Arc<_>> = rings.data().map(|(_, ring)| ring.clone()).collect();
-        outlook::capacity::project(&data, &view.told(), view.silent())
+        forecast::capacity::project(&data, &view.device_reports(), view.silent())
     }
 
-    fn node_line(&self, node: &Node) -> NodeLine {
+    fn node_line(&self, node: &PeerNode) -> NodeLine {
         let history = &node.history;
         let figures = history.figures();
         let rings = history.rings();
@@ -116,11 +118,11 @@ impl Member {
     }
 }
 
-impl View {
+impl ClusterView {
     /// Returns the workers of each process that runs any.
-    pub(crate) fn workers(&self) -> Vec<WorkersOf> {
+    pub(crate) fn workers(&self) -> Vec<ProcessWorkers> {
         let with = self.members.iter().filter(|member| !member.report.workers.is_empty());
-        with.map(|MemberLine { heard_ms_ago, report }| WorkersOf {
+        with.map(|MemberLine { heard_ms_ago, report }| ProcessWorkers {
             process: report.role.clone(),
             heard_ms_ago: Some(*heard_ms_ago),
             workers: report.workers.clone(),
@@ -128,11 +130,14 @@ impl View {
         .collect()
     }
 
-    fn told(&self) -> Vec<Told> {
+    fn device_reports(&self) -> Vec<DeviceReport> {
         let told = |node: &NodeLine| {
             let name = node.name.clone();
             let devices = node.report.as_ref().map(|report| report.devices.clone());
-            devices.into_iter().flatten().map(move |device| Told { node: name.clone(), device })
+            devices
+                .into_iter()
+                .flatten()
+                .map(move |device| DeviceReport { node: name.clone(), device })
         };
         self.nodes.iter().flat_map(told).collect()
     }
@@ -143,7 +148,7 @@ impl View {
     }
 }
 
-async fn ask(node: &Node) -> Option<StatusAnswer> {
+async fn query_node(node: &PeerNode) -> Option<StatusAnswer> {
     let told = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
         Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -164,7 +169,7 @@ mod tests {
     use super::*;
     use crate::admin::wire::{DeviceLine, WorkerLine};
 
-    fn view() -> View {
+    fn view() -> ClusterView {
         let device = DeviceLine { device: 7, ..DeviceLine::default() };
         let report =
             ProcessReport { devices: vec![device], ..ProcessReport::of("storage node n1") };
@@ -175,7 +180,7 @@ mod tests {
             ..ProcessReport::of("replicator r1")
         };
         let member = |report| MemberLine { heard_ms_ago: 4, report };
-        View {
+        ClusterView {
             nodes: vec![node("n1", Some(report)), node("n2", None)],
             members: vec![member(ProcessReport::of("proxy p1")), member(busy)],
         }
@@ -184,7 +189,7 @@ mod tests {
     #[test]
     fn who_says_nothing_of_its_devices_is_named() {
         let view = view();
-        let told = view.told();
+        let told = view.device_reports();
         assert_eq!((told.len(), told[0].node.as_str(), told[0].device.device), (1, "n1", 7));
         assert_eq!(view.silent(), ["n2"]);
     }

@@ -35,7 +35,7 @@ pub(crate) struct LogFile {
 
 /// Writer of the queued lines.
 #[derive(Debug)]
-pub(crate) struct Scribe {
+pub(crate) struct LogWriter {
     path: PathBuf,
     queue: mpsc::Receiver<String>,
     queued_bytes: Arc<AtomicUsize>,
@@ -46,13 +46,13 @@ impl LogFile {
     ///
     /// # Errors
     /// When the file can't be opened for writing.
-    pub(crate) fn open(path: &Path) -> io::Result<(Self, Scribe)> {
+    pub(crate) fn open(path: &Path) -> io::Result<(Self, LogWriter)> {
         append(path, "")?;
         let (sender, queue) = mpsc::channel(QUEUED_MAX);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let lost = AtomicU64::new(0);
         let log = Self { queue: sender, queued_bytes: queued_bytes.clone(), lost };
-        Ok((log, Scribe { path: path.to_owned(), queue, queued_bytes }))
+        Ok((log, LogWriter { path: path.to_owned(), queue, queued_bytes }))
     }
 
     /// Number of lines that were dropped because the queue was full.
@@ -72,7 +72,7 @@ impl AccessLog for LogFile {
     }
 }
 
-impl Scribe {
+impl LogWriter {
     /// Writes until `stopped`, then writes the lines still queued.
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut is_stopping = false;

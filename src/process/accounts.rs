@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use super::operator::refuse;
 use super::quotas;
 use crate::admin::wire::accounts::{
-    self as wire, Deleted, KeyAsked, KeyChange, KeyLine, Page, Rotation, TenantAsked, TenantChange,
-    TenantLine, UserAsked, UserLine,
+    self as wire, DeletedLine, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange,
+    TenantLine, TenantRequest, UserLine, UserRequest,
 };
 use crate::admin::wire::limits::{Bound, RateChange, RateLine};
 
@@ -30,7 +30,7 @@ const PAGE_MAX: usize = 500;
 /// identity, which has no account.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
     let limits = quotas::routes(accounts.clone(), store.clone());
-    let desk = Desk { accounts, store, root_key: root_key.to_owned() };
+    let desk = AccountsApi { accounts, store, root_key: root_key.to_owned() };
     Router::new()
         .route(wire::TENANTS, get(tenants).post(create_tenant))
         .route(wire::TENANT, get(tenant).put(change_tenant).delete(delete_tenant))
@@ -69,26 +69,26 @@ pub(crate) async fn seal_secrets(accounts: Accounts) {
 }
 
 #[derive(Clone)]
-struct Desk {
+struct AccountsApi {
     accounts: Accounts,
     store: ObjectStore,
     root_key: String,
 }
 
-type Shared = State<Desk>;
-pub(super) type Answer = Result<Response, No>;
+type AccountsState = State<AccountsApi>;
+pub(super) type ApiResult = Result<Response, ApiError>;
 
 /// Refusal, with its HTTP status and its sentence.
 #[derive(Debug, PartialEq)]
-pub(super) struct No(StatusCode, String);
+pub(super) struct ApiError(StatusCode, String);
 
-impl IntoResponse for No {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         refuse(self.0, &self.1)
     }
 }
 
-impl From<Error> for No {
+impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         let status = match error {
             Error::NoSuchAccount(_) | Error::NoSuchBucket => StatusCode::NOT_FOUND,
@@ -100,7 +100,7 @@ impl From<Error> for No {
     }
 }
 
-impl No {
+impl ApiError {
     fn bad(sentence: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, sentence.into())
     }
@@ -108,7 +108,7 @@ impl No {
 
 /// Query parameters of all routes. A route refuses a request without the parameters that it needs.
 #[derive(Default, Deserialize)]
-struct Which {
+struct AccountsQuery {
     tenant: Option<String>,
     user: Option<String>,
     role: Option<String>,
@@ -116,27 +116,28 @@ struct Which {
     after: Option<String>,
 }
 
-pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, No> {
-    name.map(String::as_str).ok_or_else(|| No::bad(format!("missing parameter: {what}")))
+pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, ApiError> {
+    name.map(String::as_str).ok_or_else(|| ApiError::bad(format!("missing parameter: {what}")))
 }
 
 /// Parses a request body. The error gives a column but quotes none of the body.
-pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
-    serde_json::from_slice(body)
-        .map_err(|error| No::bad(format!("the request is malformed at column {}", error.column())))
+pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| {
+        ApiError::bad(format!("the request is malformed at column {}", error.column()))
+    })
 }
 
 fn page<T, L: Serialize>(
     (items, more): (Vec<T>, bool),
     name: impl Fn(&T) -> String,
     line: impl Fn(T) -> L,
-) -> Page<L> {
+) -> ListPage<L> {
     let next = items.last().filter(|_| more).map(name);
-    Page { items: items.into_iter().map(line).collect(), next }
+    ListPage { items: items.into_iter().map(line).collect(), next }
 }
 
 fn deleted(what: &str) -> Response {
-    Json(Deleted { deleted: what.to_owned() }).into_response()
+    Json(DeletedLine { deleted: what.to_owned() }).into_response()
 }
 
 fn tenant_line(tenant: Tenant) -> TenantLine {
@@ -166,7 +167,7 @@ fn user_line(user: User) -> UserLine {
     UserLine { tenant, user: name, arn, role, has_policy, created_ms, enabled }
 }
 
-impl Desk {
+impl AccountsApi {
     async fn key_line(&self, key: Key, secret_key: Option<String>) -> KeyLine {
         let display_name = self.store.owner_name(&key.tenant_id).await.to_string();
         KeyLine {
@@ -186,23 +187,23 @@ impl Desk {
     }
 }
 
-async fn tenants(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn tenants(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let listed = desk.accounts.tenants(which.after.as_deref(), PAGE_MAX).await?;
     Ok(Json(page(listed, |tenant| tenant.name.clone(), tenant_line)).into_response())
 }
 
-async fn create_tenant(State(desk): Shared, body: Bytes) -> Answer {
-    let TenantAsked { tenant, display_name, networks } = read(&body)?;
+async fn create_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let TenantRequest { tenant, display_name, networks } = read(&body)?;
     let made = desk.accounts.create_tenant(&tenant, display_name.as_deref(), networks).await;
     Ok(Json(tenant_line(made?)).into_response())
 }
 
-async fn tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn tenant(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
     Ok(Json(tenant_line(tenant)).into_response())
 }
 
-async fn change_tenant(State(desk): Shared, body: Bytes) -> Answer {
+async fn change_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let TenantChange { tenant, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate.of() {
@@ -212,13 +213,16 @@ async fn change_tenant(State(desk): Shared, body: Bytes) -> Answer {
     Ok(Json(tenant_line(changed?)).into_response())
 }
 
-async fn delete_tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn delete_tenant(
+    State(desk): AccountsState,
+    Query(which): Query<AccountsQuery>,
+) -> ApiResult {
     let name = named(which.tenant.as_ref(), "tenant")?;
     desk.accounts.delete_tenant(name).await?;
     Ok(deleted(name))
 }
 
-async fn users(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn users(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     // Distinguishes a misspelt tenant from a tenant without users.
     desk.accounts.tenant(tenant).await?;
@@ -227,41 +231,41 @@ async fn users(State(desk): Shared, Query(which): Query<Which>) -> Answer {
     Ok(Json(page(listed, |user| user.name.clone(), user_line)).into_response())
 }
 
-fn role(text: Option<&str>) -> Result<Option<Role>, No> {
-    text.map(str::parse::<Role>).transpose().map_err(No::bad)
+fn role(text: Option<&str>) -> Result<Option<Role>, ApiError> {
+    text.map(str::parse::<Role>).transpose().map_err(ApiError::bad)
 }
 
-async fn create_user(State(desk): Shared, body: Bytes) -> Answer {
-    let asked: UserAsked = read(&body)?;
+async fn create_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let asked: UserRequest = read(&body)?;
     let role = role(asked.role.as_deref())?.unwrap_or_default();
     let new = NewUser { tenant: asked.tenant, name: asked.user, role };
     let made = desk.accounts.create_user(new).await?;
     Ok(Json(user_line(made)).into_response())
 }
 
-async fn user(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
     let user = desk.accounts.user(tenant, user).await?;
     Ok(Json(user_line(user)).into_response())
 }
 
-async fn change_user(State(desk): Shared, body: Bytes) -> Answer {
-    let UserAsked { tenant, user, role: asked, enabled } = read(&body)?;
+async fn change_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let UserRequest { tenant, user, role: asked, enabled } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     let role = role(asked.as_deref())?;
     let changed = desk.accounts.change_user(&tenant, &user, disabled, role).await;
     Ok(Json(user_line(changed?)).into_response())
 }
 
-async fn delete_user(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn delete_user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
     desk.accounts.delete_user(tenant, user).await?;
     Ok(deleted(&format!("{tenant}/{user}")))
 }
 
-async fn keys(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn keys(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = which.tenant.as_deref();
     if let Some(tenant) = tenant {
         desk.accounts.tenant(tenant).await?;
@@ -273,34 +277,34 @@ async fn keys(State(desk): Shared, Query(which): Query<Which>) -> Answer {
     for key in keys {
         items.push(desk.key_line(key, None).await);
     }
-    Ok(Json(Page { items, next }).into_response())
+    Ok(Json(ListPage { items, next }).into_response())
 }
 
-async fn create_key(State(desk): Shared, body: Bytes) -> Answer {
-    let KeyAsked { tenant, user, access_key, secret_key, networks } = read(&body)?;
+async fn create_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let KeyRequest { tenant, user, access_key, secret_key, networks } = read(&body)?;
     let given = match (access_key, secret_key) {
         (None, None) => None,
         (Some(access_key), Some(secret_key)) => Some((access_key, secret_key)),
         _ => {
-            return Err(No::bad("set both the access key and its secret key, or neither"));
+            return Err(ApiError::bad("set both the access key and its secret key, or neither"));
         }
     };
     if given.as_ref().is_some_and(|(access_key, _)| *access_key == desk.root_key) {
         let taken = "the access key is the root access key: choose another";
-        return Err(No(StatusCode::CONFLICT, taken.to_owned()));
+        return Err(ApiError(StatusCode::CONFLICT, taken.to_owned()));
     }
     let new = NewKey { tenant, user, given, networks };
     let (key, secret) = desk.accounts.create_key(new).await?;
     Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
 }
 
-async fn key(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
     let key = desk.accounts.key(access_key).await?;
     Ok(Json(desk.key_line(key, None).await).into_response())
 }
 
-async fn change_key(State(desk): Shared, body: Bytes) -> Answer {
+async fn change_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let KeyChange { access_key, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate.of() {
@@ -310,14 +314,14 @@ async fn change_key(State(desk): Shared, body: Bytes) -> Answer {
     Ok(Json(desk.key_line(changed?, None).await).into_response())
 }
 
-async fn rotate_key(State(desk): Shared, body: Bytes) -> Answer {
+async fn rotate_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let Rotation { access_key, secret_key } = read(&body)?;
     let rotated = desk.accounts.rotate_key(&access_key, secret_key).await;
     let (key, secret) = rotated?;
     Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
 }
 
-async fn delete_key(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn delete_key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
     desk.accounts.delete_key(access_key).await?;
     Ok(deleted(access_key))
@@ -330,7 +334,7 @@ mod tests {
     #[test]
     fn a_request_that_does_not_parse_is_not_repeated() {
         let body = Bytes::from_static(br#"{"tenant": "t", "secret_key": "very secret", "x"#);
-        let No(status, sentence) = read::<KeyAsked>(&body).err().unwrap();
+        let ApiError(status, sentence) = read::<KeyRequest>(&body).err().unwrap();
         assert_eq!(status, StatusCode::BAD_REQUEST);
         assert!(!sentence.contains("secret"), "{sentence}");
     }

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use martlet_protocol::Level;
 use martlet_protocol::entry::Bucket;
 use martlet_proxy::{Error, ObjectStore, RewriteOptions};
-use martlet_replicator::{Foreground, Pace};
+use martlet_replicator::{Foreground, WorkerPace};
 use serde::Deserialize;
 
 use self::rewrites::Rewrites;
@@ -27,7 +27,7 @@ const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
 
 /// Routes of `martlet admin bucket`. `foreground` measures the latency of clients' requests.
 pub(crate) fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
-    let desk = Arc::new(Desk { store, foreground, rewrites: Rewrites::default() });
+    let desk = Arc::new(BucketsApi { store, foreground, rewrites: Rewrites::default() });
     Router::new()
         .route(wire::BUCKET, get(show).put(set))
         .route(rewrite::REWRITE, get(rewritten).put(rewrite))
@@ -35,28 +35,28 @@ pub(crate) fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router 
         .with_state(desk)
 }
 
-struct Desk {
+struct BucketsApi {
     store: ObjectStore,
     foreground: Arc<Foreground>,
     rewrites: Rewrites,
 }
 
-type Shared = State<Arc<Desk>>;
+type BucketsState = State<Arc<BucketsApi>>;
 
 #[derive(Deserialize)]
-struct Which {
+struct BucketQuery {
     bucket: String,
 }
 
 #[derive(Deserialize)]
-struct Change {
+struct BucketChange {
     bucket: String,
     consistency: Option<Level>,
     storage_policy: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct RewriteRequest {
     bucket: String,
     /// Maximum bytes per second.
     rate: Option<Size>,
@@ -64,15 +64,15 @@ struct Asked {
     stop: bool,
 }
 
-async fn show(State(desk): Shared, Query(which): Query<Which>) -> Response {
+async fn show(State(desk): BucketsState, Query(which): Query<BucketQuery>) -> Response {
     match desk.store.bucket(&which.bucket).await {
         Ok(bucket) => desk.line(which.bucket, &bucket),
         Err(error) => refused(&error),
     }
 }
 
-async fn set(State(desk): Shared, Query(change): Query<Change>) -> Response {
-    let Change { bucket: name, consistency, storage_policy } = change;
+async fn set(State(desk): BucketsState, Query(change): Query<BucketChange>) -> Response {
+    let BucketChange { bucket: name, consistency, storage_policy } = change;
     let mut set = None;
     // The storage policy may be refused, so it is set first.
     if let Some(policy) = storage_policy {
@@ -90,15 +90,15 @@ async fn set(State(desk): Shared, Query(change): Query<Change>) -> Response {
     }
 }
 
-async fn rewritten(State(desk): Shared, Query(which): Query<Which>) -> Response {
+async fn rewritten(State(desk): BucketsState, Query(which): Query<BucketQuery>) -> Response {
     match desk.rewrites.of(&which.bucket) {
         Some(line) => Json(line).into_response(),
         None => not_rewritten(&which.bucket),
     }
 }
 
-async fn rewrite(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
-    let Asked { bucket, rate, stop } = asked;
+async fn rewrite(State(desk): BucketsState, Query(asked): Query<RewriteRequest>) -> Response {
+    let RewriteRequest { bucket, rate, stop } = asked;
     if stop {
         return match desk.rewrites.stop(&bucket) {
             Some(line) => Json(line).into_response(),
@@ -114,7 +114,7 @@ async fn rewrite(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
         return refused(&error);
     }
     let foreground = desk.foreground.clone();
-    let budget = Pace::default().latency_budget;
+    let budget = WorkerPace::default().latency_budget;
     let options = RewriteOptions {
         bytes_per_s: rate.map(|Size(bytes)| bytes),
         clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
@@ -130,7 +130,7 @@ fn not_rewritten(bucket: &str) -> Response {
     refuse(StatusCode::NOT_FOUND, &sentence)
 }
 
-impl Desk {
+impl BucketsApi {
     fn line(&self, name: String, bucket: &Bucket) -> Response {
         let policy = self.store.cluster().policy_name(bucket.policy).map(str::to_owned);
         let line = BucketLine {

@@ -18,7 +18,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::listen::told;
+use super::listen::wait_for_stop;
 use crate::failure::Failure;
 
 /// Interval between two reads of the files.
@@ -32,22 +32,22 @@ const HTTP_1: &[u8] = b"http/1.1";
 pub(crate) struct Certificate {
     chain: PathBuf,
     key: PathBuf,
-    shown: Arc<Shown>,
-    seen: Contents,
+    shown: Arc<CurrentCertificate>,
+    seen: CertificateFiles,
 }
 
 /// Contents of the two files.
 #[derive(Clone, PartialEq, Eq)]
-struct Contents {
+struct CertificateFiles {
     chain: Vec<u8>,
     key: Vec<u8>,
 }
 
 /// Certificate for new connections.
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.read().clone())
     }
@@ -57,9 +57,9 @@ impl Certificate {
     /// Loads a certificate with its intermediate certificates, and its private key. Both are PEM
     /// files.
     pub(crate) fn load(chain: &Path, key: &Path) -> Result<Self, Failure> {
-        let seen = Contents::read(chain, key).map_err(Failure::refused)?;
+        let seen = CertificateFiles::read(chain, key).map_err(Failure::refused)?;
         let certified = seen.certified().map_err(Failure::refused)?;
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(certified))));
+        let shown = Arc::new(CurrentCertificate(RwLock::new(Arc::new(certified))));
         Ok(Self { chain: chain.to_owned(), key: key.to_owned(), shown, seen })
     }
 
@@ -77,15 +77,15 @@ impl Certificate {
     pub(crate) async fn keep_up(mut self, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {
-                () = sleep(LOOK_EVERY) => self.look(),
-                () = told(&mut stop) => return,
+                () = sleep(LOOK_EVERY) => self.reload(),
+                () = wait_for_stop(&mut stop) => return,
             }
         }
     }
 
     /// Replaces the certificate if the files have changed.
-    fn look(&mut self) {
-        let seen = match Contents::read(&self.chain, &self.key) {
+    fn reload(&mut self) {
+        let seen = match CertificateFiles::read(&self.chain, &self.key) {
             Ok(seen) => seen,
             // The file may be in the middle of its replacement.
             Err(error) => return tracing::debug!(%error, "could not reload the certificate"),
@@ -105,7 +105,7 @@ impl Certificate {
     }
 }
 
-impl Contents {
+impl CertificateFiles {
     fn read(chain: &Path, key: &Path) -> Result<Self, String> {
         let read = |path: &Path| {
             std::fs::read(path)
@@ -157,20 +157,20 @@ mod tests {
         let first = renew(folder.path());
         let mut certificate = load(folder.path()).unwrap();
         assert_eq!(shown(&certificate), first);
-        certificate.look();
+        certificate.reload();
         assert_eq!(shown(&certificate), first);
         // The new certificate is in place, but its key is not yet.
         let old_key = std::fs::read(folder.path().join("key.pem")).unwrap();
         let second = renew(folder.path());
         let new_key = std::fs::read(folder.path().join("key.pem")).unwrap();
         std::fs::write(folder.path().join("key.pem"), old_key).unwrap();
-        certificate.look();
+        certificate.reload();
         assert_eq!(shown(&certificate), first);
         std::fs::write(folder.path().join("key.pem"), new_key).unwrap();
-        certificate.look();
+        certificate.reload();
         assert_eq!(shown(&certificate), second);
         std::fs::remove_file(folder.path().join("cert.pem")).unwrap();
-        certificate.look();
+        certificate.reload();
         assert_eq!(shown(&certificate), second);
     }
 

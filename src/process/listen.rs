@@ -24,16 +24,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::certificate::Certificate;
-use super::converse::{Served, converse};
-pub(crate) use super::places::Bounds;
-use super::places::Places;
+use super::connection::{ConnectionService, serve_connection};
+use super::connection_limiter::ConnectionLimiter;
+pub(crate) use super::connection_limiter::ConnectionLimits;
 use crate::failure::Failure;
 
 /// Limits on a port and on each of its connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Bounds on the number of connections.
-    pub(crate) places: Bounds,
+    pub(crate) places: ConnectionLimits,
     /// Timeout for the head of a request, and for the idle time between requests.
     pub(crate) header_timeout: Duration,
     /// Timeout for the client to read more of a reply.
@@ -99,7 +99,7 @@ where
 {
     let Port { listener, certificate } = port.into();
     let tls = certificate.as_ref().map(Certificate::server_config);
-    let places = Places::new(limits.places);
+    let places = ConnectionLimiter::new(limits.places);
     let mut connections = JoinSet::new();
     if let Some(certificate) = certificate {
         connections.spawn(certificate.keep_up(stop.clone()));
@@ -108,7 +108,7 @@ where
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
-            () = told(&mut stop) => break,
+            () = wait_for_stop(&mut stop) => break,
         };
         let (stream, client) = match accepted {
             Ok(accepted) => accepted,
@@ -123,8 +123,8 @@ where
         match places.take(client.ip()).map(Arc::new) {
             Some(place) => {
                 let (service, stop) = (service.clone(), stop.clone());
-                let served = Served { service, limits, stop, place: place.clone() };
-                let conversation = converse(stream, tls.clone(), served);
+                let served = ConnectionService { service, limits, stop, place: place.clone() };
+                let conversation = serve_connection(stream, tls.clone(), served);
                 connections.spawn(async move {
                     tokio::select! {
                         () = conversation => {}
@@ -159,7 +159,7 @@ async fn finish(mut connections: JoinSet<()>, drain: Duration) -> bool {
 }
 
 /// Waits for the stop signal. A dropped sender counts as one.
-pub(crate) async fn told(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

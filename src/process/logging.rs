@@ -10,11 +10,11 @@ use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::settings::{Common, LogFormat};
+use super::settings::{CommonSettings, LogFormat};
 use crate::failure::Failure;
 
 /// Starts logging for the whole process.
-pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
+pub(crate) fn start(settings: &CommonSettings) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&settings.log).map_err(|error| {
         Failure::usage(format!("\"{}\" is not a log filter: {error}", settings.log))
     })?;
@@ -23,10 +23,10 @@ pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
         LogFormat::Text => {
             let ansi = std::io::stderr().is_terminal();
             let lines = Format::default().with_target(false).with_ansi(ansi);
-            builder.with_ansi(ansi).event_format(Named::text(lines)).try_init()
+            builder.with_ansi(ansi).event_format(RequestIdFormat::text(lines)).try_init()
         }
         LogFormat::Json => {
-            builder.fmt_fields(JsonFields::new()).event_format(Named::json()).try_init()
+            builder.fmt_fields(JsonFields::new()).event_format(RequestIdFormat::json()).try_init()
         }
     };
     started.map_err(|error| Failure::refused(format!("logging could not be started: {error}")))
@@ -34,19 +34,19 @@ pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
 
 /// Formatter that appends the id of the current task's request to each line. It looks the id up
 /// only when a line is written, so unlogged requests cost nothing.
-pub(crate) struct Named<F> {
+pub(crate) struct RequestIdFormat<F> {
     lines: F,
     /// Appends the id to a line.
     add: fn(&mut String, &str),
 }
 
-impl<F> Named<F> {
+impl<F> RequestIdFormat<F> {
     fn text(lines: F) -> Self {
         Self { lines, add: |line, id| line.extend([" request_id=", id]) }
     }
 }
 
-impl Named<Format<tracing_subscriber::fmt::format::Json>> {
+impl RequestIdFormat<Format<tracing_subscriber::fmt::format::Json>> {
     pub(crate) fn json() -> Self {
         let lines = Format::default().json().flatten_event(true);
         Self {
@@ -60,7 +60,7 @@ impl Named<Format<tracing_subscriber::fmt::format::Json>> {
     }
 }
 
-impl<S, N, F> FormatEvent<S, N> for Named<F>
+impl<S, N, F> FormatEvent<S, N> for RequestIdFormat<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -99,15 +99,15 @@ pub(crate) mod tests {
 
     /// Log lines written so far.
     #[derive(Clone, Default)]
-    pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct CapturedLines(Arc<Mutex<Vec<u8>>>);
 
-    impl Lines {
+    impl CapturedLines {
         pub(crate) fn text(&self) -> String {
             String::from_utf8(self.0.lock().clone()).unwrap()
         }
     }
 
-    impl io::Write for Lines {
+    impl io::Write for CapturedLines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().write(bytes)
         }
@@ -118,14 +118,14 @@ pub(crate) mod tests {
     }
 
     /// Captures log lines as JSON, at the level debug and above.
-    pub(crate) fn json_lines() -> (Lines, tracing::subscriber::DefaultGuard) {
-        let lines = Lines::default();
+    pub(crate) fn json_lines() -> (CapturedLines, tracing::subscriber::DefaultGuard) {
+        let lines = CapturedLines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::DEBUG)
             .with_writer(move || writer.clone())
             .fmt_fields(JsonFields::new())
-            .event_format(Named::json())
+            .event_format(RequestIdFormat::json())
             .finish();
         (lines, tracing::subscriber::set_default(subscriber))
     }
@@ -149,11 +149,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_line_for_people_ends_in_it_too() {
-        let lines = Lines::default();
+        let lines = CapturedLines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
-            .event_format(Named::text(Format::default().with_ansi(false)))
+            .event_format(RequestIdFormat::text(Format::default().with_ansi(false)))
             .finish();
         let _on = tracing::subscriber::set_default(subscriber);
         let id = http::HeaderValue::from_static("00AB");

@@ -14,39 +14,39 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use martlet_replicator::Foreground;
 
-use super::linger::Lingering;
+use super::body_drain::DrainedBody;
 use super::metrics::{Labels, Requests};
 
 /// Service that counts and times its requests.
 #[derive(Clone)]
-pub(crate) struct Measured<S> {
+pub(crate) struct MeasuredService<S> {
     inner: S,
     requests: Arc<Requests>,
     foreground: Arc<Foreground>,
 }
 
-impl<S> Measured<S> {
+impl<S> MeasuredService<S> {
     pub(crate) fn new(inner: S, requests: Arc<Requests>, foreground: Arc<Foreground>) -> Self {
         Self { inner, requests, foreground }
     }
 }
 
-impl<S, B> Service<Request<Incoming>> for Measured<S>
+impl<S, B> Service<Request<Incoming>> for MeasuredService<S>
 where
-    S: Service<Request<Counted<Lingering>>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<CountedBody<DrainedBody>>, Response = Response<B>, Error = Infallible>,
     S::Future: Send + 'static,
 {
-    type Response = Response<Counted<B>>;
+    type Response = Response<CountedBody<B>>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let began = Instant::now();
-        let under_way = UnderWay::new(self.requests.clone());
+        let under_way = RunningRequest::new(self.requests.clone());
         let method = request.method().clone();
         let requests = self.requests.clone();
         let (head, body) = request.into_parts();
-        let body = Counted::incoming(Lingering::new(body, &head.headers), requests);
+        let body = CountedBody::incoming(DrainedBody::new(body, &head.headers), requests);
         let request = Request::from_parts(head, body);
         let foreground = self.foreground.clone();
         let answer = self.inner.call(request);
@@ -69,7 +69,7 @@ where
                 under_way.requests.limited(*limited);
             }
             under_way.requests.answered(labels, latency);
-            Ok(response.map(|body| Counted::outgoing(body, under_way)))
+            Ok(response.map(|body| CountedBody::outgoing(body, under_way)))
         })
     }
 }
@@ -80,45 +80,45 @@ fn request_id<B>(response: &Response<B>) -> &str {
 }
 
 /// Request that is under way until its reply is sent or dropped.
-struct UnderWay {
+struct RunningRequest {
     requests: Arc<Requests>,
 }
 
-impl UnderWay {
+impl RunningRequest {
     fn new(requests: Arc<Requests>) -> Self {
         requests.in_flight.inc();
         Self { requests }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.requests.in_flight.dec();
     }
 }
 
 /// Body that counts its bytes as they pass.
-pub(crate) struct Counted<B> {
+pub(crate) struct CountedBody<B> {
     body: B,
-    way: Way,
+    way: TransferDirection,
 }
 
-enum Way {
+enum TransferDirection {
     In(Arc<Requests>),
-    Out(UnderWay),
+    Out(RunningRequest),
 }
 
-impl<B> Counted<B> {
+impl<B> CountedBody<B> {
     fn incoming(body: B, requests: Arc<Requests>) -> Self {
-        Self { body, way: Way::In(requests) }
+        Self { body, way: TransferDirection::In(requests) }
     }
 
-    fn outgoing(body: B, under_way: UnderWay) -> Self {
-        Self { body, way: Way::Out(under_way) }
+    fn outgoing(body: B, under_way: RunningRequest) -> Self {
+        Self { body, way: TransferDirection::Out(under_way) }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for CountedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -132,8 +132,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Counted<B> {
         {
             let bytes = data.remaining() as u64;
             match &self.way {
-                Way::In(requests) => requests.bytes_in.inc_by(bytes),
-                Way::Out(under_way) => under_way.requests.bytes_out.inc_by(bytes),
+                TransferDirection::In(requests) => requests.bytes_in.inc_by(bytes),
+                TransferDirection::Out(under_way) => under_way.requests.bytes_out.inc_by(bytes),
             };
         }
         Poll::Ready(frame)

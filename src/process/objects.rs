@@ -18,12 +18,12 @@ pub(crate) fn extents_of(store: ObjectStore) -> Router {
 }
 
 #[derive(Deserialize)]
-struct WhichObject {
+struct ObjectQuery {
     bucket: String,
     key: String,
 }
 
-async fn extents(State(store): State<ObjectStore>, Query(which): Query<WhichObject>) -> Response {
+async fn extents(State(store): State<ObjectStore>, Query(which): Query<ObjectQuery>) -> Response {
     match store.places(&which.bucket, &which.key).await {
         Ok((object, places)) => Json(object_extents(which, &object, places)).into_response(),
         Err(error @ (Error::NoSuchBucket | Error::NoSuchKey)) => {
@@ -33,7 +33,7 @@ async fn extents(State(store): State<ObjectStore>, Query(which): Query<WhichObje
     }
 }
 
-fn object_extents(which: WhichObject, object: &Object, places: Vec<ExtentPlace>) -> ObjectExtents {
+fn object_extents(which: ObjectQuery, object: &Object, places: Vec<ExtentPlace>) -> ObjectExtents {
     let stored = match object.body {
         Body::Empty => "empty",
         Body::Inline { .. } => "inline",

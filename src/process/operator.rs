@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
-use martlet_s3compat::Proven;
+use martlet_s3compat::AuthenticatedFlag;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -23,15 +23,15 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use super::listen::{self, Bounds, HEAD_BYTES_MAX, Limits};
+use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits};
 use super::metrics::Metrics;
-use super::settings::Common;
+use super::settings::CommonSettings;
 use super::token::AdminToken;
-use crate::admin::wire::Refusal;
+use crate::admin::wire::ErrorReply;
 use crate::failure::Failure;
 
 /// Bounds on admin connections. A quarter is reserved for connections with a token.
-const PLACES: Bounds = Bounds { all: 64, keyless: 48, keyless_per_address: 32 };
+const PLACES: ConnectionLimits = ConnectionLimits { all: 64, keyless: 48, keyless_per_address: 32 };
 /// Upper limit on the timeout for the head of a request.
 const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// Drain time of admin connections. It is short because scrapers retry.
@@ -40,7 +40,7 @@ const NOT_YET: &str = "the process is starting: try again in a moment";
 
 /// Condition of a role, apart from its start and stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Condition {
+pub(crate) struct RoleCondition {
     /// True if the role can do its work.
     pub(crate) serves: bool,
     /// Problems, including minor ones that don't keep the role from serving.
@@ -51,11 +51,11 @@ pub(crate) struct Condition {
 #[async_trait]
 pub(crate) trait Health: Send + Sync {
     /// Returns the current condition.
-    async fn condition(&self) -> Condition;
+    async fn condition(&self) -> RoleCondition;
 }
 
 /// Parts of the admin API that need the open role.
-pub(crate) struct Parts {
+pub(crate) struct AdminParts {
     pub(crate) health: Arc<dyn Health>,
     pub(crate) metrics: Metrics,
     /// Routes that require a token.
@@ -65,14 +65,14 @@ pub(crate) struct Parts {
 /// State of the admin address.
 pub(crate) struct Operator {
     tokens: Vec<AdminToken>,
-    parts: OnceLock<Parts>,
-    stage: Mutex<Stage>,
+    parts: OnceLock<AdminParts>,
+    stage: Mutex<ProcessStage>,
     address: OnceLock<SocketAddr>,
 }
 
 /// Stage of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ProcessStage {
     Opening,
     Open,
     Draining,
@@ -85,13 +85,13 @@ pub(crate) struct Readiness {
     pub(crate) reasons: Vec<String>,
 }
 
-type Shared = State<Arc<Operator>>;
+type OperatorState = State<Arc<Operator>>;
 
 impl Operator {
     /// Makes the admin API before the role is open.
     pub(crate) fn new(tokens: Vec<AdminToken>) -> Self {
         let (parts, address) = (OnceLock::new(), OnceLock::new());
-        Self { tokens, parts, stage: Mutex::new(Stage::Opening), address }
+        Self { tokens, parts, stage: Mutex::new(ProcessStage::Opening), address }
     }
 
     /// Returns the address that it listens on, once it is served.
@@ -100,15 +100,15 @@ impl Operator {
     }
 
     /// Adds the role's parts. From then on the process can be ready.
-    pub(crate) fn open(&self, parts: Parts) {
+    pub(crate) fn open(&self, parts: AdminParts) {
         if self.parts.set(parts).is_ok() {
-            *self.stage.lock() = Stage::Open;
+            *self.stage.lock() = ProcessStage::Open;
         }
     }
 
     /// Marks the process as draining, so that it is no longer ready.
     pub(crate) fn drain(&self) {
-        *self.stage.lock() = Stage::Draining;
+        *self.stage.lock() = ProcessStage::Draining;
     }
 
     /// Returns the readiness of the process, with its problems.
@@ -116,7 +116,7 @@ impl Operator {
         let stage = *self.stage.lock();
         let condition = match self.parts.get() {
             Some(parts) => parts.health.condition().await,
-            None => Condition::default(),
+            None => RoleCondition::default(),
         };
         readiness(stage, condition)
     }
@@ -135,8 +135,12 @@ impl Operator {
             .fallback_service(protected)
     }
 
-    /// Serves the admin address until the returned [`Serving`] is ended.
-    pub(crate) fn serve(self: Arc<Self>, listener: TcpListener, common: &Common) -> Serving {
+    /// Serves the admin address until the returned [`AdminServer`] is ended.
+    pub(crate) fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        common: &CommonSettings,
+    ) -> AdminServer {
         let limits = Limits {
             places: PLACES,
             header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
@@ -150,17 +154,17 @@ impl Operator {
         let (stop, stopped) = watch::channel(false);
         let service = TowerToHyperService::new(self.router());
         let task = tokio::spawn(listen::serve(listener, service, limits, stopped, FAREWELL));
-        Serving { stop, task }
+        AdminServer { stop, task }
     }
 }
 
 /// Running admin address.
-pub(crate) struct Serving {
+pub(crate) struct AdminServer {
     stop: watch::Sender<bool>,
     task: JoinHandle<bool>,
 }
 
-impl Serving {
+impl AdminServer {
     /// Stops the admin address, and waits for its connections.
     pub(crate) async fn end(self) {
         self.stop.send_replace(true);
@@ -177,23 +181,23 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 /// Returns the readiness. Its reasons include problems that don't keep the role from serving.
-fn readiness(stage: Stage, condition: Condition) -> Readiness {
+fn readiness(stage: ProcessStage, condition: RoleCondition) -> Readiness {
     let mut reasons = match stage {
-        Stage::Opening => vec!["the process is starting".to_owned()],
-        Stage::Draining => vec!["the process is stopping".to_owned()],
-        Stage::Open => Vec::new(),
+        ProcessStage::Opening => vec!["the process is starting".to_owned()],
+        ProcessStage::Draining => vec!["the process is stopping".to_owned()],
+        ProcessStage::Open => Vec::new(),
     };
     reasons.extend(condition.reasons);
-    Readiness { ready: stage == Stage::Open && condition.serves, reasons }
+    Readiness { ready: stage == ProcessStage::Open && condition.serves, reasons }
 }
 
-async fn readyz(State(operator): Shared) -> Response {
+async fn readyz(State(operator): OperatorState) -> Response {
     let readiness = operator.readiness().await;
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness)).into_response()
 }
 
-async fn metrics(State(operator): Shared) -> Response {
+async fn metrics(State(operator): OperatorState) -> Response {
     let Some(parts) = operator.parts.get() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
     };
@@ -201,11 +205,11 @@ async fn metrics(State(operator): Shared) -> Response {
     ([(header::CONTENT_TYPE, kind)], parts.metrics.text()).into_response()
 }
 
-async fn require_token(State(operator): Shared, request: Request, next: Next) -> Response {
+async fn require_token(State(operator): OperatorState, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = given.and_then(|value| value.strip_prefix("Bearer "));
     if token.is_some_and(|token| operator.tokens.iter().any(|other| other.is(token))) {
-        if let Some(proven) = request.extensions().get::<Proven>() {
+        if let Some(proven) = request.extensions().get::<AuthenticatedFlag>() {
             proven.set();
         }
         return next.run(request).await;
@@ -213,7 +217,7 @@ async fn require_token(State(operator): Shared, request: Request, next: Next) ->
     refuse(StatusCode::UNAUTHORIZED, "the request needs the token of a secret: use martlet admin")
 }
 
-async fn protected(State(operator): Shared, request: Request) -> Response {
+async fn protected(State(operator): OperatorState, request: Request) -> Response {
     match operator.parts.get() {
         Some(parts) => match parts.routes.clone().oneshot(request).await {
             Ok(response) => response,
@@ -225,7 +229,7 @@ async fn protected(State(operator): Shared, request: Request) -> Response {
 
 /// Makes an error reply with this sentence.
 pub(crate) fn refuse(status: StatusCode, sentence: &str) -> Response {
-    (status, Json(Refusal { error: sentence.to_owned() })).into_response()
+    (status, Json(ErrorReply { error: sentence.to_owned() })).into_response()
 }
 
 #[cfg(test)]
@@ -234,12 +238,12 @@ mod tests {
 
     use super::*;
 
-    struct Well;
+    struct HealthyRole;
 
     #[async_trait]
-    impl Health for Well {
-        async fn condition(&self) -> Condition {
-            Condition { serves: true, reasons: Vec::new() }
+    impl Health for HealthyRole {
+        async fn condition(&self) -> RoleCondition {
+            RoleCondition { serves: true, reasons: Vec::new() }
         }
     }
 
@@ -254,7 +258,11 @@ mod tests {
 
     fn open(operator: &Operator) {
         let routes = Router::new().route("/secret", get(|| async { "told" }));
-        operator.open(Parts { health: Arc::new(Well), metrics: Metrics::default(), routes });
+        operator.open(AdminParts {
+            health: Arc::new(HealthyRole),
+            metrics: Metrics::default(),
+            routes,
+        });
     }
 
     #[tokio::test]
@@ -293,12 +301,12 @@ mod tests {
 
     #[test]
     fn ready_is_an_open_process_that_serves() {
-        let serves = || Condition { serves: true, reasons: vec!["a scratch".into()] };
-        let fails = || Condition { serves: false, reasons: vec!["a wound".into()] };
-        assert!(!readiness(Stage::Opening, serves()).ready);
-        assert!(!readiness(Stage::Draining, serves()).ready);
-        assert!(!readiness(Stage::Open, fails()).ready);
-        let open = readiness(Stage::Open, serves());
+        let serves = || RoleCondition { serves: true, reasons: vec!["a scratch".into()] };
+        let fails = || RoleCondition { serves: false, reasons: vec!["a wound".into()] };
+        assert!(!readiness(ProcessStage::Opening, serves()).ready);
+        assert!(!readiness(ProcessStage::Draining, serves()).ready);
+        assert!(!readiness(ProcessStage::Open, fails()).ready);
+        let open = readiness(ProcessStage::Open, serves());
         assert_eq!(open, Readiness { ready: true, reasons: vec!["a scratch".into()] });
     }
 }

@@ -9,7 +9,7 @@ use martlet_protocol::usage::{Quota, Usage, UsageCounter};
 use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
 use serde::Deserialize;
 
-use super::accounts::{Answer, named, read};
+use super::accounts::{ApiResult, named, read};
 use crate::admin::wire::limits::{self as wire, Bound, QuotaChange, QuotaLine};
 
 /// Routes that show and set quotas.
@@ -18,19 +18,19 @@ pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
         .route(wire::TENANT_QUOTA, get(tenant).put(set_tenant))
         .route(wire::BUCKET_QUOTA, get(bucket).put(set_bucket))
         .route(wire::BUCKET_USAGE, get(usage))
-        .with_state(Desk { accounts, store })
+        .with_state(QuotasApi { accounts, store })
 }
 
 #[derive(Clone)]
-struct Desk {
+struct QuotasApi {
     accounts: Accounts,
     store: ObjectStore,
 }
 
-type Shared = State<Desk>;
+type QuotasState = State<QuotasApi>;
 
 #[derive(Default, Deserialize)]
-struct Which {
+struct QuotaQuery {
     tenant: Option<String>,
     bucket: Option<String>,
     #[serde(default)]
@@ -58,14 +58,14 @@ fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
     }
 }
 
-impl Desk {
-    async fn tenant(&self, tenant: &Tenant) -> Answer {
+impl QuotasApi {
+    async fn tenant(&self, tenant: &Tenant) -> ApiResult {
         let (usage, began_ms) = self.store.tenant_usage(&tenant.canonical_id).await?;
         let held = began_ms.map(|began_ms| (usage, began_ms));
         Ok(Json(line(&tenant.name, tenant.quota, held)).into_response())
     }
 
-    async fn bucket(&self, name: &str, now: bool) -> Answer {
+    async fn bucket(&self, name: &str, now: bool) -> ApiResult {
         let bucket = self.store.bucket(name).await?;
         let quota = self.store.bucket_quota(name).await?;
         let counted = self.store.bucket_usage(&bucket).await?;
@@ -81,29 +81,29 @@ impl Desk {
     }
 }
 
-async fn tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn tenant(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
     let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
     desk.tenant(&tenant).await
 }
 
-async fn set_tenant(State(desk): Shared, body: Bytes) -> Answer {
+async fn set_tenant(State(desk): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
     let changed = desk.accounts.change_quota(&change.name, |quota| change.apply(quota)).await;
     desk.tenant(&changed?).await
 }
 
-async fn bucket(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn bucket(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
     desk.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
 }
 
-async fn set_bucket(State(desk): Shared, body: Bytes) -> Answer {
+async fn set_bucket(State(desk): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
     let changed = desk.store.change_bucket_quota(&change.name, |quota| change.apply(quota)).await;
     changed?;
     desk.bucket(&change.name, false).await
 }
 
-async fn usage(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn usage(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
     let name = named(which.bucket.as_ref(), "bucket")?;
     let bucket = desk.store.bucket(name).await?;
     let now = which.now || desk.store.bucket_usage(&bucket).await?.is_none();

@@ -1,8 +1,8 @@
 //! Settings of a process: flags override the environment, the environment a file, the file
 //! defaults.
 //!
-//! Each role has a struct of its own settings; [`Common`] holds the settings of all roles. An
-//! unknown name is refused with a list of the known names.
+//! Each role has a struct of its own settings; [`CommonSettings`] holds the settings of all roles.
+//! An unknown name is refused with a list of the known names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use figment::value::{Dict, Value};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::listen::{Bounds, HEAD_BYTES_MAX, Limits};
+use super::listen::{ConnectionLimits, HEAD_BYTES_MAX, Limits};
 use crate::failure::Failure;
 use crate::units::parse_span;
 
@@ -39,7 +39,7 @@ pub(crate) struct CommonArgs {
 /// Settings of every role.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
-pub(crate) struct Common {
+pub(crate) struct CommonSettings {
     /// Timeout for the head of a request, and for the idle time between requests.
     #[serde(deserialize_with = "span")]
     pub(crate) header_timeout: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Common {
     pub(crate) log: String,
 }
 
-impl Default for Common {
+impl Default for CommonSettings {
     fn default() -> Self {
         Self {
             header_timeout: Duration::from_mins(1),
@@ -82,7 +82,7 @@ impl Default for Common {
     }
 }
 
-impl Common {
+impl CommonSettings {
     /// Names of the settings of every role.
     pub(crate) const NAMES: [&str; 9] = [
         "header_timeout",
@@ -114,14 +114,14 @@ impl Common {
     }
 }
 
-impl Common {
+impl CommonSettings {
     /// Returns the bounds on connections of S3 clients.
-    pub(crate) fn places(&self) -> Bounds {
+    pub(crate) fn places(&self) -> ConnectionLimits {
         let all = self.max_connections;
         let keyless = self.max_unauthenticated.unwrap_or(all / 4).clamp(1, all);
         let keyless_per_address =
             self.max_unauthenticated_per_address.unwrap_or(keyless / 2).clamp(1, keyless);
-        Bounds { all, keyless, keyless_per_address }
+        ConnectionLimits { all, keyless, keyless_per_address }
     }
 
     /// Returns the limits on connections of S3 clients.
@@ -154,18 +154,18 @@ pub(crate) enum LogFormat {
 /// Secret text that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Hidden(pub(crate) String);
+pub(crate) struct SecretText(pub(crate) String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hidden(…)")
+        f.write_str("SecretText(…)")
     }
 }
 
 /// Merged settings of all sources.
-pub(crate) struct Told(Figment);
+pub(crate) struct MergedSettings(Figment);
 
-impl Told {
+impl MergedSettings {
     /// Gathers the settings of a process at its start. `names` lists the role's settings besides
     /// the common ones.
     pub(crate) fn at_start(
@@ -187,7 +187,7 @@ impl Told {
         environment: impl Fn(&str) -> Option<String>,
         file: Option<&str>,
     ) -> Result<Self, Failure> {
-        let names: Vec<&str> = names.iter().copied().chain(Common::NAMES).collect();
+        let names: Vec<&str> = names.iter().copied().chain(CommonSettings::NAMES).collect();
         let file = Figment::from(Toml::string(file.unwrap_or_default()));
         let in_file: Dict = file.extract().map_err(sentence)?;
         if let Some(unknown) = in_file.keys().find(|name| !names.contains(&name.as_str())) {
@@ -250,13 +250,13 @@ pub(crate) fn list<'de, D: Deserializer<'de>, T: From<String> + Deserialize<'de>
 ) -> Result<Vec<T>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum ListForm {
         One(String),
         Many(Vec<String>),
     }
-    let items = match Form::deserialize(deserializer)? {
-        Form::One(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
-        Form::Many(items) => items,
+    let items = match ListForm::deserialize(deserializer)? {
+        ListForm::One(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
+        ListForm::Many(items) => items,
     };
     Ok(items.into_iter().filter(|item| !item.is_empty()).map(T::from).collect())
 }
@@ -271,13 +271,13 @@ pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
 pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum FlagForm {
         Flag(bool),
         Text(String),
     }
-    match Form::deserialize(deserializer)? {
-        Form::Flag(flag) => Ok(flag),
-        Form::Text(text) => {
+    match FlagForm::deserialize(deserializer)? {
+        FlagForm::Flag(flag) => Ok(flag),
+        FlagForm::Text(text) => {
             text.parse().map_err(|_| serde::de::Error::custom("write true or false"))
         }
     }
@@ -300,14 +300,15 @@ mod tests {
 
     #[test]
     fn every_common_setting_has_a_name() {
-        let printed = format!("{:#?}", Common::default());
+        let printed = format!("{:#?}", CommonSettings::default());
         let fields = printed.lines().filter_map(|line| line.trim().split_once(':'));
-        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), Common::NAMES);
+        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), CommonSettings::NAMES);
     }
 
     #[test]
     fn an_unknown_name_is_told_with_those_that_there_are() {
-        let gathered = Told::gather(&["mine"], &CommonArgs::default(), |_| None, Some("yours = 1"));
+        let gathered =
+            MergedSettings::gather(&["mine"], &CommonArgs::default(), |_| None, Some("yours = 1"));
         let refusal = gathered.err().map(|failure| failure.to_string()).unwrap_or_default();
         assert!(refusal.starts_with("there is no setting \"yours\"; there are: mine, header_"));
     }
@@ -320,11 +321,12 @@ mod tests {
         };
         let file = "mine = 3\nheader_timeout = '1500ms'\nlog = 'warn'";
         let told =
-            Told::gather(&["mine"], &CommonArgs::default(), environment, Some(file)).unwrap();
-        let common: Common = told.extract().unwrap();
+            MergedSettings::gather(&["mine"], &CommonArgs::default(), environment, Some(file))
+                .unwrap();
+        let common: CommonSettings = told.extract().unwrap();
         assert_eq!((common.max_connections, common.log.as_str()), (7, "warn"));
         assert_eq!(common.header_timeout, Duration::from_millis(1500));
-        assert!(Common { max_connections: 0, ..common.clone() }.check().is_err());
-        assert!(Common { max_threads: 0, ..common }.check().is_err());
+        assert!(CommonSettings { max_connections: 0, ..common.clone() }.check().is_err());
+        assert!(CommonSettings { max_threads: 0, ..common }.check().is_err());
     }
 }

@@ -16,17 +16,17 @@ use tokio::time::{Instant, sleep};
 
 /// Requests of a connection. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Streams(Arc<Mutex<State>>);
+pub(super) struct Streams(Arc<Mutex<StreamsState>>);
 
-struct State {
-    turns: Vec<Turn>,
+struct StreamsState {
+    turns: Vec<AwaitedSide>,
     /// Time of the last request's end; `None` while requests are under way.
     idle_since: Option<Instant>,
 }
 
 /// Side that a request waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum AwaitedSide {
     /// The slot is free.
     Nobody,
     /// The server prepares the reply.
@@ -37,7 +37,7 @@ enum Turn {
 
 /// Reason to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spent {
+pub(super) enum CloseReason {
     /// No request for the idle timeout.
     Idle,
     /// A reply was not read within the timeout.
@@ -52,7 +52,7 @@ pub(super) struct Stream {
 
 impl Streams {
     pub(super) fn new() -> Self {
-        let state = State { turns: Vec::new(), idle_since: Some(Instant::now()) };
+        let state = StreamsState { turns: Vec::new(), idle_since: Some(Instant::now()) };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -60,36 +60,39 @@ impl Streams {
     pub(super) fn begin(&self) -> Stream {
         let mut state = self.0.lock();
         state.idle_since = None;
-        let free = state.turns.iter().position(|turn| *turn == Turn::Nobody);
+        let free = state.turns.iter().position(|turn| *turn == AwaitedSide::Nobody);
         let at = free.unwrap_or_else(|| {
-            state.turns.push(Turn::Nobody);
+            state.turns.push(AwaitedSide::Nobody);
             state.turns.len() - 1
         });
-        state.turns[at] = Turn::Server;
+        state.turns[at] = AwaitedSide::Server;
         Stream { streams: self.clone(), at }
     }
 
     /// Waits until no request has been under way for `idle`, or a reply has not been read for
     /// `stall`. A `stall` of zero means no limit.
-    pub(super) async fn spent(&self, idle: Duration, stall: Duration) -> Spent {
+    pub(super) async fn wait_until_idle_or_stalled(
+        &self,
+        idle: Duration,
+        stall: Duration,
+    ) -> CloseReason {
         let longest = if stall.is_zero() { idle } else { idle.min(stall) };
         loop {
             sleep((longest / 4).max(Duration::from_millis(10))).await;
             let state = self.0.lock();
             if state.idle_since.is_some_and(|since| since.elapsed() >= idle) {
-                return Spent::Idle;
+                return CloseReason::Idle;
             }
-            let is_left =
-                |turn: &Turn| matches!(turn, Turn::Client { since } if since.elapsed() >= stall);
+            let is_left = |turn: &AwaitedSide| matches!(turn, AwaitedSide::Client { since } if since.elapsed() >= stall);
             if !stall.is_zero() && state.turns.iter().any(is_left) {
-                return Spent::Stalled;
+                return CloseReason::Stalled;
             }
         }
     }
 }
 
 impl Stream {
-    fn is_now(&self, turn: Turn) {
+    fn is_now(&self, turn: AwaitedSide) {
         self.streams.0.lock().turns[self.at] = turn;
     }
 }
@@ -97,8 +100,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut state = self.streams.0.lock();
-        state.turns[self.at] = Turn::Nobody;
-        if state.turns.iter().all(|turn| *turn == Turn::Nobody) {
+        state.turns[self.at] = AwaitedSide::Nobody;
+        if state.turns.iter().all(|turn| *turn == AwaitedSide::Nobody) {
             state.turns.clear();
             state.idle_since = Some(Instant::now());
         }
@@ -106,12 +109,12 @@ impl Drop for Stream {
 }
 
 /// Response body that records whether server or client is waited for.
-pub(super) struct Noted<B> {
+pub(super) struct TrackedBody<B> {
     pub(super) body: B,
     pub(super) stream: Stream,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Noted<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -119,9 +122,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Noted<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        self.stream.is_now(Turn::Server);
+        self.stream.is_now(AwaitedSide::Server);
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        self.stream.is_now(Turn::Client { since: Instant::now() });
+        self.stream.is_now(AwaitedSide::Client { since: Instant::now() });
         Poll::Ready(frame)
     }
 
@@ -143,8 +146,8 @@ mod tests {
     const IDLE: Duration = Duration::from_mins(1);
     const STALL: Duration = Duration::from_secs(20);
 
-    fn reply(streams: &Streams) -> Noted<Full<Bytes>> {
-        Noted { body: Full::new(Bytes::from_static(b"bytes")), stream: streams.begin() }
+    fn reply(streams: &Streams) -> TrackedBody<Full<Bytes>> {
+        TrackedBody { body: Full::new(Bytes::from_static(b"bytes")), stream: streams.begin() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -158,7 +161,7 @@ mod tests {
             sleep(IDLE).await;
             drop(other);
         });
-        assert_eq!(streams.spent(IDLE, STALL).await, Spent::Idle);
+        assert_eq!(streams.wait_until_idle_or_stalled(IDLE, STALL).await, CloseReason::Idle);
         assert!(begun.elapsed() >= 3 * IDLE, "{:?}", begun.elapsed());
     }
 
@@ -171,9 +174,12 @@ mod tests {
         assert!(taken.frame().await.unwrap().is_ok());
         drop(taken);
         assert!(left.frame().await.unwrap().is_ok());
-        assert_eq!(streams.spent(IDLE, STALL).await, Spent::Stalled);
+        assert_eq!(streams.wait_until_idle_or_stalled(IDLE, STALL).await, CloseReason::Stalled);
         assert!(begun.elapsed() >= 11 * STALL);
         drop((slow, left));
-        assert_eq!(streams.spent(IDLE, Duration::ZERO).await, Spent::Idle);
+        assert_eq!(
+            streams.wait_until_idle_or_stalled(IDLE, Duration::ZERO).await,
+            CloseReason::Idle
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! trial.
 
 use super::folder::DataFolder;
-use super::vault::new_key;
+use super::master_keys::new_key;
 use crate::failure::Failure;
 
 /// File in the data folder, mode 0600.

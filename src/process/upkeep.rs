@@ -112,7 +112,7 @@ impl UpkeepSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::settings::Told;
+    use crate::process::settings::MergedSettings;
 
     #[test]
     fn every_upkeep_setting_has_a_name() {
@@ -130,7 +130,8 @@ mod tests {
                 variable.filter(|_| name == "MARTLET_LIFECYCLE_DAY_SECONDS").map(str::to_owned)
             };
             let args = std::collections::BTreeMap::<String, String>::new();
-            let told = Told::gather(&UpkeepSettings::NAMES, &args, environment, Some(file));
+            let told =
+                MergedSettings::gather(&UpkeepSettings::NAMES, &args, environment, Some(file));
             told.and_then(|told| told.extract::<UpkeepSettings>()).unwrap().lifecycle_day_seconds
         };
         assert_eq!(told("", None), 86_400);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use martlet_replicator::{Pace, ReclaimOptions};
+use martlet_replicator::{ReclaimOptions, WorkerPace};
 
 use super::settings::number_from;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ const TEST_RECLAIM_GRACE_MS: &str = "MARTLET_TEST_RECLAIM_GRACE_MS";
 const REST_MIN: Duration = Duration::from_millis(50);
 
 /// Returns the interval that tests set.
-pub(crate) fn hurry() -> Result<Option<Duration>, Failure> {
+pub(crate) fn test_grace() -> Result<Option<Duration>, Failure> {
     Ok(number_from(TEST_RECLAIM_GRACE_MS)?.map(Duration::from_millis))
 }
 
@@ -25,8 +25,8 @@ pub(crate) fn reclaim(grace: Duration, hurry: Option<Duration>) -> ReclaimOption
 }
 
 /// Returns the pace of the workers.
-pub(crate) fn pace(hurry: Option<Duration>) -> Pace {
-    let mut pace = Pace::default();
+pub(crate) fn pace(hurry: Option<Duration>) -> WorkerPace {
+    let mut pace = WorkerPace::default();
     if let Some(hurry) = hurry {
         pace.idle_pause = hurry.max(REST_MIN);
         // A machine that runs many tests is slow for their clients too.

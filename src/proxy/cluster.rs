@@ -7,16 +7,16 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::membership::Member;
-use crate::membership::rings::Rings;
+use crate::membership::rings::RingSet;
 use crate::policies::check_cpu;
-use crate::process::door::DoorSettings;
-use crate::process::listen::told;
+use crate::process::listen::wait_for_stop;
+use crate::process::s3_port::S3Settings;
 
 /// Makes the cluster of these rings, with the default policy of the settings.
 pub(super) fn of(
     member: &Member,
-    rings: &Rings,
-    settings: &DoorSettings,
+    rings: &RingSet,
+    settings: &S3Settings,
 ) -> Result<Cluster, Failure> {
     let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
     let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
@@ -32,10 +32,10 @@ pub(super) fn of(
 }
 
 /// Applies newer rings and terms to the object layer (rule P3), until `stop`.
-pub(super) async fn follow(
+pub(super) async fn follow_rings(
     store: ObjectStore,
     member: Arc<Member>,
-    settings: DoorSettings,
+    settings: S3Settings,
     mut changes: watch::Receiver<u64>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -50,7 +50,7 @@ pub(super) async fn follow(
         }
         store.set_term(member.keeper.term());
         tokio::select! {
-            () = told(&mut stop) => return,
+            () = wait_for_stop(&mut stop) => return,
             changed = changes.changed() => if changed.is_err() { return },
         }
     }

@@ -22,41 +22,41 @@ use martlet_s3compat::S3Service;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::operator::View;
+use self::operator::ProxyHealth;
 pub(crate) use self::settings::ProxyArgs;
-use self::settings::Settings;
+use self::settings::ProxySettings;
 use crate::failure::Failure;
 use crate::membership::Member;
-use crate::membership::nodes::Role;
-use crate::membership::status::Voice;
-use crate::process::door::DoorSecrets;
+use crate::membership::nodes::MemberRole;
+use crate::membership::status::StatusSource;
 use crate::process::folder::DataFolder;
-use crate::process::hearers::Audience;
 use crate::process::listen::{self, Port};
-use crate::process::measure::Measured;
-use crate::process::metrics::{AskHearers, Metrics, Requests};
-use crate::process::operator::{self as admin, Operator, Parts};
+use crate::process::measure::MeasuredService;
+use crate::process::metrics::{Metrics, ObserverSource, Requests};
+use crate::process::observers::ObserverTasks;
+use crate::process::operator::{self as admin, AdminParts, Operator};
+use crate::process::s3_port::S3Secrets;
 use crate::process::signals::Signals;
 use crate::process::token::AdminToken;
 use crate::process::{accounts, buckets, logging, objects, policies, runtime};
 
 /// Runs a proxy until a signal stops it.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args)?;
+    let settings = ProxySettings::load(args)?;
     logging::start(&settings.common)?;
     runtime::run(settings.common.max_threads, serve(settings))
 }
 
-async fn serve(settings: Settings) -> Result<(), Failure> {
+async fn serve(settings: ProxySettings) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder.clone(), Role::Proxy)?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), MemberRole::Proxy)?;
     let changes = member.keeper.changes();
-    let cluster = cluster::of(&member, &member.keeper.rings(), &settings.door)?;
-    let s3 = settings.door.listen().await?;
+    let cluster = cluster::of(&member, &member.keeper.rings(), &settings.s3)?;
+    let s3 = settings.s3.listen().await?;
     let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let operator = Arc::new(Operator::new(tokens));
@@ -69,41 +69,41 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let vault = settings.door.sse_vault()?.unwrap_or_default();
-    let options = settings.door.store_options()?;
+    let vault = settings.s3.sse_vault()?.unwrap_or_default();
+    let options = settings.s3.store_options()?;
     let store = ObjectStore::with_vault(cluster, member.clock.clone(), options, vault);
     store.set_term(member.keeper.term());
     let tokens = &secret.tokens;
-    let secrets = DoorSecrets { access_key, secret_key: root_secret, tokens };
+    let secrets = S3Secrets { access_key, secret_key: root_secret, tokens };
     let idle = settings.common.body_idle_timeout;
-    let accounts = Accounts::new(store.clone(), settings.door.vault()?.unwrap_or_default());
+    let accounts = Accounts::new(store.clone(), settings.s3.vault()?.unwrap_or_default());
     let clock: Arc<dyn Clock> = member.clock.clone();
-    let audience = Audience::open(&settings.door, &settings.events, &folder, &store, &clock)?;
-    let door = settings.door.open(store.clone(), clock, secrets, accounts.clone(), idle);
-    let door = door.hearing(audience.hearers.clone());
+    let observers = ObserverTasks::open(&settings.s3, &settings.events, &folder, &store, &clock)?;
+    let service = settings.s3.open(store.clone(), clock, secrets, accounts.clone(), idle);
+    let service = service.observed_by(observers.requests.clone());
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(member.clone().keep_up(stopped.clone()));
-    let following = settings.door.clone();
-    tasks.spawn(cluster::follow(store.clone(), member.clone(), following, changes, stopped));
-    if settings.door.seal_secrets {
+    let following = settings.s3.clone();
+    tasks.spawn(cluster::follow_rings(store.clone(), member.clone(), following, changes, stopped));
+    if settings.s3.seal_secrets {
         tokio::spawn(accounts::seal_secrets(accounts.clone()));
     }
     let routes = accounts::routes(accounts, store.clone(), access_key);
-    let figures = audience.figures();
-    let running = Running {
+    let figures = observers.figures();
+    let running = RunningProxy {
         settings: &settings,
         name,
         member,
         store,
-        door,
+        service,
         routes,
         figures,
         operator,
         signals,
     };
     let outcome = running.run(s3).await;
-    audience.stop().await;
+    observers.stop().await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
     answering.end().await;
@@ -111,35 +111,35 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 }
 
 /// Proxy with an open member and object layer.
-struct Running<'a> {
-    settings: &'a Settings,
+struct RunningProxy<'a> {
+    settings: &'a ProxySettings,
     name: String,
     member: Arc<Member>,
     store: ObjectStore,
-    door: S3Service,
+    service: S3Service,
     /// Admin routes of tenants, users, roles, keys and quotas.
     routes: Router,
     /// Source of the observers' metrics.
-    figures: AskHearers,
+    figures: ObserverSource,
     operator: Arc<Operator>,
     signals: Signals,
 }
 
-impl Running<'_> {
+impl RunningProxy<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
-        let Self { settings, name, member, store, door, routes, figures, operator, mut signals } =
+        let Self { settings, name, member, store, service, routes, figures, operator, mut signals } =
             self;
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
         let nodes = member.clone();
-        let voice = Voice::new(&format!("proxy {name}"), &operator, &member);
-        member.introduce_itself(voice.ask());
-        operator.open(Parts {
-            health: Arc::new(View(member.clone())),
+        let voice = StatusSource::new(&format!("proxy {name}"), &operator, &member);
+        member.introduce_itself(voice.report_source());
+        operator.open(AdminParts {
+            health: Arc::new(ProxyHealth(member.clone())),
             metrics: Metrics::default()
                 .with_requests(&requests)
-                .with_hearers(figures)
+                .with_observers(figures)
                 .with_nodes(Arc::new(move || nodes.nodes.figures())),
             routes: voice
                 .routes()
@@ -148,12 +148,12 @@ impl Running<'_> {
                 .merge(buckets::routes(store, foreground.clone()))
                 .merge(routes),
         });
-        let service = Measured::new(door, requests, foreground);
+        let service = MeasuredService::new(service, requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);
         let task = tokio::spawn(serving);
-        settings.door.announce(address);
+        settings.s3.announce(address);
 
         let signal = signals.next().await;
         tracing::info!(signal, "stopping after running requests finish");

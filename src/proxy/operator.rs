@@ -5,28 +5,28 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::membership::Member;
-use crate::process::operator::{Condition, Health};
+use crate::process::operator::{Health, RoleCondition};
 
 /// Source of a proxy's condition.
-pub(super) struct View(pub(super) Arc<Member>);
+pub(super) struct ProxyHealth(pub(super) Arc<Member>);
 
 #[async_trait]
-impl Health for View {
-    async fn condition(&self) -> Condition {
+impl Health for ProxyHealth {
+    async fn condition(&self) -> RoleCondition {
         let rings = self.0.keeper.rings();
         let names = rings.index_nodes();
         let (up, down): (Vec<&str>, Vec<&str>) = names
             .iter()
             .partition(|name| self.0.nodes.get(name).is_some_and(|it| it.history.answers()));
-        judge(&up, &down)
+        condition_of(&up, &down)
     }
 }
 
 /// Returns the condition of a proxy. It serves while more than half of the nodes with entries
 /// answer.
-fn judge(up: &[&str], down: &[&str]) -> Condition {
+fn condition_of(up: &[&str], down: &[&str]) -> RoleCondition {
     let reasons = down.iter().map(|name| format!("the node {name} does not answer")).collect();
-    Condition { serves: up.len() > down.len(), reasons }
+    RoleCondition { serves: up.len() > down.len(), reasons }
 }
 
 #[cfg(test)]
@@ -35,12 +35,12 @@ mod tests {
 
     #[test]
     fn a_proxy_is_ready_while_a_quorum_of_nodes_answers() {
-        assert!(!judge(&[], &[]).serves);
-        assert!(judge(&["a"], &[]).serves);
-        let one_out = judge(&["a", "b"], &["c"]);
+        assert!(!condition_of(&[], &[]).serves);
+        assert!(condition_of(&["a"], &[]).serves);
+        let one_out = condition_of(&["a", "b"], &["c"]);
         assert!(one_out.serves);
         assert_eq!(one_out.reasons, ["the node c does not answer"]);
-        assert!(!judge(&["a"], &["b", "c"]).serves);
-        assert!(!judge(&["a"], &["b"]).serves);
+        assert!(!condition_of(&["a"], &["b", "c"]).serves);
+        assert!(!condition_of(&["a"], &["b"]).serves);
     }
 }

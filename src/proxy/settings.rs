@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::membership::settings::{MemberArgs, MemberSettings};
-use crate::process::door::{DoorArgs, DoorSettings};
 use crate::process::events::EventSettings;
-use crate::process::settings::{Common, CommonArgs, Hidden, Told};
+use crate::process::s3_port::{S3Args, S3Settings};
+use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings, SecretText};
 
 /// Default data folder.
 pub(super) const DATA_DIR: &str = "martlet-proxy";
@@ -40,7 +40,7 @@ pub(crate) struct ProxyArgs {
     member: MemberArgs,
     #[command(flatten)]
     #[serde(flatten)]
-    door: DoorArgs,
+    s3: S3Args,
     #[command(flatten)]
     #[serde(flatten)]
     common: CommonArgs,
@@ -48,41 +48,41 @@ pub(crate) struct ProxyArgs {
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct ProxySettings {
     pub(super) member: MemberSettings,
-    pub(super) door: DoorSettings,
+    pub(super) s3: S3Settings,
     pub(super) events: EventSettings,
-    pub(super) common: Common,
+    pub(super) common: CommonSettings,
 }
 
 /// Returns the names of all settings of a proxy besides the common ones.
 fn names() -> Vec<&'static str> {
-    [&MemberSettings::NAMES[..], &DoorSettings::NAMES, &EventSettings::NAMES].concat()
+    [&MemberSettings::NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES].concat()
 }
 
-impl Settings {
+impl ProxySettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &ProxyArgs) -> Result<Self, Failure> {
-        Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
+        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &Told) -> Result<Self, Failure> {
+    fn of(told: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             member: told.extract()?,
-            door: told.extract()?,
+            s3: told.extract()?,
             events: told.extract()?,
             common: told.extract()?,
         };
         settings.common.check()?;
         settings.events.check()?;
-        settings.door.check(settings.member.admin_address(ADMIN_PORT))?;
+        settings.s3.check(settings.member.admin_address(ADMIN_PORT))?;
         settings.root()?;
         Ok(settings)
     }
 
     /// Returns the root credentials. Missing ones are a usage error.
-    pub(super) fn root(&self) -> Result<(&str, &Hidden), Failure> {
-        match (&self.door.root_access_key, &self.door.root_secret_key) {
+    pub(super) fn root(&self) -> Result<(&str, &SecretText), Failure> {
+        match (&self.s3.root_access_key, &self.s3.root_secret_key) {
             (Some(access_key), Some(secret)) => Ok((access_key, secret)),
             _ => Err(Failure::usage(
                 "no root credentials are set: set MARTLET_ROOT_ACCESS_KEY and \
@@ -96,8 +96,13 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn settings(file: &str) -> Result<Settings, Failure> {
-        Settings::of(&Told::gather(&names(), &ProxyArgs::default(), |_| None, Some(file))?)
+    fn settings(file: &str) -> Result<ProxySettings, Failure> {
+        ProxySettings::of(&MergedSettings::gather(
+            &names(),
+            &ProxyArgs::default(),
+            |_| None,
+            Some(file),
+        )?)
     }
 
     #[test]
@@ -107,7 +112,7 @@ mod tests {
         let root = "root_access_key = 'root'\nroot_secret_key = '1234567890123456'";
         let given = settings(root).unwrap();
         assert_eq!(given.root().unwrap().0, "root");
-        assert!(given.door.s3_address.ip().is_loopback());
+        assert!(given.s3.s3_address.ip().is_loopback());
         let shared = format!("{root}\ns3_address = '127.0.0.1:9001'");
         assert!(settings(&shared).unwrap_err().to_string().contains("can't share"));
     }

@@ -21,38 +21,38 @@ use martlet_protocol::Clock;
 use martlet_protocol::usage::UsageCounter;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::{
-    Cluster, Foreground, KnownTerm, OnceReport, Pace, Runner, Scope, SharedCluster, Spread,
-    Standard, run_all_once,
+    ClusterTopology, DeviceScope, Foreground, KnownTerm, OnceReport, RingSpreadFlag, Runner,
+    SharedTopology, StandardWorkers, WorkerPace, run_all_once,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub(crate) use self::settings::ReplicatorArgs;
-use self::settings::Settings;
+use self::settings::ReplicatorSettings;
 use self::spread::has_spread;
 use crate::failure::Failure;
 use crate::membership::Member;
-use crate::membership::nodes::Role;
-use crate::membership::rings::Rings;
-use crate::membership::status::Voice;
+use crate::membership::nodes::MemberRole;
+use crate::membership::rings::RingSet;
+use crate::membership::status::StatusSource;
 use crate::policies::check_cpu;
 use crate::process::folder::DataFolder;
-use crate::process::hearers::Audience;
-use crate::process::listen::told;
-use crate::process::metrics::{AskWorkers, Metrics};
-use crate::process::operator::{self as admin, Condition, Health, Operator, Parts};
+use crate::process::listen::wait_for_stop;
+use crate::process::metrics::{Metrics, WorkerSource};
+use crate::process::observers::ObserverTasks;
+use crate::process::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
 use crate::process::signals::Signals;
 use crate::process::{logging, runtime, workers};
 
 /// Latency of clients' calls at any node above which workers yield. A client's request makes at
-/// least two calls in a row and should stay within [`Pace::latency_budget`].
+/// least two calls in a row and should stay within [`WorkerPace::latency_budget`].
 const NODE_BUDGET: Duration = Duration::from_millis(50);
 /// Interval between two checks of the index ring's spread.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs a replicator until a signal stops it, or each worker once.
 pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args)?;
+    let settings = ReplicatorSettings::load(args)?;
     logging::start(&settings.common)?;
     let threads = settings.common.max_threads;
     if args.once {
@@ -63,33 +63,33 @@ pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
 }
 
 /// Replicator with an open member.
-struct Opened {
+struct OpenReplicator {
     name: String,
     member: Arc<Member>,
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     /// Object layer that applies lifecycle rules. `None` without a data ring.
     store: Option<ObjectStore>,
     /// Observers of lifecycle rules.
-    audience: Audience,
-    standard: Standard,
+    observers: ObserverTasks,
+    standard: StandardWorkers,
 }
 
-async fn open(settings: &Settings) -> Result<Opened, Failure> {
+async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> {
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder.clone(), Role::Replicator)?;
-    let hurry = workers::hurry()?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), MemberRole::Replicator)?;
+    let hurry = workers::test_grace()?;
     let rings = member.keeper.rings();
     let scope = scope(&rings, &settings.nodes)?;
     member.round().await;
-    let cluster = SharedCluster::new(cluster(&member, &member.keeper.rings())?);
+    let cluster = SharedTopology::new(cluster(&member, &member.keeper.rings())?);
     let store = objects::open(&member, &member.keeper.rings())?;
     let clock: Arc<dyn Clock> = member.clock.clone();
-    let audience = Audience::of_rules(&settings.events, &folder, &clock)?;
-    let expiry = store.clone().map(|store| audience.expiry(store));
+    let observers = ObserverTasks::of_rules(&settings.events, &folder, &clock)?;
+    let expiry = store.clone().map(|store| observers.expiry(store));
     let usage = store.clone().map(|store| Arc::new(store) as Arc<dyn UsageCounter>);
-    let standard = Standard {
+    let standard = StandardWorkers {
         cluster: cluster.clone(),
         clock,
         scope,
@@ -100,10 +100,10 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
         objects: expiry,
         usage,
     };
-    Ok(Opened { name, member, cluster, store, audience, standard })
+    Ok(OpenReplicator { name, member, cluster, store, observers, standard })
 }
 
-fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
+fn scope(rings: &RingSet, nodes: &[String]) -> Result<DeviceScope, Failure> {
     if let Some(unknown) = nodes.iter().find(|name| !rings.addresses().contains_key(*name)) {
         let known: Vec<&str> = rings.addresses().keys().map(String::as_str).collect();
         return Err(Failure::usage(format!(
@@ -111,43 +111,44 @@ fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
             known.join(", ")
         )));
     }
-    Ok(if nodes.is_empty() { Scope::All } else { Scope::Nodes(nodes.to_vec()) })
+    Ok(if nodes.is_empty() { DeviceScope::All } else { DeviceScope::Nodes(nodes.to_vec()) })
 }
 
-fn cluster(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
+fn cluster(member: &Member, rings: &RingSet) -> Result<ClusterTopology, Failure> {
     let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
     check_cpu(rings.data().map(|(_, ring)| &**ring))?;
     let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
     let term = KnownTerm::default();
     term.raise(member.keeper.term());
-    let spread = Spread::default();
+    let spread = RingSpreadFlag::default();
     spread.set(has_spread(member, rings));
-    Ok(Cluster { index, data, nodes: member.backends(rings), term, spread })
+    Ok(ClusterTopology { index, data, nodes: member.backends(rings), term, spread })
 }
 
-async fn serve(settings: Settings) -> Result<(), Failure> {
+async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     let secret = settings.member.secret()?;
     let listener = admin::bind(settings.admin_address()).await?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(listener, &settings.common);
-    let Opened { name, member, cluster, store, audience, standard } = open(&settings).await?;
+    let OpenReplicator { name, member, cluster, store, observers, standard } =
+        open(&settings).await?;
     let mut runner = runner(&member)?;
     standard.start(&mut runner);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow((cluster, store), member.clone(), stopped.clone()));
+    tasks.spawn(follow_rings((cluster, store), member.clone(), stopped.clone()));
     tasks.spawn(member.clone().keep_up(stopped));
-    let ask: AskWorkers = Arc::new(runner.statuses());
+    let ask: WorkerSource = Arc::new(runner.statuses());
     let nodes = member.clone();
-    let voice = Voice::new(&format!("replicator {name}"), &operator, &member);
+    let voice = StatusSource::new(&format!("replicator {name}"), &operator, &member);
     let voice = voice.with_workers(ask.clone());
-    member.introduce_itself(voice.ask());
-    operator.open(Parts {
-        health: Arc::new(View(member.clone())),
+    member.introduce_itself(voice.report_source());
+    operator.open(AdminParts {
+        health: Arc::new(ReplicatorHealth(member.clone())),
         metrics: Metrics::default()
             .with_workers(ask)
-            .with_hearers(audience.figures())
+            .with_observers(observers.figures())
             .with_nodes(Arc::new(move || nodes.nodes.figures())),
         routes: voice.routes(),
     });
@@ -160,7 +161,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let end = async {
         while tasks.join_next().await.is_some() {}
         runner.stop().await;
-        audience.stop().await;
+        observers.stop().await;
     };
     tokio::select! {
         () = end => {}
@@ -176,15 +177,15 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 /// Makes the runner of the workers. They yield to clients by the latency that nodes report in
 /// replies.
 fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
-    let pace = Pace { latency_budget: NODE_BUDGET, ..workers::pace(workers::hurry()?) };
+    let pace = WorkerPace { latency_budget: NODE_BUDGET, ..workers::pace(workers::test_grace()?) };
     let asked = member.clone();
     let foreground = Foreground::elsewhere(move || asked.nodes.clients_wait());
     Ok(Runner::new(pace, Arc::new(foreground)))
 }
 
 /// Applies newer rings and terms to the workers and the object layer, until `stop`.
-async fn follow(
-    (shared, store): (SharedCluster, Option<ObjectStore>),
+async fn follow_rings(
+    (shared, store): (SharedTopology, Option<ObjectStore>),
     member: Arc<Member>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -205,7 +206,7 @@ async fn follow(
         loop {
             shared.get().spread.set(has_spread(&member, &member.keeper.rings()));
             tokio::select! {
-                () = told(&mut stop) => return,
+                () = wait_for_stop(&mut stop) => return,
                 changed = changes.changed() => if changed.is_err() { return } else { break },
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
@@ -214,10 +215,10 @@ async fn follow(
 }
 
 /// Runs each worker to its end.
-async fn once(settings: Settings) -> Result<(), Failure> {
-    let Opened { standard, audience, .. } = open(&settings).await?;
+async fn once(settings: ReplicatorSettings) -> Result<(), Failure> {
+    let OpenReplicator { standard, observers, .. } = open(&settings).await?;
     let reports = run_all_once(&mut standard.workers(), |_, _| {}).await;
-    audience.stop().await;
+    observers.stop().await;
     let unfinished: Vec<&str> =
         reports.iter().filter(|report| !report.ended).map(|report| report.name).collect();
     for report in &reports {
@@ -252,22 +253,22 @@ fn line(report: &OnceReport) -> String {
 }
 
 /// Source of a replicator's condition. It serves while any node answers.
-struct View(Arc<Member>);
+struct ReplicatorHealth(Arc<Member>);
 
 #[async_trait]
-impl Health for View {
-    async fn condition(&self) -> Condition {
+impl Health for ReplicatorHealth {
+    async fn condition(&self) -> RoleCondition {
         let nodes = self.0.nodes.all();
         let silent = nodes.iter().filter(|node| !node.history.answers());
         let reasons =
             silent.map(|node| format!("the node {} does not answer", node.name)).collect();
-        Condition { serves: nodes.iter().any(|node| node.history.answers()), reasons }
+        RoleCondition { serves: nodes.iter().any(|node| node.history.answers()), reasons }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use martlet_replicator::Progress;
+    use martlet_replicator::StepProgress;
 
     use super::*;
     use crate::membership::rings::RingName;
@@ -275,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_ran_once_says_what_it_did() {
-        let totals = Progress { items: 9, done: 2, copied: 3, backlog: 1, ..Progress::default() };
+        let totals =
+            StepProgress { items: 9, done: 2, copied: 3, backlog: 1, ..StepProgress::default() };
         let report = OnceReport { name: "replicate-data", totals, error: None, ended: true };
         let expected = "replicate-data: 9 examined, 2 done, 0 repaired, 3 extents copied, 0 freed, \
             0 kept, 1 waiting; done";
@@ -284,10 +286,10 @@ mod tests {
 
     #[test]
     fn it_looks_after_nodes_of_the_rings_only() {
-        let rings = Rings::new([(RingName::Index, ring(0, 2))].into()).unwrap();
-        assert_eq!(scope(&rings, &[]).unwrap(), Scope::All);
+        let rings = RingSet::new([(RingName::Index, ring(0, 2))].into()).unwrap();
+        assert_eq!(scope(&rings, &[]).unwrap(), DeviceScope::All);
         let one = vec!["n2".to_owned()];
-        assert_eq!(scope(&rings, &one).unwrap(), Scope::Nodes(one));
+        assert_eq!(scope(&rings, &one).unwrap(), DeviceScope::Nodes(one));
         let refusal = scope(&rings, &["n9".to_owned()]).unwrap_err().to_string();
         assert!(refusal.contains("they have n1, n2"), "{refusal}");
     }

@@ -6,10 +6,10 @@ use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
 
 use crate::failure::Failure;
 use crate::membership::Member;
-use crate::membership::rings::Rings;
+use crate::membership::rings::RingSet;
 
 /// Makes the object layer over these rings. Returns `None` without a data ring.
-pub(super) fn open(member: &Member, rings: &Rings) -> Result<Option<ObjectStore>, Failure> {
+pub(super) fn open(member: &Member, rings: &RingSet) -> Result<Option<ObjectStore>, Failure> {
     let Some(cluster) = cluster(member, rings)? else {
         tracing::warn!("no data ring is known: lifecycle rules don't expire objects");
         return Ok(None);
@@ -20,7 +20,7 @@ pub(super) fn open(member: &Member, rings: &Rings) -> Result<Option<ObjectStore>
 }
 
 /// Applies newer rings and terms to the object layer (rule P3).
-pub(super) fn renew(store: &ObjectStore, member: &Member, rings: &Rings) {
+pub(super) fn renew(store: &ObjectStore, member: &Member, rings: &RingSet) {
     match cluster(member, rings) {
         Ok(Some(cluster)) => store.set_cluster(cluster),
         Ok(None) => {}
@@ -29,7 +29,7 @@ pub(super) fn renew(store: &ObjectStore, member: &Member, rings: &Rings) {
     store.set_term(member.keeper.term());
 }
 
-fn cluster(member: &Member, rings: &Rings) -> Result<Option<Cluster>, Failure> {
+fn cluster(member: &Member, rings: &RingSet) -> Result<Option<Cluster>, Failure> {
     let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
     let (Some(index), false) = (rings.index(), data.is_empty()) else { return Ok(None) };
     let cluster = Cluster::new(Arc::clone(index), data, member.backends(rings))

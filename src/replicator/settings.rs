@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::membership::settings::{MemberArgs, MemberSettings};
 use crate::process::events::EventSettings;
-use crate::process::settings::{Common, CommonArgs, Told, list, span};
+use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use crate::process::upkeep::UpkeepSettings;
 
 /// Default data folder.
@@ -55,7 +55,7 @@ pub(crate) struct ReplicatorArgs {
 /// Settings of a replicator.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
-pub(super) struct Settings {
+pub(super) struct ReplicatorSettings {
     /// Nodes whose devices the replicator is responsible for; empty means all.
     #[serde(deserialize_with = "list")]
     pub(super) nodes: Vec<String>,
@@ -70,10 +70,10 @@ pub(super) struct Settings {
     #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
-    pub(super) common: Common,
+    pub(super) common: CommonSettings,
 }
 
-impl Default for Settings {
+impl Default for ReplicatorSettings {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
@@ -81,7 +81,7 @@ impl Default for Settings {
             upkeep: UpkeepSettings::default(),
             events: EventSettings::default(),
             member: MemberSettings::default(),
-            common: Common::default(),
+            common: CommonSettings::default(),
         }
     }
 }
@@ -94,13 +94,13 @@ fn names() -> Vec<&'static str> {
     parts.concat()
 }
 
-impl Settings {
+impl ReplicatorSettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
-        Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
+        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &Told) -> Result<Self, Failure> {
+    fn of(told: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             member: told.extract()?,
             upkeep: told.extract()?,
@@ -128,8 +128,8 @@ mod tests {
     fn nodes_are_read_in_all_their_forms() {
         let nodes = |file: &str| {
             let args = ReplicatorArgs::default();
-            let told = Told::gather(&names(), &args, |_| None, Some(file)).unwrap();
-            Settings::of(&told).unwrap().nodes
+            let told = MergedSettings::gather(&names(), &args, |_| None, Some(file)).unwrap();
+            ReplicatorSettings::of(&told).unwrap().nodes
         };
         assert!(nodes("name = 'r1'").is_empty());
         assert_eq!(nodes("nodes = ['n1', 'n2']"), ["n1", "n2"]);

@@ -5,15 +5,15 @@
 use martlet_protocol::http::RingTags;
 
 use crate::membership::Member;
-use crate::membership::rings::{RingName, Rings};
+use crate::membership::rings::{RingName, RingSet};
 
 /// Returns true if most nodes announced the index ring in their last replies.
-pub(super) fn has_spread(member: &Member, rings: &Rings) -> bool {
+pub(super) fn has_spread(member: &Member, rings: &RingSet) -> bool {
     is_with_most(rings, |node| member.nodes.get(node).and_then(|node| node.history.rings()))
 }
 
 /// Returns true if more than half of the index ring's nodes announced this ring or a newer one.
-fn is_with_most(rings: &Rings, announced: impl Fn(&str) -> Option<RingTags>) -> bool {
+fn is_with_most(rings: &RingSet, announced: impl Fn(&str) -> Option<RingTags>) -> bool {
     let (name, nodes) = (RingName::Index.to_string(), rings.index_nodes());
     let epoch = rings.index().map_or(0, |ring| ring.epoch());
     let has_it = |node: &&&str| {
@@ -46,7 +46,7 @@ mod tests {
         builder.settle().unwrap();
         builder.add(device(5, "d1")).unwrap();
         let newer = next(&mut builder);
-        let rings = Rings::new([(RingName::Index, ring.clone())].into()).unwrap();
+        let rings = RingSet::new([(RingName::Index, ring.clone())].into()).unwrap();
         let (old, it) = (tags(RingName::Index, &old), tags(RingName::Index, &ring));
         let newer = tags(RingName::Index, &newer);
         let data = tags(RingName::Data(PolicyId(0)), &ring);

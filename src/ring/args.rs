@@ -35,11 +35,11 @@ pub(crate) struct RingArgs {
     #[arg(long, global = true, value_name = "NAME", env = "USER", hide_env_values = true)]
     pub(super) who: Option<String>,
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: BuilderCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum BuilderCommand {
     /// Create a builder without devices
     Create(CreateArgs),
     /// Add devices, such as r1z2-alpha@10.0.0.5:6200/sdb 4000

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use martlet_protocol::{PolicyId, Redundancy};
-use martlet_ring::{Builder, DeviceInfo, NewDevice, Place, Ring, Settings};
+use martlet_ring::{Builder, DeviceInfo, DeviceLocation, NewDevice, Ring, RingSettings};
 use serde_json::json;
 
-use super::args::{AddArgs, Command, CreateArgs, InfoArgs};
+use super::args::{AddArgs, BuilderCommand, CreateArgs, InfoArgs};
 use super::select::{name, select, select_all, select_one};
-use super::session::Answer;
+use super::session::CommandOutput;
 use crate::failure::Failure;
 use crate::policies;
 
@@ -24,7 +24,7 @@ pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>)
     })?;
     let redundancy = args.erasure.as_deref().map(policies::code).transpose()?.unwrap_or_default();
     let fragments = redundancy.fragments().map(f64::from);
-    let settings = Settings {
+    let settings = RingSettings {
         policy: PolicyId(args.policy),
         policy_name: policy_name(args)?,
         redundancy,
@@ -60,7 +60,7 @@ fn policy_name(args: &CreateArgs) -> Result<String, Failure> {
 }
 
 /// Formats the replication of a ring: `3`, or `6 fragments (4+2)`.
-pub(super) fn replicas(settings: &Settings) -> String {
+pub(super) fn replicas(settings: &RingSettings) -> String {
     match settings.redundancy {
         Redundancy::Replicated => settings.replicas.to_string(),
         code @ Redundancy::Erasure { .. } => format!("{} fragments ({code})", settings.replicas),
@@ -89,39 +89,42 @@ pub(super) fn reconstruct(
 }
 
 /// Applies an editing command to the builder.
-pub(super) fn edit(builder: &mut Builder, command: &Command) -> Result<Answer, Failure> {
+pub(super) fn edit(
+    builder: &mut Builder,
+    command: &BuilderCommand,
+) -> Result<CommandOutput, Failure> {
     match command {
-        Command::Add(args) => add(builder, args),
-        Command::Remove { devices, force } => remove(builder, devices, *force),
-        Command::SetWeight { devices, weight } => set_weight(builder, devices, *weight),
-        Command::SetInfo(args) => set_info(builder, args),
-        Command::Drain { devices, steps } => drain(builder, devices, *steps),
-        Command::SetOverload { overload } => {
+        BuilderCommand::Add(args) => add(builder, args),
+        BuilderCommand::Remove { devices, force } => remove(builder, devices, *force),
+        BuilderCommand::SetWeight { devices, weight } => set_weight(builder, devices, *weight),
+        BuilderCommand::SetInfo(args) => set_info(builder, args),
+        BuilderCommand::Drain { devices, steps } => drain(builder, devices, *steps),
+        BuilderCommand::SetOverload { overload } => {
             builder.set_overload(*overload)?;
-            Ok(Answer::done(&format!("overload is now {overload}"), &[NEXT.to_owned()]))
+            Ok(CommandOutput::done(&format!("overload is now {overload}"), &[NEXT.to_owned()]))
         }
-        Command::SetReplicas { replicas } => {
+        BuilderCommand::SetReplicas { replicas } => {
             builder.set_replicas(*replicas)?;
-            Ok(Answer::done(&format!("replicas are now {replicas}"), &[NEXT.to_owned()]))
+            Ok(CommandOutput::done(&format!("replicas are now {replicas}"), &[NEXT.to_owned()]))
         }
-        Command::SetMinPartHours { hours } => {
+        BuilderCommand::SetMinPartHours { hours } => {
             builder.set_min_part_hours(*hours);
-            Ok(Answer::done(&format!("min-part-hours is now {hours}"), &[]))
+            Ok(CommandOutput::done(&format!("min-part-hours is now {hours}"), &[]))
         }
-        Command::IncreasePartPower => increase_part_power(builder),
-        Command::Settle => settle(builder),
-        Command::PretendMinPartHoursPassed => {
+        BuilderCommand::IncreasePartPower => increase_part_power(builder),
+        BuilderCommand::Settle => settle(builder),
+        BuilderCommand::PretendMinPartHoursPassed => {
             builder.pretend_min_part_hours_passed();
             let sentence = "the next rebalance may move recently moved partitions";
             let note = "servers refuse a ring that moves a partition again before its last move is \
                 done; push the ring again afterwards";
-            Ok(Answer::done(sentence, &[note.to_owned()]))
+            Ok(CommandOutput::done(sentence, &[note.to_owned()]))
         }
         other => unreachable!("{other:?} does not edit a builder"),
     }
 }
 
-fn add(builder: &mut Builder, args: &AddArgs) -> Result<Answer, Failure> {
+fn add(builder: &mut Builder, args: &AddArgs) -> Result<CommandOutput, Failure> {
     let devices = match &args.from {
         Some(file) => read_devices(file)?,
         None => read_words(&args.devices, &args.meta)?,
@@ -138,7 +141,7 @@ fn add(builder: &mut Builder, args: &AddArgs) -> Result<Answer, Failure> {
     };
     let mut notes = vec![NEXT.to_owned()];
     notes.extend(builder.advice());
-    let mut answer = Answer::done(&sentence, &notes);
+    let mut answer = CommandOutput::done(&sentence, &notes);
     answer.json["ids"] = json!(ids);
     Ok(answer)
 }
@@ -153,7 +156,7 @@ fn read_words(words: &[String], meta: &str) -> Result<Vec<NewDevice>, Failure> {
 }
 
 fn read_device(place: &str, weight: &str, meta: &str) -> Result<NewDevice, Failure> {
-    let place: Place = place.parse()?;
+    let place: DeviceLocation = place.parse()?;
     let weight = weight.parse().map_err(|_| {
         Failure::refused(format!("`{weight}` is not a weight: write a number such as 4000"))
     })?;
@@ -177,24 +180,24 @@ fn read_devices(file: &Path) -> Result<Vec<NewDevice>, Failure> {
         .collect()
 }
 
-fn remove(builder: &mut Builder, words: &[String], force: bool) -> Result<Answer, Failure> {
+fn remove(builder: &mut Builder, words: &[String], force: bool) -> Result<CommandOutput, Failure> {
     let devices = select_all(builder, words)?;
     for device in &devices {
         builder.remove(device.id, force)?;
     }
-    Ok(Answer::done(&format!("removed {}", name(&devices)), &[NEXT.to_owned()]))
+    Ok(CommandOutput::done(&format!("removed {}", name(&devices)), &[NEXT.to_owned()]))
 }
 
-fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<Answer, Failure> {
+fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<CommandOutput, Failure> {
     let devices = select(builder, word)?;
     for device in &devices {
         builder.set_weight(device.id, weight)?;
     }
     let sentence = format!("weight of {} is now {weight}", name(&devices));
-    Ok(Answer::done(&sentence, &[NEXT.to_owned()]))
+    Ok(CommandOutput::done(&sentence, &[NEXT.to_owned()]))
 }
 
-fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<Answer, Failure> {
+fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<CommandOutput, Failure> {
     let device = select_one(builder, &args.device)?;
     let InfoArgs { address, name, meta, .. } = args;
     if address.is_none() && name.is_none() && meta.is_none() {
@@ -203,27 +206,30 @@ fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<Answer, Failure> {
     let info = DeviceInfo { address: address.clone(), name: name.clone(), meta: meta.clone() };
     builder.set_info(device.id, info)?;
     let note = "servers get the change with the ring of the next `rebalance`; no data moves";
-    Ok(Answer::done(&format!("changed the information about {}", device.id), &[note.to_owned()]))
+    Ok(CommandOutput::done(
+        &format!("changed the information about {}", device.id),
+        &[note.to_owned()],
+    ))
 }
 
-fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<Answer, Failure> {
+fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<CommandOutput, Failure> {
     let devices = select_all(builder, words)?;
     for device in &devices {
         builder.drain(device.id, steps)?;
     }
     let sentence = format!("draining {} in {steps} rebalances", name(&devices));
     let note = "`rebalance` takes the first step; `remove` the devices when they are empty";
-    Ok(Answer::done(&sentence, &[note.to_owned()]))
+    Ok(CommandOutput::done(&sentence, &[note.to_owned()]))
 }
 
-fn increase_part_power(builder: &mut Builder) -> Result<Answer, Failure> {
+fn increase_part_power(builder: &mut Builder) -> Result<CommandOutput, Failure> {
     let power = builder.increase_part_power()?;
     let mut notes = builder.advice();
     notes.push("each partition was split in two in place: no data moves".to_owned());
-    Ok(Answer::done(&format!("the ring now has 2^{power} partitions"), &notes))
+    Ok(CommandOutput::done(&format!("the ring now has 2^{power} partitions"), &notes))
 }
 
-fn settle(builder: &mut Builder) -> Result<Answer, Failure> {
+fn settle(builder: &mut Builder) -> Result<CommandOutput, Failure> {
     let settled = builder.settle()?;
     let sentence = match settled {
         0 => "no replica was moving".to_owned(),
@@ -234,5 +240,5 @@ fn settle(builder: &mut Builder) -> Result<Answer, Failure> {
     } else {
         vec!["`write-ring` writes the file for servers".to_owned()]
     };
-    Ok(Answer::done(&sentence, &notes))
+    Ok(CommandOutput::done(&sentence, &notes))
 }

@@ -7,20 +7,20 @@ use martlet_ring::{Builder, Ring};
 use serde_json::json;
 
 use super::args::LocateArgs;
-use super::session::Answer;
+use super::session::CommandOutput;
 use super::text::row;
 use crate::admin;
 use crate::columns::table;
 use crate::failure::Failure;
 
 /// Requested key or extent (`what`, empty for a partition) and its partition.
-struct Target {
+struct LocateTarget {
     what: String,
     partition: Partition,
 }
 
 /// Lists the primaries and handoffs of the requested key, extent or partition.
-pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<Answer, Failure> {
+pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<CommandOutput, Failure> {
     let ring = builder.standing()?;
     let target = target(&ring, args)?;
     let primaries: Vec<DeviceId> = ring.primaries(target.partition).collect();
@@ -44,10 +44,10 @@ pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<Answer, Fai
         "previous": previous,
         "handoffs": handoffs,
     });
-    Ok(Answer::new(text, &json))
+    Ok(CommandOutput::new(text, &json))
 }
 
-fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
+fn target(ring: &Ring, args: &LocateArgs) -> Result<LocateTarget, Failure> {
     if let Some(number) = args.partition {
         let count = 1u32 << ring.part_power();
         if number >= count {
@@ -55,7 +55,7 @@ fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
                 "there is no partition {number}: this ring has {count}, numbered from 0"
             )));
         }
-        return Ok(Target { what: String::new(), partition: Partition(number) });
+        return Ok(LocateTarget { what: String::new(), partition: Partition(number) });
     }
     if let Some(extent) = &args.extent {
         let id = ExtentId(sixteen(extent).ok_or_else(|| {
@@ -63,7 +63,7 @@ fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
                 "`{extent}` is not an extent's id: write 32 hexadecimal digits"
             ))
         })?);
-        return Ok(Target {
+        return Ok(LocateTarget {
             what: format!("extent {extent}"),
             partition: ring.partition(id.placement()),
         });
@@ -79,18 +79,21 @@ fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
         (None, None) => {
             let shard = shard_of(bucket.as_bytes(), INDEX_SHARDS_DEFAULT);
             let partition = ring.partition(index_placement(BucketId::ROOT, shard));
-            Ok(Target { what: format!("the record of bucket {bucket}"), partition })
+            Ok(LocateTarget { what: format!("the record of bucket {bucket}"), partition })
         }
     }
 }
 
-fn key_of(ring: &Ring, bucket: [u8; 16], shards: u16, key: &str) -> Result<Target, Failure> {
+fn key_of(ring: &Ring, bucket: [u8; 16], shards: u16, key: &str) -> Result<LocateTarget, Failure> {
     if !shards.is_power_of_two() {
         return Err(Failure::usage(format!("--shards must be a power of two, not {shards}")));
     }
     let shard = shard_of(key.as_bytes(), shards);
     let partition = ring.partition(index_placement(BucketId(bucket), shard));
-    Ok(Target { what: format!("the entry of {key}, in shard {} of {shards},", shard.0), partition })
+    Ok(LocateTarget {
+        what: format!("the entry of {key}, in shard {} of {shards},", shard.0),
+        partition,
+    })
 }
 
 /// Returns id and index shards of a bucket by its name, from the admin API of a running server.

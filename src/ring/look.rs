@@ -5,10 +5,10 @@ use std::path::Path;
 use martlet_ring::{Builder, Device, Diff, Figures, Ring};
 use serde_json::json;
 
-use super::args::Command;
+use super::args::BuilderCommand;
 use super::select::select;
-use super::session::Answer;
-use super::text::{bar, count, counted, deviation, row, say};
+use super::session::CommandOutput;
+use super::text::{append_line, bar, count, counted, deviation, row};
 use super::tree;
 use crate::columns::table;
 use crate::failure::Failure;
@@ -17,19 +17,23 @@ use crate::failure::Failure;
 const WORST: usize = 20;
 
 /// Runs a read-only command.
-pub(super) fn look(builder: &Builder, path: &Path, command: &Command) -> Result<Answer, Failure> {
+pub(super) fn look(
+    builder: &Builder,
+    path: &Path,
+    command: &BuilderCommand,
+) -> Result<CommandOutput, Failure> {
     match command {
-        Command::Show { depth } => Ok(tree::show(builder, path, *depth)),
-        Command::Balance { all } => balance(builder, *all),
-        Command::Dispersion => dispersion(builder),
-        Command::Search { devices } => search(builder, devices),
-        Command::History => Ok(history(builder)),
-        Command::Validate => validate(builder),
+        BuilderCommand::Show { depth } => Ok(tree::show(builder, path, *depth)),
+        BuilderCommand::Balance { all } => balance(builder, *all),
+        BuilderCommand::Dispersion => dispersion(builder),
+        BuilderCommand::Search { devices } => search(builder, devices),
+        BuilderCommand::History => Ok(history(builder)),
+        BuilderCommand::Validate => validate(builder),
         other => unreachable!("{other:?} is not a read-only command"),
     }
 }
 
-fn balance(builder: &Builder, all: bool) -> Result<Answer, Failure> {
+fn balance(builder: &Builder, all: bool) -> Result<CommandOutput, Failure> {
     let figures = Figures::of_builder(builder)?;
     let devices: Vec<&Device> = builder.devices().collect();
     let mut order: Vec<usize> = (0..devices.len()).collect();
@@ -57,15 +61,15 @@ fn balance(builder: &Builder, all: bool) -> Result<Answer, Failure> {
     }
     text += &table(&rows, &[2, 3, 4, 5]);
     if shown < order.len() {
-        say(
+        append_line(
             &mut text,
             format_args!("and {} that deviate less; list them with --all\n", order.len() - shown),
         );
     }
-    Ok(Answer::new(text, &json!({ "balance": figures.balance, "devices": figures.devices })))
+    Ok(CommandOutput::new(text, &json!({ "balance": figures.balance, "devices": figures.devices })))
 }
 
-fn dispersion(builder: &Builder) -> Result<Answer, Failure> {
+fn dispersion(builder: &Builder) -> Result<CommandOutput, Failure> {
     let figures = Figures::of_builder(builder)?;
     let (required, overload) = (builder.required_overload(), builder.settings().overload);
     let mut text = format!(
@@ -82,7 +86,7 @@ fn dispersion(builder: &Builder) -> Result<Answer, Failure> {
         }));
         text += &table(&rows, &[1, 2]);
     }
-    say(
+    append_line(
         &mut text,
         format_args!("overload is {overload:.4}; the best dispersion needs {required:.4}\n"),
     );
@@ -92,10 +96,10 @@ fn dispersion(builder: &Builder) -> Result<Answer, Failure> {
         "overload": overload,
         "required_overload": required,
     });
-    Ok(Answer::new(text, &json))
+    Ok(CommandOutput::new(text, &json))
 }
 
-fn search(builder: &Builder, words: &str) -> Result<Answer, Failure> {
+fn search(builder: &Builder, words: &str) -> Result<CommandOutput, Failure> {
     let devices = select(builder, words)?;
     let figures = Figures::of_builder(builder).ok();
     let mut rows = vec![row([
@@ -115,19 +119,19 @@ fn search(builder: &Builder, words: &str) -> Result<Answer, Failure> {
             device.meta.clone(),
         ]);
     }
-    Ok(Answer::new(table(&rows, &[1, 2, 6, 7]), &json!({ "devices": devices })))
+    Ok(CommandOutput::new(table(&rows, &[1, 2, 6, 7]), &json!({ "devices": devices })))
 }
 
-fn validate(builder: &Builder) -> Result<Answer, Failure> {
+fn validate(builder: &Builder) -> Result<CommandOutput, Failure> {
     builder.validate()?;
     let mut notes = builder.advice();
     if builder.is_changed() {
         notes.push("devices or settings have changed since the last rebalance".to_owned());
     }
-    Ok(Answer::done("the builder is valid: every replica has its own device", &notes))
+    Ok(CommandOutput::done("the builder is valid: every replica has its own device", &notes))
 }
 
-fn history(builder: &Builder) -> Answer {
+fn history(builder: &Builder) -> CommandOutput {
     let mut rows = vec![row(["when (UTC)", "who", "what"])];
     rows.extend(
         builder
@@ -135,7 +139,7 @@ fn history(builder: &Builder) -> Answer {
             .iter()
             .map(|entry| vec![moment(entry.at_ms), entry.who.clone(), entry.what.clone()]),
     );
-    Answer::new(table(&rows, &[]), &json!({ "history": builder.history() }))
+    CommandOutput::new(table(&rows, &[]), &json!({ "history": builder.history() }))
 }
 
 fn moment(at_ms: u64) -> String {
@@ -148,33 +152,45 @@ fn moment(at_ms: u64) -> String {
 }
 
 /// Compares two ring files.
-pub(super) fn diff(old: &Path, new: &Path) -> Result<Answer, Failure> {
+pub(super) fn diff(old: &Path, new: &Path) -> Result<CommandOutput, Failure> {
     let diff = Diff::new(&Ring::load(old)?, &Ring::load(new)?)?;
     let mut text = format!("epoch {} → {}\n", diff.epoch.0, diff.epoch.1);
     if diff.part_power.0 != diff.part_power.1 {
-        say(
+        append_line(
             &mut text,
             format_args!("partitions 2^{} → 2^{}\n", diff.part_power.0, diff.part_power.1),
         );
     }
     if diff.replicas.0.to_bits() != diff.replicas.1.to_bits() {
-        say(&mut text, format_args!("replicas {} → {}\n", diff.replicas.0, diff.replicas.1));
+        append_line(
+            &mut text,
+            format_args!("replicas {} → {}\n", diff.replicas.0, diff.replicas.1),
+        );
     }
-    say(&mut text, format_args!("balance {:.2} % → {:.2} %\n", diff.balance.0, diff.balance.1));
-    say(
+    append_line(
+        &mut text,
+        format_args!("balance {:.2} % → {:.2} %\n", diff.balance.0, diff.balance.1),
+    );
+    append_line(
         &mut text,
         format_args!("dispersion {:.2} % → {:.2} %\n", diff.dispersion.0, diff.dispersion.1),
     );
     for device in &diff.added {
-        say(&mut text, format_args!("added {} {device} weight {}\n", device.id, device.weight));
+        append_line(
+            &mut text,
+            format_args!("added {} {device} weight {}\n", device.id, device.weight),
+        );
     }
     for device in &diff.removed {
-        say(&mut text, format_args!("removed {} {device} weight {}\n", device.id, device.weight));
+        append_line(
+            &mut text,
+            format_args!("removed {} {device} weight {}\n", device.id, device.weight),
+        );
     }
     for (was, is) in &diff.changed {
         text += &changed(was, is);
     }
-    say(
+    append_line(
         &mut text,
         format_args!(
             "{} on other devices, of {}\n",
@@ -189,7 +205,7 @@ pub(super) fn diff(old: &Path, new: &Path) -> Result<Answer, Failure> {
     if rows.len() > 1 {
         text += &table(&rows, &[1, 2]);
     }
-    Ok(Answer::new(text, &diff))
+    Ok(CommandOutput::new(text, &diff))
 }
 
 fn changed(was: &Device, is: &Device) -> String {

@@ -19,9 +19,9 @@ mod tree;
 
 use martlet_protocol::{Clock, SystemClock};
 
-use self::args::Command;
+use self::args::BuilderCommand;
 pub(crate) use self::args::RingArgs;
-use self::session::{Answer, Session};
+use self::session::{CommandOutput, RingSession};
 use crate::failure::Failure;
 
 impl From<martlet_ring::Error> for Failure {
@@ -46,8 +46,8 @@ fn answer(args: &RingArgs, clock: &dyn Clock) -> Result<String, Failure> {
     Ok(answer.text)
 }
 
-fn execute(args: &RingArgs, clock: &dyn Clock) -> Result<Answer, Failure> {
-    if let Command::Diff { old, new } = &args.command {
+fn execute(args: &RingArgs, clock: &dyn Clock) -> Result<CommandOutput, Failure> {
+    if let BuilderCommand::Diff { old, new } = &args.command {
         return look::diff(old, new);
     }
     let Some(path) = &args.builder else {
@@ -55,7 +55,7 @@ fn execute(args: &RingArgs, clock: &dyn Clock) -> Result<Answer, Failure> {
             "no builder file: name it before the command, as in martlet ring data.builder show",
         ));
     };
-    let mut session = Session { path, args, now_ms: clock.now_ms() };
+    let mut session = RingSession { path, args, now_ms: clock.now_ms() };
     let (answer, ring) = session.run(&args.command)?;
     if let Some(picture) = &args.svg {
         let Some(ring) = ring else {

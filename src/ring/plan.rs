@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use martlet_protocol::DeviceId;
-use martlet_ring::{DevicePlan, Plan, Usage};
+use martlet_ring::{DevicePlan, RebalancePlan, Usage};
 use serde::Deserialize;
 
 use super::args::PlanArgs;
-use super::text::{count, counted, row, say, size};
+use super::text::{append_line, count, counted, row, size};
 use crate::columns::table;
 use crate::failure::Failure;
 
@@ -16,13 +16,13 @@ use crate::failure::Failure;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum UsageFile {
-    Reported { devices: Vec<Reported> },
+    Reported { devices: Vec<ReportedDevice> },
     Given(BTreeMap<String, Usage>),
 }
 
 /// Device in the output of `martlet admin status --json`.
 #[derive(Deserialize)]
-struct Reported {
+struct ReportedDevice {
     device: u32,
     total_bytes: u64,
     free_bytes: u64,
@@ -51,13 +51,17 @@ pub(super) fn read_usage(file: &Path) -> Result<BTreeMap<DeviceId, Usage>, Failu
     }
 }
 
-fn from_report(report: &Reported) -> (DeviceId, Usage) {
+fn from_report(report: &ReportedDevice) -> (DeviceId, Usage) {
     let used = report.total_bytes.saturating_sub(report.free_bytes);
     (DeviceId(report.device), Usage { used, capacity: report.total_bytes })
 }
 
 /// Formats a plan: replicas to move, bytes, hours and warnings.
-pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanArgs) -> String {
+pub(super) fn plan(
+    plan: &RebalancePlan,
+    usage: &BTreeMap<DeviceId, Usage>,
+    args: &PlanArgs,
+) -> String {
     if plan.replicas == 0 {
         return "no data would move\n".to_owned();
     }
@@ -69,7 +73,7 @@ pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanAr
     if usage.is_empty() {
         text += "; add --usage to show bytes, duration and fullness\n";
     } else {
-        say(
+        append_line(
             &mut text,
             format_args!(
                 ": {}, in {:.1} hours at {} per second and device\n",
@@ -81,12 +85,12 @@ pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanAr
     }
     text += &devices(plan, !usage.is_empty());
     for warning in &plan.warnings {
-        say(&mut text, format_args!("warning: {warning}\n"));
+        append_line(&mut text, format_args!("warning: {warning}\n"));
     }
     text
 }
 
-fn devices(plan: &Plan, with_bytes: bool) -> String {
+fn devices(plan: &RebalancePlan, with_bytes: bool) -> String {
     let mut heads = row(["device", "place", "before", "in", "out", "after"]);
     if with_bytes {
         heads.extend(row(["bytes in", "bytes out", "hours", "peak"]));

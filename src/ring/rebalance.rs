@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use martlet_ring::{Builder, Error, Occasion, Pace, Plan, Report, Ring};
+use martlet_ring::{Builder, Error, MovePace, RebalanceContext, RebalancePlan, Report, Ring};
 use serde_json::json;
 
 use super::args::PlanArgs;
 use super::plan as print;
-use super::session::{Answer, ring_path};
+use super::session::{CommandOutput, ring_path};
 use super::text::{count, counted};
 use crate::failure::Failure;
 
-fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> Occasion {
-    Occasion { now_ms, seed: args.seed.unwrap_or(builder.epoch() + 1) }
+fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> RebalanceContext {
+    RebalanceContext { now_ms, seed: args.seed.unwrap_or(builder.epoch() + 1) }
 }
 
 /// Rebalances the builder. Returns the result and the next steps for the operator.
@@ -20,11 +20,11 @@ pub(super) fn rebalance(
     builder: &mut Builder,
     args: &PlanArgs,
     now_ms: u64,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let before = builder.epoch();
     let report = builder.rebalance(occasion(builder, args, now_ms))?;
     builder.validate()?;
-    let mut answer = Answer::done(&sentence(&report, before), &notes(builder, &report));
+    let mut answer = CommandOutput::done(&sentence(&report, before), &notes(builder, &report));
     answer.json["report"] = json!(report);
     Ok(answer)
 }
@@ -85,7 +85,7 @@ pub(super) fn plan(
     builder: &Builder,
     args: &PlanArgs,
     now_ms: u64,
-) -> Result<(Answer, Ring), Failure> {
+) -> Result<(CommandOutput, Ring), Failure> {
     if !(args.high_water > 0.0 && args.high_water <= 1.0) {
         return Err(Failure::usage(format!(
             "--high-water must be above 0 and at most 1, such as 0.9, not {}",
@@ -98,13 +98,13 @@ pub(super) fn plan(
     };
     let (rehearsal, report) = builder.rehearse(occasion(builder, args, now_ms))?;
     let after = rehearsal.ring()?;
-    let pace = Pace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
+    let pace = MovePace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
     // Before the first rebalance no device holds a replica, so nothing moves.
     let before = builder.standing().or_else(|_: Error| rehearsal.standing())?;
-    let plan = Plan::new(&before, &after, &usage, pace);
+    let plan = RebalancePlan::new(&before, &after, &usage, pace);
     let mut text = sentence(&report, builder.epoch()).replacen("made", "would make", 1) + "\n";
     text += &print::plan(&plan, &usage, args);
-    Ok((Answer::new(text, &json!({ "report": report, "plan": plan })), after))
+    Ok((CommandOutput::new(text, &json!({ "report": report, "plan": plan })), after))
 }
 
 /// Writes the ring file that servers read.
@@ -112,7 +112,7 @@ pub(super) fn write_ring(
     builder: &Builder,
     path: &Path,
     file: Option<&Path>,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let ring = builder.ring()?;
     let to = file.map_or_else(|| ring_path(path), Path::to_path_buf);
     if to == path {
@@ -125,7 +125,7 @@ pub(super) fn write_ring(
     check_replaced(&ring, &to)?;
     ring.save(&to)?;
     let sentence = format!("wrote the ring of epoch {} to {}", ring.epoch(), to.display());
-    let mut answer = Answer::done(&sentence, &[]);
+    let mut answer = CommandOutput::done(&sentence, &[]);
     answer.json["epoch"] = json!(ring.epoch());
     answer.json["file"] = json!(to);
     answer.json["blake3"] = json!(hex::encode(ring.hash()));

@@ -6,18 +6,18 @@ use martlet_ring::{Builder, Ring};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::{Command, RingArgs};
-use super::text::say;
+use super::args::{BuilderCommand, RingArgs};
+use super::text::append_line;
 use super::{edit, locate, look, rebalance};
 use crate::failure::Failure;
 
 /// Answer of a command, for people and for programs.
-pub(super) struct Answer {
+pub(super) struct CommandOutput {
     pub(super) text: String,
     pub(super) json: Value,
 }
 
-impl Answer {
+impl CommandOutput {
     /// Makes an answer from its text and its JSON form.
     pub(super) fn new(text: impl Into<String>, json: &impl Serialize) -> Self {
         let json = serde_json::to_value(json).expect("plain data can be encoded");
@@ -32,38 +32,38 @@ impl Answer {
     pub(super) fn done(sentence: &str, advice: &[String]) -> Self {
         let mut text = sentence.to_owned();
         for line in advice {
-            say(&mut text, format_args!("\n  note: {line}"));
+            append_line(&mut text, format_args!("\n  note: {line}"));
         }
         Self::new(text, &json!({ "done": sentence, "notes": advice }))
     }
 }
 
 /// One command on one builder file, at one point in time (`now_ms`).
-pub(super) struct Session<'a> {
+pub(super) struct RingSession<'a> {
     pub(super) path: &'a Path,
     pub(super) args: &'a RingArgs,
     pub(super) now_ms: u64,
 }
 
 /// Answer of a command, and the ring that `--svg` draws.
-type Outcome = Result<(Answer, Option<Ring>), Failure>;
+type CommandResult = Result<(CommandOutput, Option<Ring>), Failure>;
 
-impl Session<'_> {
+impl RingSession<'_> {
     /// Runs a command.
-    pub(super) fn run(&mut self, command: &Command) -> Outcome {
+    pub(super) fn run(&mut self, command: &BuilderCommand) -> CommandResult {
         match command {
-            Command::Create(_) | Command::Reconstruct { .. } => self.begin(command),
-            Command::Diff { .. } => unreachable!("needs no builder"),
-            Command::Plan(_)
-            | Command::Validate
-            | Command::Show { .. }
-            | Command::Balance { .. }
-            | Command::Dispersion
-            | Command::Search { .. }
-            | Command::Locate(_)
-            | Command::History
-            | Command::Rebalance { dry_run: true, .. } => self.look(command),
-            Command::WriteRing { file } => {
+            BuilderCommand::Create(_) | BuilderCommand::Reconstruct { .. } => self.begin(command),
+            BuilderCommand::Diff { .. } => unreachable!("needs no builder"),
+            BuilderCommand::Plan(_)
+            | BuilderCommand::Validate
+            | BuilderCommand::Show { .. }
+            | BuilderCommand::Balance { .. }
+            | BuilderCommand::Dispersion
+            | BuilderCommand::Search { .. }
+            | BuilderCommand::Locate(_)
+            | BuilderCommand::History
+            | BuilderCommand::Rebalance { dry_run: true, .. } => self.look(command),
+            BuilderCommand::WriteRing { file } => {
                 let builder = self.open()?.0;
                 let answer = rebalance::write_ring(&builder, self.path, file.as_deref())?;
                 Ok((answer, builder.standing().ok()))
@@ -73,7 +73,7 @@ impl Session<'_> {
     }
 
     /// Creates a builder file. An existing file is an error.
-    fn begin(&self, command: &Command) -> Outcome {
+    fn begin(&self, command: &BuilderCommand) -> CommandResult {
         if self.path.exists() {
             return Err(Failure::refused(format!(
                 "{} already exists: choose another name, or move it away first",
@@ -81,8 +81,8 @@ impl Session<'_> {
             )));
         }
         let (mut builder, sentence, advice) = match command {
-            Command::Create(args) => edit::create(args)?,
-            Command::Reconstruct { ring, min_part_hours, overload } => {
+            BuilderCommand::Create(args) => edit::create(args)?,
+            BuilderCommand::Reconstruct { ring, min_part_hours, overload } => {
                 let ring = Ring::load(ring)?;
                 edit::reconstruct(&ring, *min_part_hours, *overload, self.now_ms)?
             }
@@ -90,14 +90,14 @@ impl Session<'_> {
         };
         self.record(&mut builder, &sentence);
         builder.save(self.path)?;
-        Ok((Answer::done(&sentence, &advice), builder.standing().ok()))
+        Ok((CommandOutput::done(&sentence, &advice), builder.standing().ok()))
     }
 
     /// Changes the builder and saves it.
-    fn change(&self, command: &Command) -> Outcome {
+    fn change(&self, command: &BuilderCommand) -> CommandResult {
         let (mut builder, before) = self.open()?;
         let answer = match command {
-            Command::Rebalance { plan, .. } => {
+            BuilderCommand::Rebalance { plan, .. } => {
                 rebalance::rebalance(&mut builder, plan, self.now_ms)?
             }
             command => edit::edit(&mut builder, command)?,
@@ -109,15 +109,15 @@ impl Session<'_> {
     }
 
     /// Runs a read-only command on a builder or a ring file.
-    fn look(&self, command: &Command) -> Outcome {
+    fn look(&self, command: &BuilderCommand) -> CommandResult {
         let builder = self.open_either()?;
         let ring = builder.standing().ok();
         let answer = match command {
-            Command::Plan(args) | Command::Rebalance { plan: args, .. } => {
+            BuilderCommand::Plan(args) | BuilderCommand::Rebalance { plan: args, .. } => {
                 let (answer, after) = rebalance::plan(&builder, args, self.now_ms)?;
                 return Ok((answer, Some(after)));
             }
-            Command::Locate(args) => locate::locate(&builder, args)?,
+            BuilderCommand::Locate(args) => locate::locate(&builder, args)?,
             command => look::look(&builder, self.path, command)?,
         };
         Ok((answer, ring))

@@ -19,18 +19,18 @@ const START_MS: u64 = 1_772_366_400_000;
 /// `martlet ring` as the whole command line has it.
 #[derive(Parser)]
 #[command(name = "martlet ring")]
-struct Line {
+struct RingCommandLine {
     #[command(flatten)]
     args: RingArgs,
 }
 
 /// Folder with a script's files, and the script's clock.
-struct Stage {
+struct ScriptFolder {
     folder: tempfile::TempDir,
     clock: ManualClock,
 }
 
-impl Stage {
+impl ScriptFolder {
     /// Runs a command and returns its output. Words that end in `.builder`, `.ring`, `.json`,
     /// `.svg` or `.txt` are files in the stage's folder.
     fn run(&self, line: &str) -> String {
@@ -40,7 +40,7 @@ impl Stage {
                 .any(|ending| word.rsplit_once('.').is_some_and(|(_, last)| last == *ending));
             if is_file { self.path(&word).display().to_string() } else { word }
         }));
-        let outcome = match Line::try_parse_from(words) {
+        let outcome = match RingCommandLine::try_parse_from(words) {
             Ok(line) => super::answer(&line.args, &self.clock),
             Err(error) => Err(Failure::usage(error.to_string())),
         };
@@ -73,7 +73,7 @@ fn words(line: &str) -> impl Iterator<Item = String> {
 /// Replays a script. Returns its commands with their actual output.
 fn replay(script: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let stage = Stage { folder, clock: ManualClock::at(START_MS) };
+    let stage = ScriptFolder { folder, clock: ManualClock::at(START_MS) };
     let mut text = String::new();
     let mut lines = script.lines().peekable();
     while let Some(line) = lines.next() {
@@ -122,7 +122,7 @@ fn scripts_come_out_as_written() {
 #[test]
 fn every_command_answers_in_json() {
     let folder = tempfile::tempdir().unwrap();
-    let stage = Stage { folder, clock: ManualClock::at(START_MS) };
+    let stage = ScriptFolder { folder, clock: ManualClock::at(START_MS) };
     let script = "\
         create --part-power 8 --min-part-hours 0\n\
         add r1z1-a@10.0.0.1:6200/sda 100 r1z2-b@10.0.0.2:6200/sda 100 r1z3-c@10.0.0.3:6200/sda 100\n\
@@ -149,12 +149,12 @@ fn every_command_answers_in_json() {
 #[test]
 fn a_builder_changed_meanwhile_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
-    let stage = Stage { folder, clock: ManualClock::at(START_MS) };
+    let stage = ScriptFolder { folder, clock: ManualClock::at(START_MS) };
     stage.run("data.builder create");
     let path = stage.path("data.builder");
     let words = ["martlet-ring", path.to_str().unwrap(), "set-overload", "0.1"];
-    let line = Line::try_parse_from(words).unwrap();
-    let session = super::Session { path: &path, args: &line.args, now_ms: START_MS };
+    let line = RingCommandLine::try_parse_from(words).unwrap();
+    let session = super::RingSession { path: &path, args: &line.args, now_ms: START_MS };
     let (builder, bytes) = session.open().unwrap();
     stage.run("data.builder set-overload 0.2");
     let error = session.save(&builder, &bytes).unwrap_err();

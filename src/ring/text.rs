@@ -61,7 +61,7 @@ pub(super) fn counted(number: u64, thing: &str) -> String {
 }
 
 /// Appends formatted text.
-pub(super) fn say(text: &mut String, what: fmt::Arguments<'_>) {
+pub(super) fn append_line(text: &mut String, what: fmt::Arguments<'_>) {
     text.write_fmt(what).expect("writing to a String can't fail");
 }
 

@@ -8,26 +8,26 @@ use serde_json::json;
 
 use super::args::Depth;
 use super::edit::replicas;
-use super::session::Answer;
-use super::text::{bar, count, counted, deviation, row, say};
+use super::session::CommandOutput;
+use super::text::{append_line, bar, count, counted, deviation, row};
 use crate::columns::table;
 
 /// Maximum number of devices that are listed one by one without `--depth`.
 const DEVICES_SHOWN: usize = 64;
 
 /// Device with its figures; `None` before the first rebalance.
-struct Leaf<'a> {
+struct DeviceLeaf<'a> {
     device: &'a Device,
     figure: Option<&'a DeviceFigures>,
 }
 
 /// Formats a ring as a tree, and as JSON.
-pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answer {
+pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> CommandOutput {
     let figures = Figures::of_builder(builder).ok();
-    let mut leaves: Vec<Leaf<'_>> = builder
+    let mut leaves: Vec<DeviceLeaf<'_>> = builder
         .devices()
         .enumerate()
-        .map(|(at, device)| Leaf {
+        .map(|(at, device)| DeviceLeaf {
             device,
             figure: figures.as_ref().and_then(|f| f.devices.get(at)),
         })
@@ -44,7 +44,7 @@ pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answ
         text += &table(&rows, &[1, 2, 3, 4, 5]);
     }
     for device in builder.removed() {
-        say(&mut text, format_args!("the next rebalance removes {} {device}\n", device.id));
+        append_line(&mut text, format_args!("the next rebalance removes {} {device}\n", device.id));
     }
     let json = json!({
         "settings": builder.settings(),
@@ -56,7 +56,7 @@ pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answ
         "removed": builder.removed().collect::<Vec<_>>(),
         "figures": figures,
     });
-    Answer::new(text, &json)
+    CommandOutput::new(text, &json)
 }
 
 fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
@@ -77,7 +77,7 @@ fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
         settings.overload
     );
     if let Some(figures) = figures {
-        say(
+        append_line(
             &mut text,
             format_args!(
                 ", balance {:.2} %, dispersion {:.2} %",
@@ -87,11 +87,14 @@ fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
     }
     text.push('\n');
     if builder.moving() > 0 {
-        say(&mut text, format_args!("{} moving\n", counted(builder.moving() as u64, "replica")));
+        append_line(
+            &mut text,
+            format_args!("{} moving\n", counted(builder.moving() as u64, "replica")),
+        );
     }
     let draining = builder.draining().count() as u64;
     if draining > 0 {
-        say(&mut text, format_args!("{} draining\n", counted(draining, "device")));
+        append_line(&mut text, format_args!("{} draining\n", counted(draining, "device")));
     }
     if builder.is_changed() {
         text += "changed since the last rebalance\n";
@@ -102,12 +105,12 @@ fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
 /// Appends the rows of one level: the regions, or the parts of one region, zone or node.
 fn branch(
     rows: &mut Vec<Vec<String>>,
-    leaves: &[Leaf<'_>],
+    leaves: &[DeviceLeaf<'_>],
     level: Depth,
     depth: Depth,
     lead: &str,
 ) {
-    let groups: Vec<&[Leaf<'_>]> =
+    let groups: Vec<&[DeviceLeaf<'_>]> =
         leaves.chunk_by(|a, b| place(a, level) == place(b, level)).collect();
     for (at, group) in groups.iter().enumerate() {
         let is_last = at + 1 == groups.len();
@@ -128,7 +131,7 @@ fn branch(
     }
 }
 
-fn line(name: &str, group: &[Leaf<'_>], level: Depth) -> Vec<String> {
+fn line(name: &str, group: &[DeviceLeaf<'_>], level: Depth) -> Vec<String> {
     let weight: f64 = group.iter().map(|leaf| leaf.device.weight).sum();
     let figures = || group.iter().filter_map(|leaf| leaf.figure);
     let held = figures().map(|figure| f64::from(figure.parts)).fold(0.0, |a, b| a + b);
@@ -151,7 +154,7 @@ fn line(name: &str, group: &[Leaf<'_>], level: Depth) -> Vec<String> {
 }
 
 /// Returns the sort key that separates the parts of a level.
-fn place<'a>(leaf: &Leaf<'a>, level: Depth) -> (u32, u32, &'a str, u32) {
+fn place<'a>(leaf: &DeviceLeaf<'a>, level: Depth) -> (u32, u32, &'a str, u32) {
     let device = leaf.device;
     let (region, zone, node) = device.node_path();
     match level {
@@ -162,7 +165,7 @@ fn place<'a>(leaf: &Leaf<'a>, level: Depth) -> (u32, u32, &'a str, u32) {
     }
 }
 
-fn name(leaf: &Leaf<'_>, level: Depth) -> String {
+fn name(leaf: &DeviceLeaf<'_>, level: Depth) -> String {
     let device = leaf.device;
     match level {
         Depth::Region => format!("r{}", device.region),

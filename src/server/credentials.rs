@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::failure::Failure;
-use crate::process::door::DoorSettings;
 use crate::process::folder::DataFolder;
-use crate::process::settings::Hidden;
+use crate::process::s3_port::S3Settings;
+use crate::process::settings::SecretText;
 use crate::process::token::AdminToken;
 
 /// File name within the data folder. A shell can source the file: `set -a; .
@@ -26,14 +26,14 @@ const SECRET_KEY_CHARACTERS: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) access_key: String,
-    pub(crate) secret_key: Hidden,
+    pub(crate) secret_key: SecretText,
 }
 
 impl Credentials {
     /// Returns the credentials of the settings, else those of the data folder, else new ones. The
     /// flag is true if they are new.
     pub(crate) fn find_or_make(
-        given: &DoorSettings,
+        given: &S3Settings,
         folder: &DataFolder,
     ) -> Result<(Self, bool), Failure> {
         if let (Some(access_key), Some(secret_key)) =
@@ -70,7 +70,7 @@ impl Credentials {
         match (value(ACCESS_KEY), value(SECRET_KEY)) {
             (Some(access_key), Some(secret_key)) => Ok(Some(Self {
                 access_key: access_key.to_owned(),
-                secret_key: Hidden(secret_key.to_owned()),
+                secret_key: SecretText(secret_key.to_owned()),
             })),
             _ => Err(Failure::refused(format!(
                 "{} must have the two lines {ACCESS_KEY}=… and {SECRET_KEY}=…; correct it, or \
@@ -83,7 +83,7 @@ impl Credentials {
     fn random() -> Self {
         Self {
             access_key: random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", ACCESS_KEY_CHARACTERS),
-            secret_key: Hidden(random_text(
+            secret_key: SecretText(random_text(
                 b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
                 SECRET_KEY_CHARACTERS,
             )),
@@ -101,7 +101,7 @@ impl Credentials {
 
     /// Text that shows new credentials once, with examples for clients.
     pub(crate) fn introduction(&self, endpoint: &str, path: &Path) -> String {
-        let Self { access_key, secret_key: Hidden(secret) } = self;
+        let Self { access_key, secret_key: SecretText(secret) } = self;
         let mut text = String::new();
         let _ = write!(
             text,
@@ -150,10 +150,10 @@ mod tests {
     #[test]
     fn they_are_made_once_and_kept() {
         let (_place, folder) = folder();
-        let (made, new) = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap();
+        let (made, new) = Credentials::find_or_make(&S3Settings::default(), &folder).unwrap();
         assert!(new);
         assert_eq!((made.access_key.len(), made.secret_key.0.len()), (20, 40));
-        let (kept, new) = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap();
+        let (kept, new) = Credentials::find_or_make(&S3Settings::default(), &folder).unwrap();
         assert!(!new);
         assert_eq!(kept, made);
         assert_ne!(Credentials::random(), made);
@@ -162,12 +162,12 @@ mod tests {
     #[test]
     fn given_ones_win_and_are_not_kept() {
         let (_place, folder) = folder();
-        let door = DoorSettings {
+        let s3 = S3Settings {
             root_access_key: Some("abc".into()),
-            root_secret_key: Some(Hidden("1234567890123456".into())),
-            ..DoorSettings::default()
+            root_secret_key: Some(SecretText("1234567890123456".into())),
+            ..S3Settings::default()
         };
-        let (given, new) = Credentials::find_or_make(&door, &folder).unwrap();
+        let (given, new) = Credentials::find_or_make(&s3, &folder).unwrap();
         assert_eq!((given.access_key.as_str(), new), ("abc", false));
         assert!(!folder.join(FILE).exists());
     }
@@ -176,7 +176,7 @@ mod tests {
     fn a_broken_file_is_told_and_not_replaced() {
         let (_place, folder) = folder();
         fs::write(folder.join(FILE), "something else").unwrap();
-        let refusal = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap_err();
+        let refusal = Credentials::find_or_make(&S3Settings::default(), &folder).unwrap_err();
         assert!(refusal.to_string().contains("correct it"), "{refusal}");
         assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "something else");
     }

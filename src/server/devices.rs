@@ -46,7 +46,7 @@ pub(crate) struct KnownDevice {
 
 /// Device that belongs to the cluster and can't be opened, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingDevice {
     pub(crate) id: DeviceId,
     pub(crate) path: PathBuf,
     pub(crate) reason: String,
@@ -54,9 +54,9 @@ pub(crate) struct Missing {
 
 /// Devices present at this start, and missing devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Present {
+pub(crate) struct StartDevices {
     pub(crate) devices: Vec<KnownDevice>,
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingDevice>,
 }
 
 impl ClusterFile {
@@ -78,7 +78,7 @@ impl ClusterFile {
 
     fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Failure> {
         #[derive(Deserialize)]
-        struct Head {
+        struct FormatVersion {
             format: u32,
         }
         let broken = |error: serde_json::Error| {
@@ -88,7 +88,7 @@ impl ClusterFile {
                 path.display()
             ))
         };
-        let head: Head = serde_json::from_slice(bytes).map_err(broken)?;
+        let head: FormatVersion = serde_json::from_slice(bytes).map_err(broken)?;
         if head.format > FORMAT {
             return Err(Failure::refused(format!(
                 "{} has format {}, and this martlet knows formats up to {FORMAT}: use the newer \
@@ -115,8 +115,8 @@ impl ClusterFile {
         &mut self,
         asked: &[PathBuf],
         fallback: PathBuf,
-        identify: impl Fn(&Path) -> Result<Holds, Failure>,
-    ) -> Result<Present, Failure> {
+        identify: impl Fn(&Path) -> Result<FolderContents, Failure>,
+    ) -> Result<StartDevices, Failure> {
         let asked = match asked {
             [] if self.devices.is_empty() => vec![fallback],
             [] => self.devices.iter().map(|device| device.path.clone()).collect(),
@@ -127,12 +127,12 @@ impl ClusterFile {
         let mut unmounted: Vec<DeviceId> = Vec::new();
         for path in asked {
             let found = match self.position(&path, &identify(&path)?) {
-                Position::At(at) => self.devices[at].id,
-                Position::Unmounted(at) => {
+                DevicePosition::At(at) => self.devices[at].id,
+                DevicePosition::Unmounted(at) => {
                     unmounted.push(self.devices[at].id);
                     continue;
                 }
-                Position::New => self.adopt(path.clone(), first_start),
+                DevicePosition::New => self.adopt(path.clone(), first_start),
             };
             if present.contains(&found) {
                 let sentence = format!("the device in {} is named twice", path.display());
@@ -145,20 +145,20 @@ impl ClusterFile {
         Ok(self.present(&present, &unmounted))
     }
 
-    fn position(&self, path: &Path, holds: &Holds) -> Position {
+    fn position(&self, path: &Path, holds: &FolderContents) -> DevicePosition {
         let by_path = self.devices.iter().position(|device| device.path == path);
         match (holds, by_path) {
-            (Holds::Device(uuid), by_path) => {
+            (FolderContents::Device(uuid), by_path) => {
                 let known = |device: &KnownDevice| device.uuid.as_ref() == Some(uuid);
                 let unopened = by_path.filter(|at| self.devices[*at].uuid.is_none());
                 let at = self.devices.iter().position(known).or(unopened);
-                at.map_or(Position::New, Position::At)
+                at.map_or(DevicePosition::New, DevicePosition::At)
             }
-            (Holds::Nothing, Some(at)) if self.devices[at].uuid.is_some() => {
-                Position::Unmounted(at)
+            (FolderContents::Nothing, Some(at)) if self.devices[at].uuid.is_some() => {
+                DevicePosition::Unmounted(at)
             }
-            (Holds::Nothing | Holds::Unknown, Some(at)) => Position::At(at),
-            (Holds::Nothing | Holds::Unknown, None) => Position::New,
+            (FolderContents::Nothing | FolderContents::Unknown, Some(at)) => DevicePosition::At(at),
+            (FolderContents::Nothing | FolderContents::Unknown, None) => DevicePosition::New,
         }
     }
 
@@ -168,7 +168,7 @@ impl ClusterFile {
         id
     }
 
-    fn present(&self, present: &[DeviceId], unmounted: &[DeviceId]) -> Present {
+    fn present(&self, present: &[DeviceId], unmounted: &[DeviceId]) -> StartDevices {
         let (devices, others): (Vec<_>, Vec<_>) =
             self.devices.iter().cloned().partition(|device| present.contains(&device.id));
         let missing = others.into_iter().map(|device| {
@@ -177,19 +177,19 @@ impl ClusterFile {
             } else {
                 "the device belongs to this cluster but was not named with --device"
             };
-            Missing { id: device.id, path: device.path, reason: reason.to_owned() }
+            MissingDevice { id: device.id, path: device.path, reason: reason.to_owned() }
         });
-        Present { missing: missing.collect(), devices }
+        StartDevices { missing: missing.collect(), devices }
     }
 
     /// Records the ids of devices that were opened for the first time. Removes devices that could
     /// not be made, and returns their folders.
     pub(crate) fn learn(
         &mut self,
-        identify: impl Fn(&Path) -> Result<Holds, Failure>,
+        identify: impl Fn(&Path) -> Result<FolderContents, Failure>,
     ) -> Result<Vec<PathBuf>, Failure> {
         for device in self.devices.iter_mut().filter(|device| device.uuid.is_none()) {
-            if let Holds::Device(uuid) = identify(&device.path)? {
+            if let FolderContents::Device(uuid) = identify(&device.path)? {
                 device.uuid = Some(uuid);
             }
         }
@@ -210,7 +210,7 @@ impl ClusterFile {
 
 /// Contents of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum FolderContents {
     /// No device.
     Nothing,
     /// Device with this id.
@@ -219,7 +219,7 @@ pub(crate) enum Holds {
     Unknown,
 }
 
-enum Position {
+enum DevicePosition {
     At(usize),
     Unmounted(usize),
     New,
@@ -239,7 +239,7 @@ fn ring_device(device: &KnownDevice) -> Device {
 
 /// Identifies the contents of a folder by its `format.json`. The storage node checks the rest of
 /// that file.
-pub(crate) fn identify(path: &Path) -> Result<Holds, Failure> {
+pub(crate) fn identify(path: &Path) -> Result<FolderContents, Failure> {
     #[derive(Deserialize)]
     struct Format {
         device: String,
@@ -247,9 +247,11 @@ pub(crate) fn identify(path: &Path) -> Result<Holds, Failure> {
     let file = path.join("format.json");
     match fs::read(&file) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)
-            .map_or(Holds::Unknown, |format: Format| Holds::Device(format.device))),
+            .map_or(FolderContents::Unknown, |format: Format| {
+                FolderContents::Device(format.device)
+            })),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(Holds::Nothing)
+            Ok(FolderContents::Nothing)
         }
         Err(error) => Err(Failure::refused(format!("{} can't be read: {error}", file.display()))),
     }

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! * [`settings`], [`credentials`]: settings and root credentials.
-//! * [`devices`], [`rings`], [`absent`]: devices, rings, and the backend of missing devices.
+//! * [`devices`], [`rings`], [`absent_device`]: devices, rings, and the backend of missing devices.
 //! * [`store`]: all parts together; [`operator`]: their status for operators.
 //!
 //! The start does cheap checks before expensive work: settings, folder, credentials, sockets,
 //! devices. Clients are accepted last. The stop goes in the reverse order: no new connections,
 //! requests finish, workers finish their step, devices are closed in good order.
 
-mod absent;
+mod absent_device;
 pub(crate) mod credentials;
 mod devices;
 mod operator;
@@ -29,29 +29,29 @@ use tokio::sync::watch;
 
 use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
-use self::settings::Settings;
+use self::settings::ServerSettings;
 use self::store::Store;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
 use crate::process::listen::{self, Port};
-use crate::process::measure::Measured;
-use crate::process::metrics::{AskWorkers, Metrics, Requests};
-use crate::process::operator::{self as admin, Operator, Parts};
+use crate::process::measure::MeasuredService;
+use crate::process::metrics::{Metrics, Requests, WorkerSource};
+use crate::process::operator::{self as admin, AdminParts, Operator};
 use crate::process::signals::Signals;
-use crate::process::{buckets, logging, objects, policies, runtime, tell, vault};
+use crate::process::{admin_status, buckets, logging, master_keys, objects, policies, runtime};
 
 /// Runs a server until a signal stops it.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args)?;
+    let settings = ServerSettings::load(args)?;
     logging::start(&settings.common)?;
     runtime::run(settings.common.max_threads, serve(settings))
 }
 
-async fn serve(settings: Settings) -> Result<(), Failure> {
+async fn serve(settings: ServerSettings) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     let folder = DataFolder::open(&settings.data_dir)?;
-    let (credentials, new) = Credentials::find_or_make(&settings.door, &folder)?;
-    let s3 = settings.door.listen().await?;
+    let (credentials, new) = Credentials::find_or_make(&settings.s3, &folder)?;
+    let s3 = settings.s3.listen().await?;
     let admin = admin::bind(settings.admin_address).await?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
@@ -64,7 +64,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         }
     };
     let running =
-        Running { settings: &settings, folder: &folder, operator, store: opened, signals };
+        RunningServer { settings: &settings, folder: &folder, operator, store: opened, signals };
     let outcome = running
         .run(s3, |address| {
             announce(address, &settings, new.then_some(&credentials), &folder);
@@ -78,59 +78,59 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 /// themselves.
 fn announce(
     address: SocketAddr,
-    settings: &Settings,
+    settings: &ServerSettings,
     new: Option<&Credentials>,
     folder: &DataFolder,
 ) {
     let path = folder.join(credentials::FILE);
-    let endpoint = settings.door.announce(address);
+    let endpoint = settings.s3.announce(address);
     match new {
         Some(credentials) => println!("\n{}", credentials.introduction(&endpoint, &path)),
-        None if settings.door.root_access_key.is_some() => {}
+        None if settings.s3.root_access_key.is_some() => {}
         None => println!("Credentials are in {}", path.display()),
     }
-    let given = [&settings.door.master_key_file, &settings.door.sse_master_key_file];
-    let set = [&settings.door.master_keys, &settings.door.sse_master_key];
-    for (at, file) in [vault::FILE, vault::SSE_FILE].into_iter().enumerate() {
+    let given = [&settings.s3.master_key_file, &settings.s3.sse_master_key_file];
+    let set = [&settings.s3.master_keys, &settings.s3.sse_master_key];
+    for (at, file) in [master_keys::FILE, master_keys::SSE_FILE].into_iter().enumerate() {
         if given[at].is_none() && set[at].is_none() {
-            println!("{}", vault::reminder(&folder.join(file)));
+            println!("{}", master_keys::reminder(&folder.join(file)));
         }
     }
 }
 
 /// Server whose store is open.
-struct Running<'a> {
-    settings: &'a Settings,
+struct RunningServer<'a> {
+    settings: &'a ServerSettings,
     folder: &'a DataFolder,
     operator: Arc<Operator>,
     store: Store,
     signals: Signals,
 }
 
-impl Running<'_> {
+impl RunningServer<'_> {
     async fn run(self, port: Port, announce: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
         let Self { settings, folder, operator, store, mut signals } = self;
         let address = listen::address_of(&port.listener)?;
         let foreground = Arc::new(Foreground::default());
         let workers = store.start_workers(settings, folder, foreground.clone())?;
         let requests = Arc::new(Requests::new());
-        let ask_workers: AskWorkers = Arc::new(workers.statuses());
+        let ask_workers: WorkerSource = Arc::new(workers.statuses());
         let voice = store.voice(&operator, settings, ask_workers.clone());
-        operator.open(Parts {
+        operator.open(AdminParts {
             health: Arc::new(store.nodes()),
             metrics: Metrics::default()
                 .with_requests(&requests)
-                .with_hearers(store.audience.figures())
-                .with_devices(store.ask_devices())
+                .with_observers(store.observers.figures())
+                .with_devices(store.device_source())
                 .with_workers(ask_workers.clone()),
-            routes: tell::workers("server", ask_workers)
+            routes: admin_status::workers("server", ask_workers)
                 .merge(voice.routes())
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))
                 .merge(store.accounts.clone()),
         });
-        let service = Measured::new(store.door.clone(), requests, foreground);
+        let service = MeasuredService::new(store.service.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let task =

@@ -11,7 +11,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
-use martlet_replicator::{CensusOptions, Cluster, census};
+use martlet_replicator::{CensusOptions, ClusterTopology, census};
 use martlet_ring::Ring;
 use martlet_storage_node::Reserve;
 use serde::Deserialize;
@@ -19,18 +19,18 @@ use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::admin::wire::{self, DeviceLine, ProcessReport, ServerStatus};
-use crate::outlook;
-use crate::outlook::capacity::Told;
-use crate::process::metrics::AskWorkers;
-use crate::process::operator::{Condition, Health, Operator, Readiness, refuse};
+use crate::forecast;
+use crate::forecast::capacity::DeviceReport;
+use crate::process::admin_status::{condition, device_lines, worker_lines};
+use crate::process::metrics::WorkerSource;
+use crate::process::operator::{Health, Operator, Readiness, RoleCondition, refuse};
 use crate::process::settings::span;
-use crate::process::tell::{condition, device_lines, worker_lines};
 
 /// Backends of all devices, including the missing ones.
 #[derive(Clone)]
-pub(crate) struct Nodes(pub(crate) Vec<Arc<dyn Backend>>);
+pub(crate) struct ServerBackends(pub(crate) Vec<Arc<dyn Backend>>);
 
-impl Nodes {
+impl ServerBackends {
     async fn devices(&self) -> Vec<DeviceStatus> {
         let mut devices = Vec::new();
         for node in &self.0 {
@@ -45,28 +45,28 @@ impl Nodes {
 }
 
 #[async_trait]
-impl Health for Nodes {
-    async fn condition(&self) -> Condition {
+impl Health for ServerBackends {
+    async fn condition(&self) -> RoleCondition {
         condition(&self.devices().await)
     }
 }
 
 /// Source of an embedded server's status.
 #[derive(Clone)]
-pub(crate) struct Voice {
+pub(crate) struct ServerStatusSource {
     pub(crate) operator: Weak<Operator>,
-    pub(crate) nodes: Nodes,
-    pub(crate) workers: AskWorkers,
+    pub(crate) nodes: ServerBackends,
+    pub(crate) workers: WorkerSource,
     /// Reserve of each device.
     pub(crate) reserve: Reserve,
     pub(crate) index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Arc<Ring>>,
     /// Cluster as the background workers see it.
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterTopology,
 }
 
-impl Voice {
+impl ServerStatusSource {
     /// Returns the routes of `martlet admin` for status, capacity, dispersion and census.
     pub(crate) fn routes(self) -> Router {
         Router::new()
@@ -92,7 +92,7 @@ impl Voice {
     }
 }
 
-async fn status(State(voice): State<Voice>) -> Response {
+async fn status(State(voice): State<ServerStatusSource>) -> Response {
     let Some(operator) = voice.operator.upgrade() else {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
     };
@@ -108,27 +108,31 @@ async fn status(State(voice): State<Voice>) -> Response {
     Json(ServerStatus { own, ..ServerStatus::default() }).into_response()
 }
 
-async fn capacity(State(voice): State<Voice>) -> Response {
+async fn capacity(State(voice): State<ServerStatusSource>) -> Response {
     let devices = voice.devices().await.into_iter();
-    let told: Vec<Told> = devices.map(|device| Told { node: "server".into(), device }).collect();
-    Json(outlook::capacity::project(&voice.data, &told, Vec::new())).into_response()
+    let told: Vec<DeviceReport> =
+        devices.map(|device| DeviceReport { node: "server".into(), device }).collect();
+    Json(forecast::capacity::project(&voice.data, &told, Vec::new())).into_response()
 }
 
 /// Query parameters of a census.
 #[derive(Deserialize)]
 #[serde(default)]
-struct Counting {
+struct CountingSettings {
     #[serde(deserialize_with = "span")]
     pause: Duration,
 }
 
-impl Default for Counting {
+impl Default for CountingSettings {
     fn default() -> Self {
         Self { pause: CensusOptions::default().pause }
     }
 }
 
-async fn count(State(voice): State<Voice>, Query(counting): Query<Counting>) -> Response {
+async fn count(
+    State(voice): State<ServerStatusSource>,
+    Query(counting): Query<CountingSettings>,
+) -> Response {
     let options = CensusOptions { pause: counting.pause, ..CensusOptions::default() };
     // A census runs long and without progress, so it gets a blocking thread.
     let runtime = Handle::current();
@@ -144,7 +148,7 @@ async fn count(State(voice): State<Voice>, Query(counting): Query<Counting>) -> 
     }
 }
 
-async fn dispersion(State(voice): State<Voice>) -> Response {
-    let spread = voice.rings().map(|(name, ring)| outlook::spread::of(&name, ring));
+async fn dispersion(State(voice): State<ServerStatusSource>) -> Response {
+    let spread = voice.rings().map(|(name, ring)| forecast::spread::of(&name, ring));
     Json(spread.collect::<Vec<_>>()).into_response()
 }

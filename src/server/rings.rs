@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 use martlet_proxy::is_same_policy;
-use martlet_ring::{Builder, Device, NewDevice, Occasion, Ring};
+use martlet_ring::{Builder, Device, NewDevice, RebalanceContext, Ring};
 
 use super::devices::{ClusterFile, POLICY};
 use crate::failure::Failure;
@@ -33,13 +33,13 @@ const REPLICAS: usize = 1;
 
 /// Rings over the devices of the server.
 #[derive(Debug)]
-pub(crate) struct Rings {
+pub(crate) struct ServerRings {
     pub(crate) index: Ring,
     /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Ring>,
 }
 
-impl Rings {
+impl ServerRings {
     /// Loads the rings, or makes new ones if the devices have changed. Adds rings for new policies.
     pub(crate) fn settle(
         folder: &DataFolder,
@@ -149,7 +149,8 @@ fn grown(ring: &Ring, devices: &[Device]) -> Result<Ring, Failure> {
             return Err(unfit(&format_args!("{} would get the id {given}", device.id)));
         }
     }
-    builder.rebalance(Occasion { seed: ring.epoch() + 1, ..Occasion::default() })?;
+    builder
+        .rebalance(RebalanceContext { seed: ring.epoch() + 1, ..RebalanceContext::default() })?;
     builder.ring().map_err(|error| unfit(&error))
 }
 

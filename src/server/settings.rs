@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::policies::NamedCode;
-use crate::process::door::{DoorArgs, DoorSettings};
 use crate::process::events::EventSettings;
-use crate::process::settings::{Common, CommonArgs, Told, list, span};
+use crate::process::s3_port::{S3Args, S3Settings};
+use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use crate::process::upkeep::UpkeepSettings;
 use crate::units::Size;
 
@@ -47,7 +47,7 @@ pub(crate) struct ServerArgs {
     policies: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
-    door: DoorArgs,
+    s3: S3Args,
     /// Address of the admin API, /healthz, /readyz and /metrics [default: 127.0.0.1:9001]
     #[arg(long, value_name = "HOST:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub(crate) struct ServerArgs {
 /// Settings of the server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
-pub(crate) struct Settings {
+pub(crate) struct ServerSettings {
     /// Folder of credentials and of the list of devices.
     pub(crate) data_dir: PathBuf,
     /// Folders of the devices. Default: one folder within the data folder.
@@ -79,7 +79,7 @@ pub(crate) struct Settings {
     pub(crate) reserve: Option<Size>,
     /// Settings of the S3 port. Without a root key one is made.
     #[serde(skip)]
-    pub(crate) door: DoorSettings,
+    pub(crate) s3: S3Settings,
     /// Settings of events.
     #[serde(skip)]
     pub(crate) events: EventSettings,
@@ -88,10 +88,10 @@ pub(crate) struct Settings {
     pub(crate) upkeep: UpkeepSettings,
     /// Settings of every role.
     #[serde(skip)]
-    pub(crate) common: Common,
+    pub(crate) common: CommonSettings,
 }
 
-impl Default for Settings {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             data_dir: PathBuf::from("martlet-data"),
@@ -100,10 +100,10 @@ impl Default for Settings {
             admin_address: SocketAddr::from(([127, 0, 0, 1], 9001)),
             reclaim_grace: Duration::from_mins(5),
             reserve: None,
-            door: DoorSettings::default(),
+            s3: S3Settings::default(),
             events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
-            common: Common::default(),
+            common: CommonSettings::default(),
         }
     }
 }
@@ -114,20 +114,20 @@ const NAMES: [&str; 6] =
 
 /// Returns the names of all settings of a server besides the common ones.
 fn names() -> Vec<&'static str> {
-    let parts = [&NAMES[..], &DoorSettings::NAMES, &EventSettings::NAMES, &UpkeepSettings::NAMES];
+    let parts = [&NAMES[..], &S3Settings::NAMES, &EventSettings::NAMES, &UpkeepSettings::NAMES];
     parts.concat()
 }
 
-impl Settings {
+impl ServerSettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(crate) fn load(args: &ServerArgs) -> Result<Self, Failure> {
-        Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
+        Self::of(&MergedSettings::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &Told) -> Result<Self, Failure> {
+    fn of(told: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self {
             common: told.extract()?,
-            door: told.extract()?,
+            s3: told.extract()?,
             events: told.extract()?,
             upkeep: told.extract()?,
             ..told.extract()?
@@ -135,7 +135,7 @@ impl Settings {
         settings.common.check()?;
         settings.upkeep.check()?;
         settings.events.check()?;
-        settings.door.check(settings.admin_address)?;
+        settings.s3.check(settings.admin_address)?;
         settings.policies()?;
         Ok(settings)
     }
@@ -160,8 +160,8 @@ mod tests {
         args: &ServerArgs,
         environment: impl Fn(&str) -> Option<String>,
         file: Option<&str>,
-    ) -> Result<Settings, Failure> {
-        Settings::of(&Told::gather(&names(), args, environment, file)?)
+    ) -> Result<ServerSettings, Failure> {
+        ServerSettings::of(&MergedSettings::gather(&names(), args, environment, file)?)
     }
 
     fn refusal(file: &str) -> String {
@@ -176,10 +176,10 @@ mod tests {
             "MARTLET_ADMIN_ADDRESS" => Some("127.0.0.1:4".to_owned()),
             _ => None,
         };
-        let door = DoorArgs { s3_address: "127.0.0.1:5".parse().ok(), ..DoorArgs::default() };
-        let args = ServerArgs { door, ..ServerArgs::default() };
+        let s3 = S3Args { s3_address: "127.0.0.1:5".parse().ok(), ..S3Args::default() };
+        let args = ServerArgs { s3, ..ServerArgs::default() };
         let settings = merge(&args, environment, Some(file)).unwrap();
-        assert_eq!(settings.door.s3_address.port(), 5);
+        assert_eq!(settings.s3.s3_address.port(), 5);
         assert_eq!(settings.admin_address.port(), 4);
         assert_eq!(settings.common.log, "warn");
         assert_eq!(settings.data_dir, Path::new("martlet-data"));
@@ -201,13 +201,13 @@ mod tests {
         let settings = merge(&ServerArgs::default(), environment, Some(file)).unwrap();
         assert_eq!(settings.devices, [Path::new("/a"), Path::new("/b")]);
         assert_eq!(settings.policies().unwrap().len(), 2);
-        assert!(settings.door.allow_signature_v2 && !settings.door.seal_secrets);
-        assert_eq!(settings.door.default_policy.as_deref(), Some("ec"));
-        assert_eq!(settings.door.domains, ["x", "y"]);
+        assert!(settings.s3.allow_signature_v2 && !settings.s3.seal_secrets);
+        assert_eq!(settings.s3.default_policy.as_deref(), Some("ec"));
+        assert_eq!(settings.s3.domains, ["x", "y"]);
         assert_eq!(settings.common.header_timeout, Duration::from_millis(1500));
         assert_eq!(settings.common.body_idle_timeout, Duration::from_mins(2));
         assert_eq!(settings.common.max_connections, 7);
-        assert_eq!(settings.door.root_access_key.as_deref(), Some("12345"));
+        assert_eq!(settings.s3.root_access_key.as_deref(), Some("12345"));
     }
 
     #[test]
@@ -227,13 +227,13 @@ mod tests {
 
     #[test]
     fn every_setting_has_a_name() {
-        let printed = format!("{:#?}", Settings::default());
+        let printed = format!("{:#?}", ServerSettings::default());
         let fields =
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields: Vec<_> = fields.filter_map(|line| line.trim().split_once(':')).collect();
         let mut fields: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
         let parts = fields.split_off(fields.len() - 4);
-        assert_eq!(parts, ["door", "events", "upkeep", "common"]);
+        assert_eq!(parts, ["s3", "events", "upkeep", "common"]);
         assert_eq!(fields, NAMES);
     }
 

@@ -8,26 +8,28 @@ use axum::Router;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
 use martlet_proxy::{Accounts, Cluster, ObjectStore};
-use martlet_replicator::{Foreground, KnownTerm, Runner, Scope, Spread, Standard};
+use martlet_replicator::{
+    DeviceScope, Foreground, KnownTerm, RingSpreadFlag, Runner, StandardWorkers,
+};
 use martlet_ring::Ring;
 use martlet_s3compat::S3Service;
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 
-use super::absent::Absent;
+use super::absent_device::AbsentDevice;
 use super::credentials::Credentials;
-use super::devices::{self, ClusterFile, KnownDevice, Missing, Present};
-use super::operator::{Nodes, Voice};
-use super::rings::{self, Rings};
-use super::settings::Settings;
+use super::devices::{self, ClusterFile, KnownDevice, MissingDevice, StartDevices};
+use super::operator::{ServerBackends, ServerStatusSource};
+use super::rings::{self, ServerRings};
+use super::settings::ServerSettings;
 use crate::failure::Failure;
 use crate::policies::check_cpu;
 use crate::process::clock::SteadyClock;
-use crate::process::door::DoorSecrets;
 use crate::process::folder::DataFolder;
-use crate::process::hearers::Audience;
-use crate::process::metrics::{AskDevices, AskWorkers};
+use crate::process::metrics::{DeviceSource, WorkerSource};
+use crate::process::observers::ObserverTasks;
 use crate::process::operator::Operator;
-use crate::process::{accounts, token_key, vault, workers};
+use crate::process::s3_port::S3Secrets;
+use crate::process::{accounts, master_keys, token_key, workers};
 use crate::units::Size;
 
 /// Bytes of cached index blocks and of buffered index writes. With bodies in flight and the
@@ -41,13 +43,13 @@ const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
 /// Open parts of a running server.
 pub(crate) struct Store {
     pub(crate) objects: ObjectStore,
-    pub(crate) door: S3Service,
+    pub(crate) service: S3Service,
     /// Admin routes of tenants, users, roles, keys and quotas.
     pub(crate) accounts: Router,
     /// Observers of requests and of lifecycle rules.
-    pub(crate) audience: Audience,
+    pub(crate) observers: ObserverTasks,
     node: Arc<StorageNode>,
-    absent: Arc<Absent>,
+    absent: Arc<AbsentDevice>,
     index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     data: Vec<Arc<Ring>>,
@@ -59,7 +61,7 @@ pub(crate) struct Store {
 impl Store {
     /// Opens the devices and assembles the store.
     pub(crate) async fn open(
-        settings: &Settings,
+        settings: &ServerSettings,
         folder: &DataFolder,
         credentials: &Credentials,
     ) -> Result<Self, Failure> {
@@ -70,26 +72,27 @@ impl Store {
         let unfit = |error: &dyn std::fmt::Display| {
             Failure::refused(format!("the devices don't form a cluster: {error}"))
         };
-        let Rings { index, data } = Rings::settle(folder, &file, &settings.policies()?)?;
+        let ServerRings { index, data } =
+            ServerRings::settle(folder, &file, &settings.policies()?)?;
         check_cpu(&data)?;
         tell_of_entries(&index, &data);
         let data: Vec<Arc<Ring>> = data.into_iter().map(Arc::new).collect();
         let index = Arc::new(index);
-        let absent = Arc::new(Absent::new(missing.clone()));
+        let absent = Arc::new(AbsentDevice::new(missing.clone()));
         let by_device = by_device(&data[0], &node, &absent, &missing);
         let cluster = Cluster::new(index.clone(), data.clone(), by_device.clone())
             .map_err(|error| unfit(&error))?;
-        let cluster = settings.door.with_default_policy(cluster)?;
-        let vault = match settings.door.sse_vault()? {
+        let cluster = settings.s3.with_default_policy(cluster)?;
+        let vault = match settings.s3.sse_vault()? {
             Some(given) => given,
-            None => vault::find_or_make(folder, vault::SSE_FILE)?,
+            None => master_keys::find_or_make(folder, master_keys::SSE_FILE)?,
         };
-        let sealing = match settings.door.vault()? {
+        let sealing = match settings.s3.vault()? {
             Some(given) => given,
-            None => vault::find_or_make(folder, vault::FILE)?,
+            None => master_keys::find_or_make(folder, master_keys::FILE)?,
         };
         let tokens = token_key::find_or_make(folder)?;
-        let options = settings.door.store_options()?;
+        let options = settings.s3.store_options()?;
         let objects = ObjectStore::with_vault(cluster, clock.clone(), options, vault);
         for device in node.devices().await.unwrap_or_default() {
             objects.set_term(device.term);
@@ -97,26 +100,27 @@ impl Store {
         let accounts = Accounts::new(objects.clone(), sealing);
         // Only this process has to open the secrets, so sealing needs no setting.
         tokio::spawn(accounts::seal_secrets(accounts.clone()));
-        let secrets = DoorSecrets {
+        let secrets = S3Secrets {
             access_key: &credentials.access_key,
             secret_key: &credentials.secret_key,
             tokens: &tokens,
         };
-        let door = settings.door.open(
+        let service = settings.s3.open(
             objects.clone(),
             clock.clone(),
             secrets,
             accounts.clone(),
             settings.common.body_idle_timeout,
         );
-        let audience = Audience::open(&settings.door, &settings.events, folder, &objects, &clock)?;
-        let door = door.hearing(audience.hearers.clone());
+        let observers =
+            ObserverTasks::open(&settings.s3, &settings.events, folder, &objects, &clock)?;
+        let service = service.observed_by(observers.requests.clone());
         let accounts = accounts::routes(accounts, objects.clone(), &credentials.access_key);
         Ok(Self {
             objects,
-            door,
+            service,
             accounts,
-            audience,
+            observers,
             node,
             absent,
             index,
@@ -128,18 +132,18 @@ impl Store {
     }
 
     /// Returns the backends of all devices, including the missing ones.
-    pub(crate) fn nodes(&self) -> Nodes {
-        Nodes(vec![self.node.clone(), self.absent.clone()])
+    pub(crate) fn nodes(&self) -> ServerBackends {
+        ServerBackends(vec![self.node.clone(), self.absent.clone()])
     }
 
     /// Returns the source of the server's status.
     pub(crate) fn voice(
         &self,
         operator: &Arc<Operator>,
-        settings: &Settings,
-        workers: AskWorkers,
-    ) -> Voice {
-        Voice {
+        settings: &ServerSettings,
+        workers: WorkerSource,
+    ) -> ServerStatusSource {
+        ServerStatusSource {
             operator: Arc::downgrade(operator),
             nodes: self.nodes(),
             workers,
@@ -151,18 +155,18 @@ impl Store {
     }
 
     /// Returns the cluster as the background workers see it.
-    fn cluster(&self) -> martlet_replicator::Cluster {
-        martlet_replicator::Cluster {
+    fn cluster(&self) -> martlet_replicator::ClusterTopology {
+        martlet_replicator::ClusterTopology {
             index: self.index.clone(),
             data: self.data.iter().map(|ring| (ring.identity().policy, ring.clone())).collect(),
             nodes: self.by_device.clone(),
             term: KnownTerm::default(),
-            spread: Spread::default(),
+            spread: RingSpreadFlag::default(),
         }
     }
 
     /// Returns the source of the devices' metrics.
-    pub(crate) fn ask_devices(&self) -> AskDevices {
+    pub(crate) fn device_source(&self) -> DeviceSource {
         let node = self.node.clone();
         Arc::new(move || node.metrics().devices)
     }
@@ -170,19 +174,19 @@ impl Store {
     /// Starts the background workers.
     pub(crate) fn start_workers(
         &self,
-        settings: &Settings,
+        settings: &ServerSettings,
         folder: &DataFolder,
         foreground: Arc<Foreground>,
     ) -> Result<Runner, Failure> {
-        let hurry = workers::hurry()?;
-        let standard = Standard {
+        let hurry = workers::test_grace()?;
+        let standard = StandardWorkers {
             cluster: self.cluster().into(),
             clock: self.clock.clone(),
-            scope: Scope::All,
+            scope: DeviceScope::All,
             reclaim: workers::reclaim(settings.reclaim_grace, hurry),
             alone_since_ms: Some(self.started_ms),
             upkeep: settings.upkeep.options(folder, hurry)?,
-            objects: Some(self.audience.expiry(self.objects.clone())),
+            objects: Some(self.observers.expiry(self.objects.clone())),
             usage: Some(Arc::new(self.objects.clone())),
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);
@@ -192,7 +196,7 @@ impl Store {
 
     /// Writes the remaining events and log lines, and closes the devices in good order.
     pub(crate) async fn close(self) -> Result<(), Failure> {
-        self.audience.stop().await;
+        self.observers.stop().await;
         self.node.shutdown().await.map_err(|error| {
             Failure::refused(format!("a device could not be closed cleanly: {error}"))
         })
@@ -202,13 +206,13 @@ impl Store {
 /// Open devices of this start.
 struct Devices {
     node: Arc<StorageNode>,
-    missing: Vec<Missing>,
+    missing: Vec<MissingDevice>,
     file: ClusterFile,
 }
 
 impl Devices {
     async fn open(
-        settings: &Settings,
+        settings: &ServerSettings,
         folder: &DataFolder,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
@@ -265,7 +269,7 @@ fn tell_of_entries(index: &Ring, data: &[Ring]) {
     }
 }
 
-fn reserve(settings: &Settings) -> Reserve {
+fn reserve(settings: &ServerSettings) -> Reserve {
     settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes))
 }
 
@@ -284,7 +288,7 @@ async fn open_node(
         .map_err(|error| Failure::refused(format!("no device could be opened: {error}")))
 }
 
-fn report_missing(present: &Present) {
+fn report_missing(present: &StartDevices) {
     for missing in &present.missing {
         tracing::error!(
             device = %missing.id,
@@ -298,8 +302,8 @@ fn report_missing(present: &Present) {
 fn by_device(
     data: &Ring,
     node: &Arc<StorageNode>,
-    absent: &Arc<Absent>,
-    missing: &[Missing],
+    absent: &Arc<AbsentDevice>,
+    missing: &[MissingDevice],
 ) -> HashMap<DeviceId, Arc<dyn Backend>> {
     let ids = data.devices().iter().map(|device| device.id);
     ids.map(|id| {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use martlet_protocol::DeviceId;
 
 use crate::failure::Failure;
-use crate::membership::rings::Rings;
+use crate::membership::rings::RingSet;
 
 /// Returns the configured devices by their ids in the rings. A device that the rings don't name is
 /// an error.
 pub(super) fn by_id(
-    rings: &Rings,
+    rings: &RingSet,
     node: &str,
     given: &BTreeMap<String, PathBuf>,
 ) -> Result<BTreeMap<DeviceId, PathBuf>, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn by_id(
 
 /// Returns the names of this node's devices in the rings that have no configured folder.
 pub(super) fn missing(
-    rings: &Rings,
+    rings: &RingSet,
     node: &str,
     opened: &BTreeMap<DeviceId, PathBuf>,
 ) -> Vec<String> {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn devices_are_known_by_their_names_in_the_rings() {
-        let rings = Rings::new([(RingName::Index, ring(0, 3))].into()).unwrap();
+        let rings = RingSet::new([(RingName::Index, ring(0, 3))].into()).unwrap();
         let devices = by_id(&rings, "n2", &given(&["d1"])).unwrap();
         assert_eq!(devices, BTreeMap::from([(DeviceId(1), "/x".into())]));
         assert!(missing(&rings, "n2", &devices).is_empty());
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn strangers_are_told_who_there_is() {
-        let rings = Rings::new([(RingName::Index, ring(0, 2))].into()).unwrap();
+        let rings = RingSet::new([(RingName::Index, ring(0, 2))].into()).unwrap();
         let refusal = by_id(&rings, "n9", &given(&["d1"])).unwrap_err().to_string();
         assert!(refusal.contains("they have the nodes n1, n2"), "{refusal}");
         let refusal = by_id(&rings, "n1", &given(&["d1", "sdz"])).unwrap_err().to_string();

@@ -9,8 +9,8 @@
 //! cluster time, devices. Once the node serves, its devices are introduced to the other nodes. New
 //! devices get their votes then (rule G1).
 
+mod configured_devices;
 mod devices;
-mod given;
 mod operator;
 mod requests;
 mod settings;
@@ -30,21 +30,21 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::operator::Opened;
-use self::settings::Settings;
+use self::operator::OpenNode;
 pub(crate) use self::settings::StorageNodeArgs;
+use self::settings::StorageNodeSettings;
 use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::introduce::Introducer;
 use crate::membership::key::ClusterSecret;
-use crate::membership::nodes::Role;
+use crate::membership::nodes::MemberRole;
 use crate::membership::peers::Peers;
 use crate::membership::routes::{self, Host};
-use crate::membership::status::Voice;
+use crate::membership::status::StatusSource;
 use crate::policies::check_cpu;
 use crate::process::folder::DataFolder;
 use crate::process::metrics::Metrics;
-use crate::process::operator::{self as admin, Operator, Parts};
+use crate::process::operator::{self as admin, AdminParts, Operator};
 use crate::process::signals::Signals;
 use crate::process::{listen, logging, runtime};
 use crate::units::Size;
@@ -55,17 +55,17 @@ const WRITE_BUFFER_BYTES: usize = 40 << 20;
 
 /// Runs a storage node until a signal stops it.
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
-    let settings = Settings::load(args)?;
+    let settings = StorageNodeSettings::load(args)?;
     logging::start(&settings.common)?;
     runtime::run(settings.common.max_threads, serve(settings))
 }
 
-async fn serve(settings: Settings) -> Result<(), Failure> {
+async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     let name: Arc<str> = settings.member.name()?.into();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder.clone(), Role::Node(&name))?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), MemberRole::Node(&name))?;
     check_cpu(member.keeper.rings().data().map(|(_, ring)| &**ring))?;
     let devices = Arc::new(devices::by_id(&member.keeper.rings(), &name, &settings.devices)?);
     let peers = Arc::new(Peers::load(&folder)?);
@@ -90,18 +90,19 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         member.keeper.hear_term(device.term);
     }
     let reserve = reserve(&settings);
-    let opened = Opened { name: name.clone(), member: member.clone(), node, devices, reserve };
-    let voice = Voice::new(&format!("storage node {name}"), &operator, &member);
-    let voice = voice.with_devices(opened.ask_devices());
-    let host = Host { name, member, peers, folder, report: voice.ask() };
-    let running = Running { settings: &settings, secret, opened, host, voice, operator, signals };
+    let opened = OpenNode { name: name.clone(), member: member.clone(), node, devices, reserve };
+    let voice = StatusSource::new(&format!("storage node {name}"), &operator, &member);
+    let voice = voice.with_devices(opened.device_source());
+    let host = Host { name, member, peers, folder, report: voice.report_source() };
+    let running =
+        RunningNode { settings: &settings, secret, opened, host, voice, operator, signals };
     let outcome = running.run(internal).await;
     answering.end().await;
     outcome
 }
 
 async fn open(
-    settings: &Settings,
+    settings: &StorageNodeSettings,
     member: &Member,
     devices: &BTreeMap<DeviceId, PathBuf>,
     tree_key: TreeKey,
@@ -133,22 +134,22 @@ async fn open(
         .map_err(|error| Failure::refused(format!("no device could be opened: {error}")))
 }
 
-fn reserve(settings: &Settings) -> Reserve {
+fn reserve(settings: &StorageNodeSettings) -> Reserve {
     settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes))
 }
 
 /// Storage node whose devices are open.
-struct Running<'a> {
-    settings: &'a Settings,
+struct RunningNode<'a> {
+    settings: &'a StorageNodeSettings,
     secret: ClusterSecret,
-    opened: Opened,
+    opened: OpenNode,
     host: Host,
-    voice: Voice,
+    voice: StatusSource,
     operator: Arc<Operator>,
     signals: Signals,
 }
 
-impl Running<'_> {
+impl RunningNode<'_> {
     async fn run(self, internal: TcpListener) -> Result<(), Failure> {
         let address = listen::address_of(&internal)?;
         let (stop, stopped) = watch::channel(false);
@@ -184,15 +185,15 @@ impl Running<'_> {
         tls: Option<Tls>,
         stopped: &watch::Receiver<bool>,
     ) -> JoinSet<()> {
-        let Opened { member, node, .. } = &self.opened;
+        let OpenNode { member, node, .. } = &self.opened;
         let options =
             ServerOptions { in_flight_max: self.settings.max_requests, ..ServerOptions::default() };
         let announcing = member.clone();
-        let given = from_fn_with_state(self.opened.devices.clone(), given::only);
+        let given = from_fn_with_state(self.opened.devices.clone(), configured_devices::only);
         let app = guarded(
             router(node.clone(), options)
                 .layer(given)
-                .layer(from_fn(requests::follow))
+                .layer(from_fn(requests::with_request_id))
                 .merge(routes::router(self.host.clone())),
             self.secret.key.clone(),
             member.own_clock.clone(),
@@ -202,14 +203,14 @@ impl Running<'_> {
         let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
         let mut tasks = JoinSet::new();
         let mut stop = stopped.clone();
-        let until = async move { listen::told(&mut stop).await };
+        let until = async move { listen::wait_for_stop(&mut stop).await };
         tasks.spawn(serve_members(internal, app, serving, until));
         tasks.spawn(member.clone().keep_up(stopped.clone()));
         tasks.spawn(Introducer::new(self.host.clone(), node.clone()).run(stopped.clone()));
         tasks.spawn(watch_rings(self.opened.clone(), stopped.clone()));
         let figures = node.clone();
         let nodes = member.clone();
-        self.operator.open(Parts {
+        self.operator.open(AdminParts {
             health: Arc::new(self.opened.clone()),
             metrics: Metrics::default()
                 .with_devices(Arc::new(move || figures.metrics().devices))
@@ -221,7 +222,7 @@ impl Running<'_> {
 }
 
 /// Logs the devices that the rings assign to this node but that have no configured folder.
-async fn watch_rings(opened: Opened, mut stop: watch::Receiver<bool>) {
+async fn watch_rings(opened: OpenNode, mut stop: watch::Receiver<bool>) {
     let mut changes = opened.member.keeper.changes();
     loop {
         let rings = opened.member.keeper.rings();
@@ -233,7 +234,7 @@ async fn watch_rings(opened: Opened, mut stop: watch::Receiver<bool>) {
             );
         }
         tokio::select! {
-            () = listen::told(&mut stop) => return,
+            () = listen::wait_for_stop(&mut stop) => return,
             changed = changes.changed() => if changed.is_err() { return },
         }
     }

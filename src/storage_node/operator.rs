@@ -12,13 +12,13 @@ use martlet_storage_node::{Reserve, StorageNode};
 
 use super::devices;
 use crate::membership::Member;
-use crate::membership::status::AskLines;
-use crate::process::operator::{Condition, Health};
-use crate::process::tell::{condition, device_lines};
+use crate::membership::status::DeviceLineSource;
+use crate::process::admin_status::{condition, device_lines};
+use crate::process::operator::{Health, RoleCondition};
 
 /// Open storage node.
 #[derive(Clone)]
-pub(super) struct Opened {
+pub(super) struct OpenNode {
     pub(super) name: Arc<str>,
     pub(super) member: Arc<Member>,
     pub(super) node: Arc<StorageNode>,
@@ -28,8 +28,8 @@ pub(super) struct Opened {
 }
 
 #[async_trait]
-impl Health for Opened {
-    async fn condition(&self) -> Condition {
+impl Health for OpenNode {
+    async fn condition(&self) -> RoleCondition {
         let statuses = self.node.devices().await.unwrap_or_default();
         let mut condition = condition(&statuses);
         let rings = self.member.keeper.rings();
@@ -50,9 +50,9 @@ impl Health for Opened {
     }
 }
 
-impl Opened {
+impl OpenNode {
     /// Returns the source of the devices' status lines.
-    pub(super) fn ask_devices(&self) -> AskLines {
+    pub(super) fn device_source(&self) -> DeviceLineSource {
         let opened = self.clone();
         Arc::new(move || {
             let opened = opened.clone();

@@ -17,20 +17,20 @@ use http_body::{Frame, SizeHint};
 use martlet_protocol::http::{REQUEST, in_request, with_request};
 
 /// Handles a request with its id on every log line.
-pub(super) async fn follow(request: Request, next: Next) -> Response {
+pub(super) async fn with_request_id(request: Request, next: Next) -> Response {
     let Some(id) = request.headers().get(REQUEST).cloned() else { return next.run(request).await };
     let asked = (request.method().clone(), request.uri().clone());
     let answer = async {
         let began = Instant::now();
         let response = next.run(request).await;
-        tell(&asked, response.status(), began);
+        log_request(&asked, response.status(), began);
         response
     };
     let response = with_request(id.clone(), answer).await;
-    response.map(|body| Body::new(Followed { body, id }))
+    response.map(|body| Body::new(RequestIdBody { body, id }))
 }
 
-fn tell((method, uri): &(Method, Uri), status: StatusCode, began: Instant) {
+fn log_request((method, uri): &(Method, Uri), status: StatusCode, began: Instant) {
     let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (path, is_odd, status) = (uri.path(), is_odd(status), status.as_u16());
     if is_odd {
@@ -46,12 +46,12 @@ fn is_odd(status: StatusCode) -> bool {
 }
 
 /// Response body that is sent under its request's id.
-struct Followed {
+struct RequestIdBody {
     body: Body,
     id: HeaderValue,
 }
 
-impl http_body::Body for Followed {
+impl http_body::Body for RequestIdBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -88,7 +88,7 @@ mod tests {
         let app = Router::new()
             .route("/good", get(|| async { "good" }))
             .route("/bad", get(|| async { StatusCode::INTERNAL_SERVER_ERROR }))
-            .layer(from_fn(follow));
+            .layer(from_fn(with_request_id));
         let request = id.map_or(Request::get(path), |id| Request::get(path).header(REQUEST, id));
         let reply = app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         reply.into_body().collect().await.unwrap();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::failure::Failure;
 use crate::membership::settings::{MemberArgs, MemberSettings};
-use crate::process::settings::{Common, CommonArgs, Told};
+use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings};
 use crate::units::Size;
 
 /// Default folder for rings and peers.
@@ -59,7 +59,7 @@ pub(crate) struct StorageNodeArgs {
 /// Settings of a storage node.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
-pub(crate) struct Settings {
+pub(crate) struct StorageNodeSettings {
     /// Address of the internal port, for other members.
     pub(super) internal_address: SocketAddr,
     /// Folders of the devices, by their names in the rings.
@@ -74,10 +74,10 @@ pub(crate) struct Settings {
     #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
-    pub(super) common: Common,
+    pub(super) common: CommonSettings,
 }
 
-impl Default for Settings {
+impl Default for StorageNodeSettings {
     fn default() -> Self {
         Self {
             internal_address: SocketAddr::from(([127, 0, 0, 1], 6200)),
@@ -85,21 +85,21 @@ impl Default for Settings {
             reserve: None,
             max_requests: 1024,
             member: MemberSettings::default(),
-            common: Common::default(),
+            common: CommonSettings::default(),
         }
     }
 }
 
 const NAMES: [&str; 4] = ["internal_address", "devices", "reserve", "max_requests"];
 
-impl Settings {
+impl StorageNodeSettings {
     /// Loads the settings of a start with these flags, and checks them.
     pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
         let names = [&NAMES[..], &MemberSettings::NAMES].concat();
-        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+        Self::of(&MergedSettings::at_start(&names, args, args.common.config.as_deref())?)
     }
 
-    fn of(told: &Told) -> Result<Self, Failure> {
+    fn of(told: &MergedSettings) -> Result<Self, Failure> {
         let settings = Self { member: told.extract()?, common: told.extract()?, ..told.extract()? };
         settings.common.check()?;
         if settings.max_requests == 0 {
@@ -119,15 +119,15 @@ impl Settings {
 fn devices<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, PathBuf>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum DevicesForm {
         Table(BTreeMap<String, PathBuf>),
         Text(String),
         List(Vec<String>),
     }
-    let items = match Form::deserialize(d)? {
-        Form::Table(devices) => return Ok(devices),
-        Form::Text(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
-        Form::List(items) => items,
+    let items = match DevicesForm::deserialize(d)? {
+        DevicesForm::Table(devices) => return Ok(devices),
+        DevicesForm::Text(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
+        DevicesForm::List(items) => items,
     };
     let mut devices = BTreeMap::new();
     for item in items.iter().filter(|item| !item.is_empty()) {
@@ -151,11 +151,11 @@ mod tests {
         args: &StorageNodeArgs,
         variable: Option<&str>,
         file: &str,
-    ) -> Result<Settings, Failure> {
+    ) -> Result<StorageNodeSettings, Failure> {
         let names = [&NAMES[..], &MemberSettings::NAMES].concat();
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_DEVICES").map(str::to_owned);
-        Settings::of(&Told::gather(&names, args, environment, Some(file))?)
+        StorageNodeSettings::of(&MergedSettings::gather(&names, args, environment, Some(file))?)
     }
 
     #[test]

@@ -41,15 +41,15 @@ use martlet_protocol::{Clock, DeviceId, DeviceIdentity, Error, ErrorKind, Result
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
-use self::ballast::Level;
+use self::ballast::FillLevel;
 pub use self::format::Incarnation;
-pub(crate) use self::open::Opened;
+pub(crate) use self::open::OpenDevice;
 pub use self::opening::OpeningStatus;
 use self::pool::Pool;
 use self::unreadable::Unreadable;
 use crate::disk::Disk;
 use crate::extents::ExtentUsage;
-use crate::index::{Caches, StandingNow};
+use crate::index::{Caches, VotingSnapshot};
 use crate::metrics::{DeviceMetrics, IndexCounters};
 
 /// Interval of tidying, in milliseconds.
@@ -131,7 +131,7 @@ impl TryFrom<String> for Uuid {
 
 /// State that all devices of a node share.
 #[derive(Clone)]
-pub(crate) struct Shared {
+pub(crate) struct SharedResources {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) caches: Caches,
     pub(crate) disk: Arc<dyn Disk>,
@@ -143,7 +143,7 @@ pub(crate) struct Shared {
     pub(crate) stall_after: Duration,
 }
 
-impl Shared {
+impl SharedResources {
     /// Returns true if other devices hold copies of what these devices hold.
     fn peers(&self) -> bool {
         !self.votes_when_new
@@ -153,14 +153,14 @@ impl Shared {
 /// One device, open or closed.
 pub(crate) struct Device {
     config: DeviceConfig,
-    shared: Shared,
-    state: RwLock<State>,
+    shared: SharedResources,
+    state: RwLock<DeviceState>,
     /// Held by the thread that opens, tends or closes the device.
     attending: Mutex<()>,
     threads: Arc<Pool>,
     counters: Arc<IndexCounters>,
     /// Identity and standing of the device at its last opening.
-    formatting: RwLock<(DeviceIdentity, StandingNow)>,
+    formatting: RwLock<(DeviceIdentity, VotingSnapshot)>,
     /// Damage found in its index; cleared when the device opens with another index.
     damage: Mutex<Option<String>>,
     reopened: AtomicU64,
@@ -171,24 +171,24 @@ pub(crate) struct Device {
     unreadable: Mutex<Unreadable>,
 }
 
-enum State {
-    Online(Arc<Opened>),
+enum DeviceState {
+    Online(Arc<OpenDevice>),
     Reopening(String),
     Offline { reason: String, kind: ErrorKind },
 }
 
 impl Device {
     /// Creates a device that is not open yet.
-    pub(crate) fn new(config: DeviceConfig, shared: Shared) -> Self {
+    pub(crate) fn new(config: DeviceConfig, shared: SharedResources) -> Self {
         let threads = Pool::new(config.id.to_string(), shared.stall_after);
         Self {
             config,
             shared,
-            state: RwLock::new(State::Reopening("the device is being opened".to_owned())),
+            state: RwLock::new(DeviceState::Reopening("the device is being opened".to_owned())),
             attending: Mutex::default(),
             threads: Arc::new(threads),
             counters: Arc::default(),
-            formatting: RwLock::new((DeviceIdentity([0; 16]), StandingNow::default())),
+            formatting: RwLock::new((DeviceIdentity([0; 16]), VotingSnapshot::default())),
             damage: Mutex::default(),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
@@ -214,22 +214,24 @@ impl Device {
     }
 
     /// Returns the device's parts, if it serves.
-    pub(crate) fn online(&self) -> Result<Arc<Opened>> {
+    pub(crate) fn online(&self) -> Result<Arc<OpenDevice>> {
         match &*self.state.read() {
-            State::Online(opened) => Ok(opened.clone()),
-            State::Reopening(reason) => Err(self.unavailable("is being opened again", reason)),
-            State::Offline { reason, .. } => Err(self.unavailable("is offline", reason)),
+            DeviceState::Online(opened) => Ok(opened.clone()),
+            DeviceState::Reopening(reason) => {
+                Err(self.unavailable("is being opened again", reason))
+            }
+            DeviceState::Offline { reason, .. } => Err(self.unavailable("is offline", reason)),
         }
     }
 
     /// Returns the device's parts, if it accepts extents. `Unavailable` while the disk hangs,
     /// `Full` unless the level is `Ready`.
-    pub(crate) fn writable(&self) -> Result<Arc<Opened>> {
+    pub(crate) fn writable(&self) -> Result<Arc<OpenDevice>> {
         let opened = self.online()?;
         if let Some(reason) = self.threads.pulse().stalled() {
             return Err(self.unavailable("is suspect", &reason));
         }
-        if opened.ballast.level() != Level::Ready {
+        if opened.ballast.level() != FillLevel::Ready {
             return Err(Error::full(format!("device {} is full", self.config.id)));
         }
         Ok(opened)
@@ -242,7 +244,7 @@ impl Device {
     /// Returns the reason if the device is offline.
     pub(crate) fn offline(&self) -> Option<String> {
         match &*self.state.read() {
-            State::Offline { reason, .. } => Some(reason.clone()),
+            DeviceState::Offline { reason, .. } => Some(reason.clone()),
             _ => None,
         }
     }
@@ -261,7 +263,7 @@ impl Device {
     }
 
     /// Tends an open device; returns the reason if it must be opened again.
-    fn tend_open(&self, opened: &Opened) -> Option<String> {
+    fn tend_open(&self, opened: &OpenDevice) -> Option<String> {
         opened.ballast.tend();
         self.tidy(opened);
         opened.index.probe();
@@ -272,21 +274,23 @@ impl Device {
     fn tend_closed(&self) -> Option<String> {
         match &*self.state.read() {
             // Space or the disk may have returned, or another process may have released the lock.
-            State::Offline {
+            DeviceState::Offline {
                 reason,
                 kind: ErrorKind::Full | ErrorKind::Unavailable | ErrorKind::Conflict,
             } => self.may_try_again(TRY_EVERY_MS).then(|| reason.clone()),
-            State::Offline { reason, kind: ErrorKind::Internal } => {
+            DeviceState::Offline { reason, kind: ErrorKind::Internal } => {
                 let doublings = self.tries.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
                 self.may_try_again(TRY_EVERY_MS << doublings).then(|| reason.clone())
             }
             // An operator must repair any other cause.
-            State::Online(_) | State::Reopening(_) | State::Offline { .. } => None,
+            DeviceState::Online(_) | DeviceState::Reopening(_) | DeviceState::Offline { .. } => {
+                None
+            }
         }
     }
 
     /// Returns the reason if an open device must be opened again.
-    fn failure(&self, opened: &Opened) -> Option<String> {
+    fn failure(&self, opened: &OpenDevice) -> Option<String> {
         if let Some(unread) = opened.index.take_unreadable() {
             self.note_unreadable(&unread);
         }
@@ -302,7 +306,7 @@ impl Device {
     /// Counts an error that names an unreadable file of the index. If the device has peers, a lost
     /// file makes it begin anew (rule G1).
     fn note_unreadable(&self, message: &str) {
-        let lost = self.unreadable.lock().note(message, self.now_ms());
+        let lost = self.unreadable.lock().record(message, self.now_ms());
         if let Some(lost) = lost.filter(|_| self.shared.peers()) {
             self.damage.lock().get_or_insert(lost);
         }
@@ -320,10 +324,10 @@ impl Device {
 
     /// Returns long freed ranges to the file system and forgets old marks. Runs every
     /// [`TIDY_EVERY_MS`], and at each call while the device is full.
-    fn tidy(&self, opened: &Opened) {
+    fn tidy(&self, opened: &OpenDevice) {
         let now_ms = self.now_ms();
         let due_ms = self.tidied_ms.load(Ordering::Relaxed).saturating_add(TIDY_EVERY_MS);
-        let short = opened.ballast.level() != Level::Ready;
+        let short = opened.ballast.level() != FillLevel::Ready;
         if now_ms < due_ms && !short {
             return;
         }
@@ -339,7 +343,7 @@ impl Device {
     /// Blocks.
     pub(crate) fn close(&self) -> Result<()> {
         let _attending = self.attending.lock();
-        self.take_away().map_or(Ok(()), Opened::close)
+        self.take_away().map_or(Ok(()), OpenDevice::close)
     }
 
     /// Releases the device as it is, as a crash of the process would. Blocks.
@@ -349,12 +353,14 @@ impl Device {
     }
 
     /// Takes the device offline for good; returns its parts if it was open.
-    fn take_away(&self) -> Option<Arc<Opened>> {
-        let closed =
-            State::Offline { reason: "the device was closed".into(), kind: ErrorKind::Unavailable };
+    fn take_away(&self) -> Option<Arc<OpenDevice>> {
+        let closed = DeviceState::Offline {
+            reason: "the device was closed".into(),
+            kind: ErrorKind::Unavailable,
+        };
         match std::mem::replace(&mut *self.state.write(), closed) {
-            State::Online(opened) => Some(opened),
-            State::Reopening(_) | State::Offline { .. } => None,
+            DeviceState::Online(opened) => Some(opened),
+            DeviceState::Reopening(_) | DeviceState::Offline { .. } => None,
         }
     }
 
@@ -365,15 +371,16 @@ impl Device {
     pub(crate) fn metrics(&self) -> DeviceMetrics {
         // A device that is being reopened reports the votes that it had.
         let (identity, stood) = *self.formatting.read();
-        let nothing = (ExtentUsage::default(), (0, 0), StandingNow { hints: 0, ..stood });
+        let nothing = (ExtentUsage::default(), (0, 0), VotingSnapshot { hints: 0, ..stood });
         let (health, (extents, space, standing)) = match &*self.state.read() {
-            State::Online(opened) => {
-                let parts = (opened.extents.usage(), opened.space(), opened.index.standing());
+            DeviceState::Online(opened) => {
+                let parts =
+                    (opened.extents.usage(), opened.space(), opened.index.voting_snapshot());
                 let hangs = self.threads.pulse().stalled().map(DeviceHealth::Suspect);
                 (hangs.unwrap_or_else(|| opened.health()), parts)
             }
-            State::Reopening(reason) => (DeviceHealth::Suspect(reason.clone()), nothing),
-            State::Offline { reason, .. } => (DeviceHealth::Offline(reason.clone()), nothing),
+            DeviceState::Reopening(reason) => (DeviceHealth::Suspect(reason.clone()), nothing),
+            DeviceState::Offline { reason, .. } => (DeviceHealth::Offline(reason.clone()), nothing),
         };
         let status = DeviceStatus {
             device: self.config.id,
@@ -397,13 +404,13 @@ impl Device {
     fn reopen(&self, reason: String) {
         tracing::warn!(device = %self.config.id, reason, "reopening the device");
         self.note_unreadable(&reason);
-        let before = std::mem::replace(&mut *self.state.write(), State::Reopening(reason));
-        if let State::Online(opened) = before {
+        let before = std::mem::replace(&mut *self.state.write(), DeviceState::Reopening(reason));
+        if let DeviceState::Online(opened) = before {
             self.remember(&opened);
             if let Some(damage) = opened.index.damage() {
                 *self.damage.lock() = Some(damage);
             }
-            if let Err(error) = Opened::abandon(opened) {
+            if let Err(error) = OpenDevice::abandon(opened) {
                 self.set_offline(&error);
                 return;
             }
@@ -427,7 +434,7 @@ impl Device {
         let mut damage = self.damage.lock();
         let damaged = damage.is_some();
         let with = (&self.counters, &self.threads);
-        let outcome = Opened::open(&self.config, &self.shared, with, &mut damage);
+        let outcome = OpenDevice::open(&self.config, &self.shared, with, &mut damage);
         if damaged && damage.is_none() {
             self.unreadable.lock().clear();
         }
@@ -436,7 +443,7 @@ impl Device {
             Ok(opened) => {
                 self.tries.store(0, Ordering::Relaxed);
                 self.remember(&opened);
-                *self.state.write() = State::Online(Arc::new(opened));
+                *self.state.write() = DeviceState::Online(Arc::new(opened));
             }
             Err(error) => {
                 self.tries.fetch_add(1, Ordering::Relaxed);
@@ -445,13 +452,15 @@ impl Device {
         }
     }
 
-    fn remember(&self, opened: &Opened) {
-        *self.formatting.write() = (DeviceIdentity(opened.device.0), opened.index.standing());
+    fn remember(&self, opened: &OpenDevice) {
+        *self.formatting.write() =
+            (DeviceIdentity(opened.device.0), opened.index.voting_snapshot());
     }
 
     fn set_offline(&self, error: &Error) {
         tracing::error!(device = %self.config.id, %error, "the device is offline");
-        *self.state.write() = State::Offline { reason: error.to_string(), kind: error.kind() };
+        *self.state.write() =
+            DeviceState::Offline { reason: error.to_string(), kind: error.kind() };
     }
 
     fn unavailable(&self, what: &str, reason: &str) -> Error {

@@ -12,14 +12,14 @@
 //!   gathers: sixteen writers share a sync, without a timer.
 //! * [`read`] and [`list`]: reads never wait for the committer. RocksDB shows a batch only once it
 //!   is synced, so a reader can't see data that a power cut could remove (rule R2).
-//! * [`fences`]: writes that each bucket accepts (rule M2); [`standing`]: votes and floor of the
+//! * [`fences`]: writes that each bucket accepts (rule M2); [`voting`]: votes and floor of the
 //!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2).
 //! * [`log_tail`]: RocksDB's logs after a power cut.
 //! * [`mod@prepare`]: encoding of a write before it is queued; [`purge`]: removal of a bucket;
-//!   [`letting_go`]: removal of single registers (rule T1).
+//!   [`eviction`]: removal of single registers (rule T1).
 //! * [`tree`]: sums of the registers (rule H1), [`build`]: rebuilding of sums, [`walk`]: registers
-//!   in a span of the ring; [`audit`]: verification of registers, and [`sessions`]: audits over
-//!   many calls; [`upkeep`]: calls of background workers.
+//!   in a span of the ring; [`audit`]: verification of registers, and [`audit_sessions`]: audits
+//!   over many calls; [`upkeep`]: calls of background workers.
 //! * [`rows`]: encoding of rows; [`database`] and [`options`]: RocksDB; [`background`]: its
 //!   threads.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
@@ -32,15 +32,16 @@
 //! * the sums change in the batch that changes the entry.
 
 mod audit;
+mod audit_sessions;
 mod background;
 mod build;
 mod committer;
 mod database;
+mod eviction;
 mod extent_table;
 mod fences;
 mod group;
 mod hints;
-mod letting_go;
 mod list;
 mod log_tail;
 mod options;
@@ -49,10 +50,9 @@ mod purge;
 mod queue;
 mod read;
 mod rows;
-mod sessions;
-mod standing;
 mod tree;
 mod upkeep;
+mod voting;
 mod walk;
 
 #[cfg(test)]
@@ -70,27 +70,27 @@ use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp, Term};
 use tokio::sync::oneshot;
 
+use self::audit_sessions::AuditSessions;
 use self::committer::Committer;
 use self::database::{Database, Family};
 use self::fences::Fences;
-use self::list::Source;
+use self::list::ListSource;
 use self::prepare::prepare;
-use self::queue::{Op, PromiseOp, Promised, Queue, Reply};
-use self::read::Reader;
-use self::sessions::Sessions;
-use self::standing::Standing;
+use self::queue::{IndexOp, PromiseOp, PromiseOutcome, Queue, ReplySender};
+use self::read::RegisterReader;
+use self::voting::VotingState;
 use crate::device::ballast::Ballast;
 use crate::device::pool::Pool;
-use crate::device::pulse::Part;
+use crate::device::pulse::DevicePart;
 use crate::metrics::IndexCounters;
 
 pub use self::extent_table::ExtentTable;
 pub use self::options::Caches;
-pub(crate) use self::standing::StandingNow;
+pub(crate) use self::voting::VotingSnapshot;
 
 /// State that an index shares with its device.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct IndexContext {
     /// Name of the device, for its thread and messages.
     pub(crate) name: String,
     /// True if it has votes where the index doesn't record any.
@@ -112,26 +112,26 @@ pub(crate) struct Surroundings {
 /// The index of one device.
 pub(crate) struct Index {
     name: String,
-    reader: Reader,
+    reader: RegisterReader,
     fences: Arc<Fences>,
-    standing: Arc<Standing>,
+    standing: Arc<VotingState>,
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
     secret: TreeKey,
-    audits: Sessions,
+    audits: AuditSessions,
     /// Bounds of one call of an audit.
-    slice: audit::Slice,
+    slice: audit::AuditLimits,
     committer: Option<JoinHandle<()>>,
 }
 
 impl Index {
     /// Opens or creates the index in `folder`. Blocks.
-    pub(crate) fn open(folder: &Path, with: Surroundings) -> Result<Self> {
+    pub(crate) fn open(folder: &Path, with: IndexContext) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
         build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
         let queue = Arc::new(Queue::default());
         let fences = Arc::new(Fences::load(&database)?);
-        let standing = Arc::new(Standing::load(&database, with.votes, with.confirmed)?);
+        let standing = Arc::new(VotingState::load(&database, with.votes, with.confirmed)?);
         let committer = Committer {
             name: with.name.clone(),
             fences: fences.clone(),
@@ -146,9 +146,9 @@ impl Index {
             pulse: with.threads.pulse().clone(),
         };
         let committer = Some(committer.spawn()?);
-        let Surroundings { name, clock, secret, counters, threads, .. } = with;
-        let reader = Reader { database, standing: standing.clone(), counters, threads };
-        let (audits, slice) = (Sessions::default(), audit::Slice::default());
+        let IndexContext { name, clock, secret, counters, threads, .. } = with;
+        let reader = RegisterReader { database, standing: standing.clone(), counters, threads };
+        let (audits, slice) = (AuditSessions::default(), audit::AuditLimits::default());
         Ok(Self { name, reader, fences, standing, queue, clock, secret, audits, slice, committer })
     }
 
@@ -190,7 +190,7 @@ impl Index {
 
     pub(crate) async fn write(&self, write: EntryWrite) -> Result<WriteReply> {
         let write = prepare(&write, &self.secret)?;
-        self.submit(|reply| Op::Write(write, reply)).await
+        self.submit(|reply| IndexOp::Write(write, reply)).await
     }
 
     pub(crate) async fn promise(
@@ -201,9 +201,9 @@ impl Index {
     ) -> Result<PromiseReply> {
         let key = key.encode();
         let promise = PromiseOp { key: key.clone(), ballot, term };
-        match self.submit(|reply| Op::Promise(promise, reply)).await? {
-            Promised::Behind(floor) => Ok(PromiseReply::Behind(floor)),
-            Promised::Granted(row) => {
+        match self.submit(|reply| IndexOp::Promise(promise, reply)).await? {
+            PromiseOutcome::Behind(floor) => Ok(PromiseReply::Behind(floor)),
+            PromiseOutcome::Granted(row) => {
                 let entry = row.entry()?;
                 // A proxy that completes a found write needs its bytes. If another write has
                 // replaced these bytes, this ballot has lost, and its accept will fail.
@@ -219,11 +219,11 @@ impl Index {
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.standing.check_votes(&self.name)?;
         self.standing.check_term(request.term)?;
-        self.list_of(Source::Registers, request).await
+        self.list_of(ListSource::Registers, request).await
     }
 
-    async fn list_of(&self, source: Source, request: &ListRequest) -> Result<ListReply> {
-        let Reader { database, counters, threads, .. } = self.reader.clone();
+    async fn list_of(&self, source: ListSource, request: &ListRequest) -> Result<ListReply> {
+        let RegisterReader { database, counters, threads, .. } = self.reader.clone();
         let request = request.clone();
         let listed = move || {
             let (reply, looked_at) = list::list(&database, source, &request)?;
@@ -236,7 +236,7 @@ impl Index {
     /// Stores a hint: a write for the primaries of its register (rule A2).
     pub(crate) async fn keep_hint(&self, write: EntryWrite) -> Result<WriteReply> {
         let write = prepare(&write, &self.secret)?;
-        let reply = self.submit(|reply| Op::KeepHint(write, reply)).await?;
+        let reply = self.submit(|reply| IndexOp::KeepHint(write, reply)).await?;
         if reply == WriteReply::Stored {
             self.reader.counters.hint_kept();
         }
@@ -254,7 +254,7 @@ impl Index {
         if self.standing.hints() == 0 {
             return Ok(ListReply::default());
         }
-        self.list_of(Source::Hints, request).await
+        self.list_of(ListSource::Hints, request).await
     }
 
     pub(crate) async fn hints(
@@ -268,7 +268,7 @@ impl Index {
 
     pub(crate) async fn forget_hint(&self, key: &RegisterKey, order: Stamp) -> Result<()> {
         let key = key.encode();
-        self.submit(|reply| Op::ForgetHint(key, order, reply)).await
+        self.submit(|reply| IndexOp::ForgetHint(key, order, reply)).await
     }
 
     pub(crate) async fn registers(
@@ -286,12 +286,12 @@ impl Index {
 
     /// Raises the floor: no promise lies below `floor` from now on (rule G2).
     pub(crate) async fn raise_floor(&self, floor: Stamp) -> Result<()> {
-        self.submit(|reply| Op::RaiseFloor(floor, reply)).await
+        self.submit(|reply| IndexOp::RaiseFloor(floor, reply)).await
     }
 
     /// Gives or withdraws the device's votes, durably (rule G1).
     pub(crate) async fn set_voting(&self, voting: bool) -> Result<()> {
-        self.submit(|reply| Op::SetVoting(voting, reply)).await
+        self.submit(|reply| IndexOp::SetVoting(voting, reply)).await
     }
 
     /// Allows or forbids the use of the device's votes (rule G1). Not stored on disk.
@@ -301,7 +301,7 @@ impl Index {
 
     /// Returns true if the device has no votes, hints, fences or registers.
     pub(crate) async fn is_empty(&self) -> Result<bool> {
-        let standing = self.standing();
+        let standing = self.voting_snapshot();
         if standing.has_votes || standing.hints > 0 || !self.fences().is_empty() {
             return Ok(false);
         }
@@ -309,12 +309,12 @@ impl Index {
     }
 
     /// Returns the state of the device as a whole.
-    pub(crate) fn standing(&self) -> StandingNow {
+    pub(crate) fn voting_snapshot(&self) -> VotingSnapshot {
         self.standing.now()
     }
 
     pub(crate) async fn fence(&self, fence: BucketFence) -> Result<()> {
-        self.submit(|reply| Op::Fence(fence, reply)).await
+        self.submit(|reply| IndexOp::Fence(fence, reply)).await
     }
 
     pub(crate) async fn garbage(&self, before_ms: u64, limit: usize) -> Result<Vec<Garbage>> {
@@ -333,7 +333,7 @@ impl Index {
 
     pub(crate) async fn forget_garbage(&self, garbage: &[GarbageId]) -> Result<()> {
         let garbage = garbage.to_vec();
-        self.submit(|reply| Op::Forget(garbage, reply)).await
+        self.submit(|reply| IndexOp::Forget(garbage, reply)).await
     }
 
     /// Writes everything to disk, so that the next opening has nothing to recover. Blocks.
@@ -351,8 +351,8 @@ impl Index {
         self.reader.threads.run(work).await
     }
 
-    async fn submit<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T> {
-        self.reader.threads.pulse().check(Part::Index)?;
+    async fn submit<T>(&self, op: impl FnOnce(ReplySender<T>) -> IndexOp) -> Result<T> {
+        self.reader.threads.pulse().check(DevicePart::Index)?;
         let (reply, answer) = oneshot::channel();
         self.queue.push(op(reply))?;
         let answer = self.reader.threads.pulse().wait(answer).await?;

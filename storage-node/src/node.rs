@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::backend::{
-    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
-    RegisterView, Walk, Want, WriteReply,
+    AuditResult, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::tree::{BinKey, Span, Sum, TreeKey};
@@ -18,7 +18,9 @@ use martlet_protocol::{
 
 use self::monitor::Monitor;
 use crate::device::pulse::STALL_AFTER;
-use crate::device::{Device, DeviceConfig, Incarnation, Opened, OpeningStatus, Shared, Uuid};
+use crate::device::{
+    Device, DeviceConfig, Incarnation, OpenDevice, OpeningStatus, SharedResources, Uuid,
+};
 use crate::disk::{Disk, PosixDisk};
 use crate::index::Caches;
 use crate::metrics::NodeMetrics;
@@ -110,7 +112,7 @@ impl StorageNode {
         let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
             options;
         let caches = Caches::new(options.block_cache_bytes, options.write_buffer_bytes);
-        let shared = Shared {
+        let shared = SharedResources {
             clock,
             caches,
             disk,
@@ -201,7 +203,7 @@ impl StorageNode {
             .ok_or_else(|| Error::not_found(format!("this node has no device {id}")))
     }
 
-    fn online(&self, id: DeviceId) -> Result<Arc<Opened>> {
+    fn online(&self, id: DeviceId) -> Result<Arc<OpenDevice>> {
         self.device(id)?.online()
     }
 }
@@ -359,7 +361,7 @@ impl Backend for StorageNode {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
+    ) -> Result<AuditResult<ExtentId>> {
         self.online(device)?.extents.audit(after, bytes_max).await
     }
 
@@ -399,7 +401,7 @@ impl Backend for StorageNode {
         self.online(device)?.index.mark_collectable(tombstones).await
     }
 
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
         self.online(device)?.index.drop_registers(drops).await
     }
 
@@ -407,7 +409,7 @@ impl Backend for StorageNode {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>> {
+    ) -> Result<AuditResult<BinKey>> {
         self.online(device)?.index.audit_registers(after).await
     }
 

@@ -20,7 +20,7 @@ pub mod registers;
 mod search;
 mod violation;
 
-pub use history::{Call, Found, History, Listing, Operation, Outcome, Value};
+pub use history::{History, Invocation, ListedKey, Listing, Operation, Response, Value};
 pub use violation::Violation;
 
 #[cfg(test)]

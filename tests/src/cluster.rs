@@ -1,29 +1,29 @@
 //! A cluster of real processes: storage nodes, proxies and replicators. This module writes their
 //! settings files and makes their rings.
 //!
-//! * [`Plan`] holds the number of members of each role. Members share the loopback device or run on
-//!   hosts of their own with cables to cut ([`Network`]). Nodes may have disks of their own, to
-//!   fill up and to cut the power of ([`Image`]).
-//! * [`Member`] is one process, which a test kills, pauses and restarts.
+//! * [`ClusterPlan`] holds the number of members of each role. Members share the loopback device or
+//!   run on hosts of their own with cables to cut ([`BridgeNetwork`]). Nodes may have disks of
+//!   their own, to fill up and to cut the power of ([`Image`]).
+//! * [`ClusterMember`] is one process, which a test kills, pauses and restarts.
 //! * [`rings`]: the first rings and later epochs.
 //! * [`census`]: an independent count of registers, extents and hints against the rings.
 //! * [`fragments`]: the fragments of an extent under an erasure code; `stripes`: checks of stored
 //!   fragments.
 //! * `held`: entries and extents of devices, read from the nodes themselves.
 //! * [`internal`]: requests to an internal port, signed by the test itself.
-//! * [`papers`]: certificates for TLS between members.
+//! * [`certificates`]: certificates for TLS between members.
 //!
 //! Addresses belong to this test process alone: a block of 127.0.0.0/8, or a subnet. Dropping a
-//! [`Cluster`] kills its processes and removes its folders. When a test panics, the last lines of
-//! the members' logs are printed.
+//! [`TestCluster`] kills its processes and removes its folders. When a test panics, the last lines
+//! of the members' logs are printed.
 
 mod build;
 pub mod census;
+pub mod certificates;
 pub mod fragments;
 mod held;
 pub mod internal;
 mod member;
-pub mod papers;
 pub mod rings;
 mod stripes;
 
@@ -38,14 +38,14 @@ use martlet_protocol::Redundancy;
 use martlet_protocol::http::TlsFiles;
 use tempfile::TempDir;
 
-use build::{Build, Place};
-pub use member::{Member, Role};
-use papers::Papers;
+use build::{AddressSource, Build};
+use certificates::Certificates;
+pub use member::{ClusterMember, ProcessRole};
 use rings::RingMaker;
-pub use stripes::Piece;
+pub use stripes::StoredPiece;
 
 use crate::image::Image;
-use crate::network::Network;
+use crate::network::BridgeNetwork;
 use crate::s3::S3;
 
 /// Content of the cluster key file.
@@ -53,7 +53,7 @@ pub const CLUSTER_KEY: &str = "6d6172746c65742d746573742d636c75737465722d6b65792
 
 /// Size and settings of a cluster.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ClusterPlan {
     /// Storage nodes, each in a zone of its own, called `n1`, `n2` and so on.
     pub nodes: usize,
     /// Devices of each node, called `d1`, `d2` and so on.
@@ -72,7 +72,7 @@ pub struct Plan {
     pub environment: Vec<(&'static str, &'static str)>,
 }
 
-impl Default for Plan {
+impl Default for ClusterPlan {
     fn default() -> Self {
         Self {
             nodes: 4,
@@ -87,14 +87,14 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl ClusterPlan {
     /// Returns a plan in which workers run ten times a second and garbage expires after 100 ms.
     pub fn in_a_hurry() -> Self {
         let environment = vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "100")];
         Self { environment, ..Self::default() }
     }
 
-    /// Returns a plan like [`Plan::in_a_hurry`] with extents as k+m fragments, one node per
+    /// Returns a plan like [`ClusterPlan::in_a_hurry`] with extents as k+m fragments, one node per
     /// fragment.
     pub fn coded(k: u8, m: u8) -> Self {
         let policies = vec![Redundancy::erasure(k, m).unwrap()];
@@ -102,28 +102,28 @@ impl Plan {
     }
 
     /// Starts the cluster with all addresses on the loopback device.
-    pub async fn start(&self) -> Cluster {
-        Cluster::start(self, None, Vec::new()).await
+    pub async fn start(&self) -> TestCluster {
+        TestCluster::start(self, None, Vec::new()).await
     }
 
     /// Starts the cluster with disks of `sizes_mib` for the first nodes. Prints that the test is
     /// skipped and returns `None` if the machine can't mount disk images.
-    pub async fn start_on_disks(&self, test: &str, sizes_mib: &[u64]) -> Option<Cluster> {
+    pub async fn start_on_disks(&self, test: &str, sizes_mib: &[u64]) -> Option<TestCluster> {
         let disks = disks(test, sizes_mib)?;
-        Some(Cluster::start(self, None, disks).await)
+        Some(TestCluster::start(self, None, disks).await)
     }
 
     /// Starts the cluster with hosts that have cables to cut, and disks to cut the power of.
-    pub async fn start_on_machines(&self, test: &str, sizes_mib: &[u64]) -> Option<Cluster> {
-        let (network, disks) = (Network::new(test)?, disks(test, sizes_mib)?);
-        Some(Cluster::start(self, Some(network), disks).await)
+    pub async fn start_on_machines(&self, test: &str, sizes_mib: &[u64]) -> Option<TestCluster> {
+        let (network, disks) = (BridgeNetwork::new(test)?, disks(test, sizes_mib)?);
+        Some(TestCluster::start(self, Some(network), disks).await)
     }
 
     /// Starts the cluster with a network namespace for each process. Prints that the test is
     /// skipped and returns `None` if the machine can't make namespaces.
-    pub async fn start_on_hosts(&self, test: &str) -> Option<Cluster> {
-        let network = Network::new(test)?;
-        Some(Cluster::start(self, Some(network), Vec::new()).await)
+    pub async fn start_on_hosts(&self, test: &str) -> Option<TestCluster> {
+        let network = BridgeNetwork::new(test)?;
+        Some(TestCluster::start(self, Some(network), Vec::new()).await)
     }
 }
 
@@ -133,38 +133,39 @@ fn disks(test: &str, sizes_mib: &[u64]) -> Option<Vec<Image>> {
 
 /// Running processes. Fields are dropped in their order.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct TestCluster {
     /// The storage nodes.
-    pub nodes: Vec<Member>,
+    pub nodes: Vec<ClusterMember>,
     /// The proxies.
-    pub proxies: Vec<Member>,
+    pub proxies: Vec<ClusterMember>,
     /// The replicators.
-    pub replicators: Vec<Member>,
+    pub replicators: Vec<ClusterMember>,
     /// The rings.
     pub rings: RingMaker,
-    plan: Plan,
-    place: Place,
-    papers: Option<Papers>,
+    plan: ClusterPlan,
+    place: AddressSource,
+    certificates: Option<Certificates>,
     folder: TempDir,
 }
 
-impl Cluster {
-    async fn start(plan: &Plan, network: Option<Network>, disks: Vec<Image>) -> Self {
+impl TestCluster {
+    async fn start(plan: &ClusterPlan, network: Option<BridgeNetwork>, disks: Vec<Image>) -> Self {
         let folder = tempfile::Builder::new().prefix("martlet-cluster-").tempdir().unwrap();
         let key = folder.path().join("cluster.key");
         fs::write(&key, format!("{CLUSTER_KEY}\n")).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let (place, disks) = (Place::new(network), disks.into_iter());
-        let papers = plan.tls.then(|| Papers::new(folder.path()));
-        let authority = papers.as_ref().map(|papers| &papers.authority);
+        let (place, disks) = (AddressSource::new(network), disks.into_iter());
+        let certificates = plan.tls.then(|| Certificates::new(folder.path()));
+        let authority = certificates.as_ref().map(|certificates| &certificates.authority);
         let mut build = Build { plan, place, authority, folder: folder.path(), disks };
-        let nodes: Vec<Member> = (1..=plan.nodes).map(|number| build.node(number)).collect();
+        let nodes: Vec<ClusterMember> = (1..=plan.nodes).map(|number| build.node(number)).collect();
         let rings = RingMaker::new(folder.path(), &nodes, plan);
         let proxies = (1..=plan.proxies).map(|number| build.proxy(number)).collect();
         let replicators = if plan.replicators { plan.nodes } else { 0 };
         let replicators = (1..=replicators).map(|number| build.replicator(number)).collect();
         let (plan, place) = (plan.clone(), build.place);
-        let mut cluster = Self { nodes, proxies, replicators, rings, plan, place, papers, folder };
+        let mut cluster =
+            Self { nodes, proxies, replicators, rings, plan, place, certificates, folder };
         cluster.start_all().await;
         cluster
     }
@@ -176,7 +177,7 @@ impl Cluster {
         let before = self.nodes.len();
         let (plan, folder, disks) = (&self.plan, self.folder.path(), Vec::new().into_iter());
         let place = std::mem::take(&mut self.place);
-        let authority = self.papers.as_ref().map(|papers| &papers.authority);
+        let authority = self.certificates.as_ref().map(|certificates| &certificates.authority);
         let mut build = Build { plan, place, authority, folder, disks };
         for number in (before + 1)..=(before + zones.len()) {
             self.nodes.push(build.node(number));
@@ -197,16 +198,16 @@ impl Cluster {
                 member.spawn();
             }
         }
-        join_all(self.members_mut().map(Member::wait_until_ready)).await;
+        join_all(self.members_mut().map(ClusterMember::wait_until_ready)).await;
         println!("the cluster took {:?} to be ready", begun.elapsed());
     }
 
     /// All processes.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub fn members(&self) -> impl Iterator<Item = &ClusterMember> {
         self.nodes.iter().chain(&self.proxies).chain(&self.replicators)
     }
 
-    fn members_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+    fn members_mut(&mut self) -> impl Iterator<Item = &mut ClusterMember> {
         self.nodes.iter_mut().chain(&mut self.proxies).chain(&mut self.replicators)
     }
 
@@ -221,13 +222,13 @@ impl Cluster {
     }
 
     /// The network of a cluster on hosts. Panics if the cluster runs on the loopback device.
-    pub fn network(&self) -> &Network {
+    pub fn network(&self) -> &BridgeNetwork {
         self.place.network.as_ref().expect("the cluster was started on hosts")
     }
 
     /// Certificate files of an operator outside the cluster. Panics without TLS.
-    pub fn operator_papers(&self) -> &TlsFiles {
-        &self.papers.as_ref().expect("its members speak TLS").operator
+    pub fn operator_certificates(&self) -> &TlsFiles {
+        &self.certificates.as_ref().expect("its members speak TLS").operator
     }
 
     /// Folder of all files of this cluster.
@@ -238,7 +239,7 @@ impl Cluster {
     /// Waits until the sum of a metric over some members satisfies `wanted`; panics after
     /// `patience`.
     pub async fn wait_for_metric(
-        members: &[Member],
+        members: &[ClusterMember],
         name: &str,
         patience: Duration,
         wanted: impl Fn(u64) -> bool,

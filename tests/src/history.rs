@@ -42,29 +42,29 @@ impl Version {
 
 /// Possible states of a key.
 #[derive(Clone, Debug)]
-struct Past {
+struct KeyStates {
     sure: Version,
     maybe: Vec<Version>,
 }
 
 /// Possible states of the keys of a bucket.
 #[derive(Clone, Debug)]
-pub struct History {
+pub struct BucketHistory {
     bucket: String,
-    writers: Vec<BTreeMap<String, Past>>,
+    writers: Vec<BTreeMap<String, KeyStates>>,
     rounds: usize,
 }
 
 /// Counts of a load.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct LoadCounts {
     /// Writes and deletes that were acknowledged.
     pub acknowledged: usize,
     /// Writes and deletes that were answered 500 or 503.
     pub refused: usize,
 }
 
-impl History {
+impl BucketHistory {
     /// Makes the history of an empty bucket for so many writers.
     pub fn new(bucket: &str, writers: usize) -> Self {
         Self { bucket: bucket.to_owned(), writers: vec![BTreeMap::new(); writers], rounds: 0 }
@@ -77,7 +77,7 @@ impl History {
         address: SocketAddr,
         chance: &mut SmallRng,
         time: Duration,
-    ) -> Outcome {
+    ) -> LoadCounts {
         self.rounds += 1;
         let until = Instant::now() + time;
         let writers = self.writers.iter_mut().enumerate().map(|(number, keys)| {
@@ -87,7 +87,7 @@ impl History {
             Writer { target, name, keys, chance, client: S3::new(address) }.run(until)
         });
         let outcomes = join_all(writers).await;
-        outcomes.into_iter().fold(Outcome::default(), |sum, one| Outcome {
+        outcomes.into_iter().fold(LoadCounts::default(), |sum, one| LoadCounts {
             acknowledged: sum.acknowledged + one.acknowledged,
             refused: sum.refused + one.refused,
         })
@@ -113,7 +113,7 @@ impl History {
     }
 
     async fn check_listing(&self, client: &mut S3) {
-        let there = |past: &Past| past.sure != Version::Absent;
+        let there = |past: &KeyStates| past.sure != Version::Absent;
         let bucket = format!("/{}/", self.bucket);
         let mut keys: Vec<_> = self
             .writers
@@ -131,7 +131,7 @@ impl History {
         for (target, past) in self.writers.iter_mut().flatten() {
             let reply = client.delete(target).await.unwrap();
             assert_eq!(reply.status, 204, "{}", reply.text());
-            *past = Past { sure: Version::Absent, maybe: Vec::new() };
+            *past = KeyStates { sure: Version::Absent, maybe: Vec::new() };
         }
     }
 }
@@ -140,14 +140,14 @@ impl History {
 struct Writer<'a> {
     target: String,
     name: String,
-    keys: &'a mut BTreeMap<String, Past>,
+    keys: &'a mut BTreeMap<String, KeyStates>,
     chance: SmallRng,
     client: S3,
 }
 
 impl Writer<'_> {
-    async fn run(mut self, until: Instant) -> Outcome {
-        let mut outcome = Outcome::default();
+    async fn run(mut self, until: Instant) -> LoadCounts {
+        let mut outcome = LoadCounts::default();
         for step in 0.. {
             if Instant::now() >= until {
                 break;
@@ -170,7 +170,7 @@ impl Writer<'_> {
             let length = SIZES[self.chance.random_range(0..SIZES.len())];
             Version::Body(format!("{target} {} {step}", self.name), length)
         };
-        let nothing = || Past { sure: Version::Absent, maybe: Vec::new() };
+        let nothing = || KeyStates { sure: Version::Absent, maybe: Vec::new() };
         let past = self.keys.entry(target.clone()).or_insert_with(nothing);
         past.maybe.push(version.clone());
         let reply = match &version {
@@ -179,7 +179,7 @@ impl Writer<'_> {
         };
         match reply.ok()?.status {
             200 | 204 => {
-                *past = Past { sure: version, maybe: Vec::new() };
+                *past = KeyStates { sure: version, maybe: Vec::new() };
                 Some(true)
             }
             500 | 503 => Some(false),

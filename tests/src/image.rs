@@ -76,10 +76,10 @@ impl Image {
     }
 
     /// Freezes the file system until the returned value is dropped. Writers block meanwhile.
-    pub fn freeze(&self) -> Frozen {
+    pub fn freeze(&self) -> FrozenFilesystem {
         let path = self.path();
         assert!(run("fsfreeze", &["-f", path.to_str().unwrap()]), "{} freezes", path.display());
-        Frozen(path)
+        FrozenFilesystem(path)
     }
 
     /// Number of free bytes.
@@ -121,9 +121,9 @@ impl Drop for Image {
 
 /// A file system that takes no writes while this value lives.
 #[derive(Debug)]
-pub struct Frozen(PathBuf);
+pub struct FrozenFilesystem(PathBuf);
 
-impl Drop for Frozen {
+impl Drop for FrozenFilesystem {
     fn drop(&mut self) {
         run("fsfreeze", &["-u", self.0.to_str().unwrap()]);
     }

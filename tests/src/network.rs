@@ -8,8 +8,8 @@
 //! ```
 //!
 //! * Names and the subnet belong to this process alone. Leftovers of killed processes are removed.
-//! * Dropping a [`Network`] removes everything, also while a test panics.
-//! * Root, `ip` and `nft` are required. Without them [`Network::new`] prints that the test is
+//! * Dropping a [`BridgeNetwork`] removes everything, also while a test panics.
+//! * Root, `ip` and `nft` are required. Without them [`BridgeNetwork::new`] prints that the test is
 //!   skipped.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
 /// A bridge and the hosts on it.
 #[derive(Debug)]
-pub struct Network {
+pub struct BridgeNetwork {
     /// Prefix of all names of this network.
     prefix: String,
     subnet: [u8; 3],
@@ -55,7 +55,7 @@ impl Host {
     }
 }
 
-impl Network {
+impl BridgeNetwork {
     /// Makes a bridge without hosts. Prints that the test is skipped and returns `None` on failure.
     pub fn new(test: &str) -> Option<Self> {
         remove_leftovers();
@@ -163,7 +163,7 @@ impl Host {
     }
 }
 
-impl Drop for Network {
+impl Drop for BridgeNetwork {
     fn drop(&mut self) {
         // Processes in the namespaces may end later; the namespaces lose their names now.
         drop(ip(&format!("link delete {}", self.own_cable())));

@@ -12,12 +12,12 @@ use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
 use crate::bytes::chance;
-use crate::checkers::{Outcome, Value};
-use crate::cluster::Cluster;
-use crate::cluster::census::Census;
-use crate::recorded::load::{Load, Running};
-use crate::recorded::tally::Tally;
-use crate::recorded::{Client, Recorder, SOURCES};
+use crate::checkers::{Response, Value};
+use crate::cluster::TestCluster;
+use crate::cluster::census::ClusterCensus;
+use crate::recorded::load::{Load, RunningClients};
+use crate::recorded::tally::PeriodCounts;
+use crate::recorded::{RecordedClient, Recorder, SOURCES};
 
 /// The bucket of every probe.
 pub const BUCKET: &str = "probe";
@@ -30,17 +30,17 @@ const WATCH_MAX: Duration = Duration::from_secs(10);
 /// A cluster, the recorded operations of its clients, and a random number generator.
 pub struct Probe {
     /// The cluster.
-    pub cluster: Cluster,
+    pub cluster: TestCluster,
     /// Recorder of all operations.
     pub recorder: Arc<Recorder>,
     /// Random number generator.
     pub chance: SmallRng,
-    load: Option<(Load, Running)>,
+    load: Option<(Load, RunningClients)>,
 }
 
 impl Probe {
     /// Makes a probe of a running cluster.
-    pub async fn over(cluster: Cluster) -> Self {
+    pub async fn over(cluster: TestCluster) -> Self {
         let chance = chance();
         let recorder = recorder(&cluster).await;
         Self { cluster, recorder, chance, load: None }
@@ -59,13 +59,13 @@ impl Probe {
     }
 
     /// A recorded client of a proxy.
-    pub fn client(&self, proxy: usize) -> Client {
+    pub fn client(&self, proxy: usize) -> RecordedClient {
         self.recorder.client(&self.cluster, proxy)
     }
 
     /// Tallies the calls of at least so many seconds from now on. A slow machine gets up to 10 s
     /// for 200 calls, because shares of a few calls mean nothing.
-    pub async fn watch(&self, name: &'static str, number: f64) -> Tally {
+    pub async fn watch(&self, name: &'static str, number: f64) -> PeriodCounts {
         let (begun, from) = (Instant::now(), self.recorder.count());
         seconds(number).await;
         while self.recorder.count() < from + CALLS_MIN && begun.elapsed() < WATCH_MAX {
@@ -80,7 +80,7 @@ impl Probe {
         client.length = length;
         for key in keys {
             let (value, outcome) = client.put(key).await;
-            assert_eq!(outcome, Outcome::Done, "{key}: {:?}", client.reply);
+            assert_eq!(outcome, Response::Done, "{key}: {:?}", client.reply);
             written.push((key.clone(), value));
         }
         written
@@ -105,7 +105,7 @@ impl Probe {
     }
 
     /// Pauses the load and waits until a census is clean.
-    pub async fn settled(&mut self) -> Census {
+    pub async fn settled(&mut self) -> ClusterCensus {
         let load = self.load.as_ref().map(|(load, _)| *load);
         self.rest().await;
         let census = self.cluster.until_clean(PATIENCE).await;
@@ -142,7 +142,7 @@ pub fn keys(name: &str, number: usize) -> Vec<String> {
 }
 
 /// Makes a recorder for a new bucket, and the bucket of the sources of copies.
-pub async fn recorder(cluster: &Cluster) -> Arc<Recorder> {
+pub async fn recorder(cluster: &TestCluster) -> Arc<Recorder> {
     for bucket in [BUCKET, SOURCES] {
         make_bucket(cluster, bucket).await;
     }
@@ -150,7 +150,7 @@ pub async fn recorder(cluster: &Cluster) -> Arc<Recorder> {
 }
 
 /// Makes a bucket. Retries 503 for 30 s, because replicas of a new cluster may not be ready.
-pub async fn make_bucket(cluster: &Cluster, bucket: &str) {
+pub async fn make_bucket(cluster: &TestCluster, bucket: &str) {
     let mut client = cluster.client(0);
     until("a bucket is made", Duration::from_secs(30), async || {
         let reply = client.put(&format!("/{bucket}"), "".into()).await.unwrap();

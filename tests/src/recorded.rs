@@ -8,7 +8,7 @@
 mod client;
 pub mod load;
 pub mod tally;
-mod ways;
+mod write_methods;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use ::bytes::Bytes;
 use parking_lot::Mutex;
 
-pub use client::Client;
-pub use ways::{SOURCES, Way};
+pub use client::RecordedClient;
+pub use write_methods::{SOURCES, WriteMethod};
 
 use crate::bytes::body;
-use crate::checkers::{self, Call, Found, History, Listing, Operation, Outcome, Value};
-use crate::cluster::Cluster;
+use crate::checkers::{self, History, Invocation, ListedKey, Listing, Operation, Response, Value};
+use crate::cluster::TestCluster;
 
 /// Recorded operations, and the value of each known `ETag`.
 #[derive(Debug)]
@@ -32,13 +32,13 @@ pub struct Recorder {
     bucket: String,
     values: AtomicU64,
     clients: AtomicU32,
-    operations: Mutex<Vec<Recorded>>,
+    operations: Mutex<Vec<RecordedOperation>>,
     etags: Mutex<HashMap<String, Value>>,
 }
 
 /// An operation, and the `ETag`s of a listing, whose values may become known only later.
 #[derive(Clone, Debug)]
-struct Recorded {
+struct RecordedOperation {
     operation: Operation,
     listed: Vec<(String, String)>,
 }
@@ -57,10 +57,10 @@ impl Recorder {
     }
 
     /// Returns a client of one of a cluster's proxies.
-    pub fn client(self: &Arc<Self>, cluster: &Cluster, proxy: usize) -> Client {
+    pub fn client(self: &Arc<Self>, cluster: &TestCluster, proxy: usize) -> RecordedClient {
         let number = self.clients.fetch_add(1, Ordering::Relaxed);
         let endpoints = cluster.endpoints();
-        Client::new(self.clone(), number, &endpoints, proxy % endpoints.len())
+        RecordedClient::new(self.clone(), number, &endpoints, proxy % endpoints.len())
     }
 
     /// The bucket.
@@ -88,7 +88,7 @@ impl Recorder {
         etags.iter().find(|(_, other)| **other == value).map(|(etag, _)| etag.clone())
     }
 
-    fn record(&self, recorded: Recorded) {
+    fn record(&self, recorded: RecordedOperation) {
         self.operations.lock().push(recorded);
     }
 
@@ -100,12 +100,14 @@ impl Recorder {
     /// Returns all recorded operations, with the values of listed `ETag`s.
     pub fn history(&self) -> History {
         let (operations, etags) = (self.operations.lock(), self.etags.lock());
-        let resolved = |Recorded { operation, listed }: &Recorded| {
+        let resolved = |RecordedOperation { operation, listed }: &RecordedOperation| {
             let mut operation = operation.clone();
-            if let Outcome::Listed(Listing { found, .. }) = &mut operation.outcome {
+            if let Response::Listed(Listing { found, .. }) = &mut operation.outcome {
                 let value = |etag: &String| etags.get(etag).copied();
-                let named =
-                    |(key, etag): &(String, String)| Found { key: key.clone(), value: value(etag) };
+                let named = |(key, etag): &(String, String)| ListedKey {
+                    key: key.clone(),
+                    value: value(etag),
+                };
                 *found = listed.iter().map(named).collect();
             }
             operation
@@ -114,7 +116,7 @@ impl Recorder {
     }
 
     /// Reads every key and lists all keys through every proxy, then checks all recorded operations.
-    pub async fn finish(self: &Arc<Self>, cluster: &Cluster) {
+    pub async fn finish(self: &Arc<Self>, cluster: &TestCluster) {
         let mut keys: Vec<String> =
             self.history().by_key().into_keys().map(str::to_owned).collect();
         keys.sort();
@@ -145,8 +147,8 @@ impl Recorder {
             "{} operations ({} writes done, {} refused, {} unknown) are in order; looking took {:?}",
             history.operations.len(),
             count(Operation::is_acknowledged_write),
-            count(|it| it.outcome == Outcome::Refused),
-            count(|it| it.outcome == Outcome::Unknown && it.call.leaves().is_some()),
+            count(|it| it.outcome == Response::Refused),
+            count(|it| it.outcome == Response::Unknown && it.call.leaves().is_some()),
             begun.elapsed(),
         );
     }
@@ -170,7 +172,7 @@ fn value_of(bytes: &[u8]) -> Option<Value> {
 }
 
 /// Returns true for a conditional write.
-fn is_conditional(call: &Call) -> bool {
+fn is_conditional(call: &Invocation) -> bool {
     !call.is_plain() && call.leaves().is_some()
 }
 
@@ -199,16 +201,16 @@ mod tests {
         let operation = Operation {
             client: 1,
             key: String::new(),
-            call: Call::List,
+            call: Invocation::List,
             invoked_at: 0,
             returned_at: 1,
-            outcome: Outcome::Listed(Listing::default()),
+            outcome: Response::Listed(Listing::default()),
             given: martlet_protocol::consistency::Given::Quorum,
         };
         let listed = vec![("k".to_owned(), "\"e\"".to_owned())];
-        recorder.record(Recorded { operation, listed });
+        recorder.record(RecordedOperation { operation, listed });
         let found = |recorder: &Recorder| match &recorder.history().operations[0].outcome {
-            Outcome::Listed(listing) => listing.found[0].value,
+            Response::Listed(listing) => listing.found[0].value,
             other => panic!("{other}"),
         };
         assert_eq!(found(&recorder), None);

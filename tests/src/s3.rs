@@ -27,7 +27,7 @@ const REGION: &str = "us-east-1";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
 /// Reason for a missing reply: the server closed the connection, or accepts none.
-pub type Lost = String;
+pub type LostReply = String;
 
 /// A reply with its whole body.
 #[derive(Clone, Debug)]
@@ -87,17 +87,17 @@ impl S3 {
     }
 
     /// Stores an object.
-    pub async fn put(&mut self, target: &str, body: Bytes) -> Result<Reply, Lost> {
+    pub async fn put(&mut self, target: &str, body: Bytes) -> Result<Reply, LostReply> {
         self.send("PUT", target, body).await
     }
 
     /// Reads an object.
-    pub async fn get(&mut self, target: &str) -> Result<Reply, Lost> {
+    pub async fn get(&mut self, target: &str) -> Result<Reply, LostReply> {
         self.send("GET", target, Bytes::new()).await
     }
 
     /// Reads an object on the open connection; an error if no connection is open.
-    pub async fn request_once(&mut self, target: &str) -> Result<Reply, Lost> {
+    pub async fn request_once(&mut self, target: &str) -> Result<Reply, LostReply> {
         let request = self.request("GET", target, Bytes::new());
         let connection = self.connection.as_mut().ok_or("there is no connection")?;
         connection.ready().await.map_err(lost)?;
@@ -105,7 +105,7 @@ impl S3 {
     }
 
     /// Deletes an object.
-    pub async fn delete(&mut self, target: &str) -> Result<Reply, Lost> {
+    pub async fn delete(&mut self, target: &str) -> Result<Reply, LostReply> {
         self.send("DELETE", target, Bytes::new()).await
     }
 
@@ -125,7 +125,12 @@ impl S3 {
     }
 
     /// Sends a signed request. Path and query of `target` must be in canonical form.
-    pub async fn send(&mut self, method: &str, target: &str, body: Bytes) -> Result<Reply, Lost> {
+    pub async fn send(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Bytes,
+    ) -> Result<Reply, LostReply> {
         self.send_with(method, target, &[], body).await
     }
 
@@ -137,7 +142,7 @@ impl S3 {
         target: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Reply, Lost> {
+    ) -> Result<Reply, LostReply> {
         let request = self.request_with(method, target, headers, body);
         let outcome = self.exchange(request).await;
         if outcome.is_err() {
@@ -215,7 +220,7 @@ impl S3 {
         (date, authorization)
     }
 
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Reply, Lost> {
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Reply, LostReply> {
         let usable = match &mut self.connection {
             Some(connection) => connection.ready().await.is_ok(),
             None => false,
@@ -229,13 +234,16 @@ impl S3 {
 }
 
 /// Sends an unsigned GET on a new connection.
-pub async fn plain(address: SocketAddr, path: &str) -> Result<Reply, Lost> {
+pub async fn plain(address: SocketAddr, path: &str) -> Result<Reply, LostReply> {
     let request = Request::get(path).header("host", address.to_string());
     exchange(address, request.body(Full::default()).unwrap()).await
 }
 
 /// Sends a request unchanged on a new connection.
-pub async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, Lost> {
+pub async fn exchange(
+    address: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> Result<Reply, LostReply> {
     let mut connection = connect(address).await?;
     collect(connection.send_request(request).await.map_err(lost)?).await
 }
@@ -254,7 +262,7 @@ pub fn encoded(text: &str) -> String {
     encoded
 }
 
-async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Lost> {
+async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, LostReply> {
     let stream = TcpStream::connect(address).await.map_err(lost)?;
     stream.set_nodelay(true).map_err(lost)?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
@@ -262,12 +270,12 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Lost> 
     Ok(sender)
 }
 
-async fn collect(response: Response<Incoming>) -> Result<Reply, Lost> {
+async fn collect(response: Response<Incoming>) -> Result<Reply, LostReply> {
     let (head, body) = response.into_parts();
     let body = body.collect().await.map_err(lost)?.to_bytes();
     Ok(Reply { status: head.status.as_u16(), headers: head.headers, body })
 }
 
-fn lost(error: impl std::fmt::Display) -> Lost {
+fn lost(error: impl std::fmt::Display) -> LostReply {
     error.to_string()
 }

@@ -195,7 +195,7 @@ impl Server {
     }
 
     /// Sends a GET to the admin address.
-    pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::Lost> {
+    pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::LostReply> {
         s3::plain(self.admin_address, path).await
     }
 

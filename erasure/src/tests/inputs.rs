@@ -39,7 +39,7 @@ fn any_numbers_make_a_layout_or_an_error() {
         made += 1;
         let range = number(&mut random, length)..number(&mut random, length);
         if let Ok(pieces) = geometry.pieces(range.clone()) {
-            let total: u64 = pieces.iter().map(crate::Piece::bytes).sum();
+            let total: u64 = pieces.iter().map(crate::FragmentColumns::bytes).sum();
             assert_eq!(total, range.end - range.start);
         }
         let fragment = FragmentIndex(random.random());
@@ -108,7 +108,7 @@ fn attempt(
     assert_eq!(done.is_err(), damaged);
     done.ok()?;
     for (fragment, made) in recovery.wanted().zip(&made) {
-        let piece = crate::Piece { fragment, columns: geometry.clip(fragment, &columns) };
+        let piece = crate::FragmentColumns { fragment, columns: geometry.clip(fragment, &columns) };
         assert!(made == slice(fragments, &piece), "{geometry:?} {piece:?}");
     }
     Some(())

@@ -5,7 +5,7 @@ use martlet_protocol::limits::EXTENT_BYTES_MAX;
 use rand::Rng;
 
 use super::{BLOCK, code, seeded};
-use crate::{Code, FRAGMENT_BYTES_MAX, FragmentIndex, Geometry, Piece};
+use crate::{Code, FRAGMENT_BYTES_MAX, FragmentColumns, FragmentIndex, Geometry};
 
 fn check(geometry: &Geometry) {
     let (code, length, whole) = (geometry.code(), geometry.length(), geometry.fragment_bytes());
@@ -139,7 +139,8 @@ fn random_ranges_are_cut_without_a_gap() {
 fn parity_and_what_lies_beyond_have_no_offset() {
     let geometry = Geometry::new(code(2, 1), 2 * BLOCK).unwrap();
     let offset = |fragment, column| {
-        geometry.offset(&Piece { fragment: FragmentIndex(fragment), columns: column..column })
+        geometry
+            .offset(&FragmentColumns { fragment: FragmentIndex(fragment), columns: column..column })
     };
     assert_eq!(offset(1, 5), Some(BLOCK + 5));
     assert_eq!(offset(1, BLOCK + 1), None);

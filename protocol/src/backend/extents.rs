@@ -61,7 +61,7 @@ pub enum Presence {
 
 /// Result of verifying part of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Audited<T> {
+pub struct AuditResult<T> {
     /// Number of items verified.
     pub items: u64,
     /// Number of bytes verified.
@@ -72,7 +72,7 @@ pub struct Audited<T> {
     pub next: Option<T>,
 }
 
-impl<T> Default for Audited<T> {
+impl<T> Default for AuditResult<T> {
     fn default() -> Self {
         Self { items: 0, bytes: 0, corrupt: Vec::new(), next: None }
     }

@@ -174,7 +174,7 @@ pub struct Holding {
 
 /// Register that a device may drop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LetGo {
+pub struct RegisterDrop {
     /// Key of the register.
     pub key: RegisterKey,
     /// Highest order and promise: the register stays if its entry's order or its promise lies

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use crate::consistency::Level;
 use crate::id::{BucketId, PolicyId};
-use crate::lock::{BucketLock, Locked};
+use crate::lock::{BucketLock, LockViolation};
 use crate::settings::{Setting, Settings};
 use crate::version::VersioningSetting;
 
@@ -41,8 +41,8 @@ impl Bucket {
     /// Returns the object lock configuration; none if the bucket has no object lock.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`] when the stored document can't be decoded.
-    pub fn lock(&self) -> Result<Option<BucketLock>, Locked> {
+    /// [`LockViolation::Unreadable`] when the stored document can't be decoded.
+    pub fn lock(&self) -> Result<Option<BucketLock>, LockViolation> {
         BucketLock::of(self.settings.get(Setting::ObjectLock))
     }
 }
@@ -62,7 +62,7 @@ const BUCKET: u8 = 2;
 
 /// A bucket of format 1.
 #[derive(Deserialize)]
-struct BeforeLevels {
+struct BucketFormat1 {
     id: BucketId,
     created_ms: u64,
     generation: u64,
@@ -74,17 +74,17 @@ struct BeforeLevels {
 
 /// A bucket of format 2.
 #[derive(Deserialize)]
-struct BeforeSettings(BeforeLevels, Level);
+struct BucketFormat2(BucketFormat1, Level);
 
-impl From<BeforeLevels> for Bucket {
-    fn from(before: BeforeLevels) -> Self {
-        BeforeSettings(before, Level::default()).into()
+impl From<BucketFormat1> for Bucket {
+    fn from(before: BucketFormat1) -> Self {
+        BucketFormat2(before, Level::default()).into()
     }
 }
 
-impl From<BeforeSettings> for Bucket {
-    fn from(BeforeSettings(before, consistency): BeforeSettings) -> Self {
-        let BeforeLevels { id, created_ms, generation, state, index_shards, policy, owner } =
+impl From<BucketFormat2> for Bucket {
+    fn from(BucketFormat2(before, consistency): BucketFormat2) -> Self {
+        let BucketFormat1 { id, created_ms, generation, state, index_shards, policy, owner } =
             before;
         let settings = Settings::default();
         Self {
@@ -103,12 +103,12 @@ impl From<BeforeSettings> for Bucket {
 
 /// Decodes a value of format 1.
 pub(super) fn decode_before_levels(bytes: &[u8]) -> Result<Value, postcard::Error> {
-    decode::<BeforeLevels>(bytes)
+    decode::<BucketFormat1>(bytes)
 }
 
 /// Decodes a value of format 2.
 pub(super) fn decode_before_settings(bytes: &[u8]) -> Result<Value, postcard::Error> {
-    decode::<BeforeSettings>(bytes)
+    decode::<BucketFormat2>(bytes)
 }
 
 /// Decodes a value whose buckets have the format `B`; all other values have the current format.

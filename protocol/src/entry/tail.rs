@@ -27,14 +27,14 @@ pub(super) struct Tail {
 
 /// A tail of format 3.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TailBeforeMarks {
+pub(super) struct TailFormat3 {
     version: Option<Version>,
     part_checksums: Vec<Vec<u8>>,
 }
 
-impl From<TailBeforeMarks> for Tail {
-    fn from(before: TailBeforeMarks) -> Self {
-        let TailBeforeMarks { version, part_checksums } = before;
+impl From<TailFormat3> for Tail {
+    fn from(before: TailFormat3) -> Self {
+        let TailFormat3 { version, part_checksums } = before;
         Self { version, part_checksums, ..Self::default() }
     }
 }
@@ -222,7 +222,7 @@ mod tests {
     fn entries_of_format_3_keep_what_stands_behind_them() {
         let now = entry(Value::Object(object(Some(VERSION), vec![vec![1, 2]])));
         let (version, part_checksums) = (Some(VERSION), vec![vec![1, 2]]);
-        let tail = postcard::to_stdvec(&TailBeforeMarks { version, part_checksums }).unwrap();
+        let tail = postcard::to_stdvec(&TailFormat3 { version, part_checksums }).unwrap();
         let value = postcard::to_stdvec(&now.value).unwrap();
         let before = [&now.encode()[..super::super::HEAD_BYTES], &value, &tail].concat();
         let mut before_marks = before.clone();

@@ -52,7 +52,7 @@ pub struct Announcement {
 
 /// State of a node that a client received in a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct NodeReport {
     /// Milliseconds since 1970 by the node's clock.
     pub now_ms: u64,
     /// Time from the request's first byte to the reply's head.
@@ -116,7 +116,7 @@ fn tag(text: &str) -> Option<RingTag> {
     Some(RingTag { name: name.to_owned(), epoch: epoch.parse().ok()?, hash: bytes })
 }
 
-impl Heard {
+impl NodeReport {
     /// Reads a reply's headers; none if the clock or ring header is missing.
     pub(super) fn of(headers: &HeaderMap, round_trip: Duration) -> Option<Self> {
         let now_ms = headers.get(NOW)?.to_str().ok()?.parse().ok()?;
@@ -150,21 +150,21 @@ mod tests {
         let mut headers = HeaderMap::new();
         Announcement::new(&tags()).put_on(&mut headers, 1234);
         assert_eq!(headers[RINGS], "index=7-0a1b2c3d4e5f6071,data-0=9-ffffffffffffffff");
-        let heard = Heard::of(&headers, Duration::from_millis(3)).unwrap();
+        let heard = NodeReport::of(&headers, Duration::from_millis(3)).unwrap();
         assert_eq!((heard.now_ms, heard.round_trip), (1234, Duration::from_millis(3)));
         assert_eq!(heard.rings.iter().collect::<Vec<_>>(), tags());
         assert_eq!(heard.term, Term::NONE);
         Announcement::new(&tags()).at(Term(14)).put_on(&mut headers, 1234);
-        assert_eq!(Heard::of(&headers, Duration::ZERO).unwrap().term, Term(14));
+        assert_eq!(NodeReport::of(&headers, Duration::ZERO).unwrap().term, Term(14));
         assert_eq!(heard.clients_wait, None);
         put_clients_wait(&mut headers, Duration::from_millis(7));
-        let heard = Heard::of(&headers, Duration::ZERO).unwrap();
+        let heard = NodeReport::of(&headers, Duration::ZERO).unwrap();
         assert_eq!(heard.clients_wait, Some(Duration::from_millis(7)));
     }
 
     #[test]
     fn a_reply_without_tags_or_with_odd_ones_is_bearable() {
-        assert_eq!(Heard::of(&HeaderMap::new(), Duration::ZERO), None);
+        assert_eq!(NodeReport::of(&HeaderMap::new(), Duration::ZERO), None);
         assert_eq!(Announcement::new(&[]).rings().iter().count(), 0);
         let odd =
             RingTags(HeaderValue::from_static("index,data-0=x-00,=1-0011223344556677,a=1-zz"));

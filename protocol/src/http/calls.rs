@@ -40,7 +40,7 @@ pub(super) fn encode(value: &impl Serialize) -> postcard::Result<Bytes> {
 /// A backend call with a body that is not streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Call {
+pub(super) enum BackendCall {
     Read,
     Write,
     Promise,
@@ -75,7 +75,7 @@ pub(super) enum Call {
     SetJoined,
 }
 
-impl Call {
+impl BackendCall {
     /// Name in paths.
     pub(super) fn name(self) -> &'static str {
         match self {

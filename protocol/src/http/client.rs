@@ -22,8 +22,8 @@ use http::{HeaderValue, Method};
 
 use self::breaker::Breaker;
 use self::connection::Pool;
-use self::exchange::Ask;
-use super::{ClusterKey, Heard, Tls};
+use self::exchange::SmallRequest;
+use super::{ClusterKey, NodeReport, Tls};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 
@@ -75,19 +75,19 @@ impl Default for ClientOptions {
     }
 }
 
-type Hear = Arc<dyn Fn(Heard) + Send + Sync>;
+type ReportObserver = Arc<dyn Fn(NodeReport) + Send + Sync>;
 
 /// A backend for a remote node.
 #[derive(Debug)]
-pub struct HttpBackend(Arc<Node>);
+pub struct HttpBackend(Arc<RemoteNode>);
 
 /// The remote node, with the client's options, pool and breaker.
-struct Node {
+struct RemoteNode {
     address: String,
     host: HeaderValue,
     key: ClusterKey,
     options: ClientOptions,
-    heard: Hear,
+    heard: ReportObserver,
     pool: Pool,
     breaker: Breaker,
 }
@@ -100,13 +100,13 @@ impl HttpBackend {
         address: impl Into<String>,
         key: ClusterKey,
         options: ClientOptions,
-        heard: Hear,
+        heard: ReportObserver,
     ) -> Self {
         let address = address.into();
         let host = HeaderValue::try_from(&address).unwrap_or(HeaderValue::from_static("node"));
         let pool = Pool::new(options.idle_connections_max);
         let breaker = Breaker::default();
-        Self(Arc::new(Node { address, host, key, options, heard, pool, breaker }))
+        Self(Arc::new(RemoteNode { address, host, key, options, heard, pool, breaker }))
     }
 
     /// Address of the node (`host:port`).
@@ -133,12 +133,12 @@ impl HttpBackend {
         let uri =
             path.parse().map_err(|_| Error::invalid(format!("{path} is not a valid path")))?;
         let (reply_bytes_max, wait) = (self.0.options.reply_bytes_max, self.0.options.call);
-        self.0.ask(Ask { method, uri, body, reply_bytes_max, again, wait }).await
+        self.0.call_once(SmallRequest { method, uri, body, reply_bytes_max, again, wait }).await
     }
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for RemoteNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("RemoteNode").field("address", &self.address).finish_non_exhaustive()
     }
 }

@@ -87,20 +87,20 @@ impl Frames {
 }
 
 /// Bytes of a range with their frames' checksums, on the sending side.
-pub(super) struct Framed {
+pub(super) struct FramedStream {
     source: ByteStream,
     piece: Bytes,
     frames: Frames,
 }
 
-impl Framed {
+impl FramedStream {
     /// Frames the bytes of `source`, which must yield the non-empty `range`.
     pub(super) fn new(source: ByteStream, range: &Range<u64>) -> Self {
         Self { source, piece: Bytes::new(), frames: Frames::new(range) }
     }
 }
 
-impl Stream for Framed {
+impl Stream for FramedStream {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -127,7 +127,7 @@ impl Stream for Framed {
 }
 
 /// Bytes of a range on the receiving side: released once their frame's checksum matches.
-pub(super) struct Unframed {
+pub(super) struct UnframedStream {
     frames: Frames,
     /// Bytes of the current frame.
     held: Vec<Bytes>,
@@ -137,7 +137,7 @@ pub(super) struct Unframed {
     ready: VecDeque<Bytes>,
 }
 
-impl Unframed {
+impl UnframedStream {
     /// Creates a receiver for the non-empty `range`.
     pub(super) fn new(range: &Range<u64>) -> Self {
         let checksum = Vec::with_capacity(CHECKSUM_BYTES);
@@ -217,13 +217,13 @@ mod tests {
 
     fn framed(bytes: &[u8], range: &Range<u64>, cuts: &[usize]) -> Vec<u8> {
         let source = futures::stream::iter(pieces(bytes, cuts).into_iter().map(Ok)).boxed();
-        let sent: Vec<_> = Framed::new(source, range).collect().now_or_never().unwrap();
+        let sent: Vec<_> = FramedStream::new(source, range).collect().now_or_never().unwrap();
         sent.into_iter().map(Result::unwrap).collect::<Vec<_>>().concat()
     }
 
     /// Returns the bytes before an error, and true if all frames came.
     fn unframed(sent: &[u8], range: &Range<u64>, cuts: &[usize]) -> (Vec<u8>, bool) {
-        let (mut frames, mut bytes) = (Unframed::new(range), Vec::new());
+        let (mut frames, mut bytes) = (UnframedStream::new(range), Vec::new());
         for piece in pieces(sent, cuts) {
             let pushed = frames.push(piece);
             while let Some(piece) = frames.pop() {
@@ -278,7 +278,8 @@ mod tests {
     #[test]
     fn a_source_that_ends_early_is_no_whole() {
         let source = futures::stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed();
-        let sent: Vec<_> = Framed::new(source, &(0..4)).collect::<Vec<_>>().now_or_never().unwrap();
+        let sent: Vec<_> =
+            FramedStream::new(source, &(0..4)).collect::<Vec<_>>().now_or_never().unwrap();
         assert!(sent.len() == 2 && sent[1].is_err(), "an error, and nothing after it");
     }
 }

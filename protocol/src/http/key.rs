@@ -19,9 +19,9 @@ const DAYS_KEPT_MAX: usize = 2;
 
 /// The secret shared by the members of a cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct ClusterKey(Arc<Secret>);
+pub struct ClusterKey(Arc<KeyMaterial>);
 
-struct Secret {
+struct KeyMaterial {
     text: String,
     days: RwLock<Vec<(u64, [u8; 32])>>,
 }
@@ -59,7 +59,7 @@ impl FromStr for ClusterKey {
         let mut bytes = [0; 32];
         hex::decode_to_slice(text.trim(), &mut bytes)
             .map_err(|_| Error::invalid("a cluster key must be 64 hexadecimal digits"))?;
-        Ok(Self(Arc::new(Secret { text: hex::encode(bytes), days: RwLock::default() })))
+        Ok(Self(Arc::new(KeyMaterial { text: hex::encode(bytes), days: RwLock::default() })))
     }
 }
 

@@ -3,7 +3,7 @@
 //! * [`serve`](mod@serve): connections.
 //! * [`guard`]: authentication of requests.
 //! * [`flight`]: limits on concurrent requests; [`pressure`]: duration of client requests.
-//! * [`calls`]: index calls; [`extents`]: streams; [`taken`]: request bodies.
+//! * [`calls`]: index calls; [`extents`]: streams; [`body`]: request bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use self::flight::Flight;
 use self::pressure::Pressure;
 use crate::backend::Backend;
 
+mod body;
 mod calls;
 mod extents;
 mod flight;
 mod guard;
 mod pressure;
 mod serve;
-mod taken;
 
 pub use guard::guarded;
 pub use serve::{ServeOptions, serve};
@@ -48,7 +48,7 @@ impl Default for ServerOptions {
 
 /// State shared by the handlers.
 #[derive(Clone)]
-struct Served {
+struct HandlerState {
     backend: Arc<dyn Backend>,
     options: Arc<ServerOptions>,
 }
@@ -65,7 +65,7 @@ pub fn router(backend: Arc<dyn Backend>, options: ServerOptions) -> Router {
     let streams = Router::new()
         .route("/v1/d/{device}/extents/{id}", put(extents::write).get(extents::read))
         .layer(places());
-    let served = Served { backend, options: Arc::new(options) };
+    let served = HandlerState { backend, options: Arc::new(options) };
     index_calls
         .merge(streams)
         .layer(middleware::from_fn_with_state(Pressure::default(), pressure::measure))

@@ -42,7 +42,7 @@ pub(super) enum Digest {
 
 /// Reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RefusalReason {
     /// Not signed, or not in this version's format.
     Unsigned,
     /// Date too far from the node's clock.
@@ -78,16 +78,16 @@ pub(super) fn verify(
     uri: &Uri,
     headers: &HeaderMap,
     now_ms: u64,
-) -> Result<Digest, Refusal> {
-    let date = single(headers, &DATE).ok_or(Refusal::Unsigned)?;
-    let date_ms: u64 = date.parse().map_err(|_| Refusal::Unsigned)?;
-    let given = single(headers, &SIGNATURE).ok_or(Refusal::Unsigned)?;
+) -> Result<Digest, RefusalReason> {
+    let date = single(headers, &DATE).ok_or(RefusalReason::Unsigned)?;
+    let date_ms: u64 = date.parse().map_err(|_| RefusalReason::Unsigned)?;
+    let given = single(headers, &SIGNATURE).ok_or(RefusalReason::Unsigned)?;
     if now_ms.abs_diff(date_ms) > WINDOW_MS {
-        return Err(Refusal::Date);
+        return Err(RefusalReason::Date);
     }
     let expected = key.sign(date_ms, &text(method, uri, headers));
     if !bool::from(expected.as_bytes().ct_eq(given.as_bytes())) {
-        return Err(Refusal::Signature);
+        return Err(RefusalReason::Signature);
     }
     let mut hash = [0; 32];
     match headers.get(DIGEST) {
@@ -95,7 +95,7 @@ pub(super) fn verify(
         Some(value) if value == STREAMED => Ok(Digest::Streamed),
         Some(value) => match hex::decode_to_slice(value, &mut hash) {
             Ok(()) => Ok(Digest::Blake3(hash)),
-            Err(_) => Err(Refusal::Unsigned),
+            Err(_) => Err(RefusalReason::Unsigned),
         },
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         digit.to_string().repeat(64).parse().unwrap()
     }
 
-    struct Asked {
+    struct SampleRequest {
         key: ClusterKey,
         method: Method,
         uri: Uri,
@@ -148,18 +148,18 @@ mod tests {
     }
 
     /// A signed request, as received.
-    fn asked() -> Asked {
+    fn sample() -> SampleRequest {
         let uri = Uri::from_static("/v1/d/3/read?a=1");
         let mut headers = HeaderMap::new();
         headers.insert(DIGEST, digest(b"body"));
         headers.insert("x-martlet-deadline", HeaderValue::from_static("5000"));
         headers.insert("host", HeaderValue::from_static("n1:7001"));
         sign(&key('a'), &Method::POST, &uri, &mut headers, NOW_MS);
-        Asked { key: key('a'), method: Method::POST, uri, headers, now_ms: NOW_MS }
+        SampleRequest { key: key('a'), method: Method::POST, uri, headers, now_ms: NOW_MS }
     }
 
-    fn judge(change: impl FnOnce(&mut Asked)) -> Result<Digest, Refusal> {
-        let mut asked = asked();
+    fn verify_changed(change: impl FnOnce(&mut SampleRequest)) -> Result<Digest, RefusalReason> {
+        let mut asked = sample();
         change(&mut asked);
         verify(&asked.key, &asked.method, &asked.uri, &asked.headers, asked.now_ms)
     }
@@ -167,44 +167,44 @@ mod tests {
     #[test]
     fn what_was_signed_is_let_through() {
         let expected = Ok(Digest::Blake3(*blake3::hash(b"body").as_bytes()));
-        assert_eq!(judge(|_| ()), expected);
-        let other_host = |asked: &mut Asked| {
+        assert_eq!(verify_changed(|_| ()), expected);
+        let other_host = |asked: &mut SampleRequest| {
             asked.headers.insert("host", HeaderValue::from_static("n2"));
         };
-        assert_eq!(judge(other_host), expected, "a name for the node isn't part of it");
+        assert_eq!(verify_changed(other_host), expected, "a name for the node isn't part of it");
     }
 
     #[test]
     fn another_method_path_query_or_key_is_refused() {
-        let wrong = Err(Refusal::Signature);
-        assert_eq!(judge(|asked| asked.method = Method::PUT), wrong);
-        assert_eq!(judge(|asked| asked.uri = Uri::from_static("/v1/d/4/read?a=1")), wrong);
-        assert_eq!(judge(|asked| asked.uri = Uri::from_static("/v1/d/3/read?a=2")), wrong);
-        assert_eq!(judge(|asked| asked.uri = Uri::from_static("/v1/d/3/read")), wrong);
-        assert_eq!(judge(|asked| asked.key = key('b')), wrong);
+        let wrong = Err(RefusalReason::Signature);
+        assert_eq!(verify_changed(|asked| asked.method = Method::PUT), wrong);
+        assert_eq!(verify_changed(|asked| asked.uri = Uri::from_static("/v1/d/4/read?a=1")), wrong);
+        assert_eq!(verify_changed(|asked| asked.uri = Uri::from_static("/v1/d/3/read?a=2")), wrong);
+        assert_eq!(verify_changed(|asked| asked.uri = Uri::from_static("/v1/d/3/read")), wrong);
+        assert_eq!(verify_changed(|asked| asked.key = key('b')), wrong);
     }
 
     #[test]
     fn a_changed_added_or_missing_header_is_refused() {
         let set = |name: &'static str, value: &'static str| {
-            judge(move |asked| {
+            verify_changed(move |asked| {
                 asked.headers.insert(name, HeaderValue::from_static(value));
             })
         };
-        assert_eq!(set("x-martlet-deadline", "9000"), Err(Refusal::Signature));
-        assert_eq!(set("x-martlet-new", ""), Err(Refusal::Signature));
-        assert_eq!(set("x-martlet-digest", "streamed"), Err(Refusal::Signature));
-        assert_eq!(set("x-martlet-date", "1795262400001"), Err(Refusal::Signature));
-        assert_eq!(set("x-martlet-date", "now"), Err(Refusal::Unsigned));
+        assert_eq!(set("x-martlet-deadline", "9000"), Err(RefusalReason::Signature));
+        assert_eq!(set("x-martlet-new", ""), Err(RefusalReason::Signature));
+        assert_eq!(set("x-martlet-digest", "streamed"), Err(RefusalReason::Signature));
+        assert_eq!(set("x-martlet-date", "1795262400001"), Err(RefusalReason::Signature));
+        assert_eq!(set("x-martlet-date", "now"), Err(RefusalReason::Unsigned));
         for (name, refusal) in [
-            ("x-martlet-deadline", Refusal::Signature),
-            ("x-martlet-digest", Refusal::Signature),
-            ("x-martlet-date", Refusal::Unsigned),
-            ("x-martlet-signature", Refusal::Unsigned),
+            ("x-martlet-deadline", RefusalReason::Signature),
+            ("x-martlet-digest", RefusalReason::Signature),
+            ("x-martlet-date", RefusalReason::Unsigned),
+            ("x-martlet-signature", RefusalReason::Unsigned),
         ] {
-            let without = judge(|asked| drop(asked.headers.remove(name)));
+            let without = verify_changed(|asked| drop(asked.headers.remove(name)));
             assert_eq!(without, Err(refusal), "{name}");
-            let twice = judge(|asked| {
+            let twice = verify_changed(|asked| {
                 let value = asked.headers[name].clone();
                 asked.headers.append(name, value);
             });
@@ -222,9 +222,9 @@ mod tests {
             (0, false),
             (u64::MAX, false),
         ] {
-            let judged = judge(|asked| asked.now_ms = now_ms);
+            let judged = verify_changed(|asked| asked.now_ms = now_ms);
             assert_eq!(judged.is_ok(), good, "at {now_ms}");
-            assert!(good || judged == Err(Refusal::Date));
+            assert!(good || judged == Err(RefusalReason::Date));
         }
     }
 

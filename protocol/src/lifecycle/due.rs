@@ -53,7 +53,7 @@ pub struct Subject<'a> {
 
 /// Position of a version or an upload among those of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum VersionPosition {
     /// An object that is the current version.
     Current {
         /// Write time, in milliseconds since 1970.
@@ -80,7 +80,7 @@ pub enum Standing {
 
 /// Action of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum LifecycleAction {
     /// The current version expires: in a versioned bucket a delete marker supersedes it.
     Expire,
     /// The version is removed permanently.
@@ -91,26 +91,31 @@ pub enum Fate {
 
 /// Action of a rule on a version or upload, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due<'a> {
+pub struct DueAction<'a> {
     /// Time from which the action is due, in milliseconds since 1970.
     pub at_ms: u64,
     /// Action that is due.
-    pub fate: Fate,
+    pub fate: LifecycleAction,
     /// Name of the rule.
     pub rule: &'a str,
 }
 
 impl Lifecycle {
     /// Returns the rule that applies first and its time, if any rule ever applies.
-    pub fn due(&self, subject: &Subject<'_>, standing: Standing, day: Day) -> Option<Due<'_>> {
+    pub fn due(
+        &self,
+        subject: &Subject<'_>,
+        standing: VersionPosition,
+        day: Day,
+    ) -> Option<DueAction<'_>> {
         let enabled = self.rules.iter().filter(|rule| rule.is_enabled);
-        let taking = enabled.filter(|rule| rule.speaks_of(subject));
+        let taking = enabled.filter(|rule| rule.matches(subject));
         let due = taking.filter_map(|rule| rule.due(standing, day));
         due.reduce(|first, other| if other.at_ms < first.at_ms { other } else { first })
     }
 
     /// Returns true if an enabled rule applies to versions; else buckets need no scan of objects.
-    pub fn speaks_of_objects(&self) -> bool {
+    pub fn needs_objects(&self) -> bool {
         let of_objects = |rule: &Rule| rule.expiration.is_some() || rule.noncurrent.is_some();
         self.rules.iter().any(|rule| rule.is_enabled && of_objects(rule))
     }
@@ -129,30 +134,32 @@ fn common<'a>(one: &'a str, other: &str) -> &'a str {
 }
 
 impl Rule {
-    fn due(&self, standing: Standing, day: Day) -> Option<Due<'_>> {
+    fn due(&self, standing: VersionPosition, day: Day) -> Option<DueAction<'_>> {
         let (at_ms, fate) = match standing {
-            Standing::Current { modified_ms } => match self.expiration? {
-                Expiration::Days(days) => (day.after(modified_ms, days), Fate::Expire),
-                Expiration::Date(at_ms) => (at_ms, Fate::Expire),
+            VersionPosition::Current { modified_ms } => match self.expiration? {
+                Expiration::Days(days) => (day.after(modified_ms, days), LifecycleAction::Expire),
+                Expiration::Date(at_ms) => (at_ms, LifecycleAction::Expire),
                 Expiration::Marker(_) => return None,
             },
-            Standing::LoneMarker { modified_ms } => match self.expiration? {
-                Expiration::Days(days) => (day.after(modified_ms, days), Fate::Remove),
-                Expiration::Date(at_ms) => (at_ms.max(modified_ms), Fate::Remove),
-                Expiration::Marker(goes) => goes.then_some((modified_ms, Fate::Remove))?,
+            VersionPosition::LoneMarker { modified_ms } => match self.expiration? {
+                Expiration::Days(days) => (day.after(modified_ms, days), LifecycleAction::Remove),
+                Expiration::Date(at_ms) => (at_ms.max(modified_ms), LifecycleAction::Remove),
+                Expiration::Marker(goes) => {
+                    goes.then_some((modified_ms, LifecycleAction::Remove))?
+                }
             },
-            Standing::Noncurrent { since_ms, newer } => {
+            VersionPosition::Noncurrent { since_ms, newer } => {
                 let Noncurrent { days, newer: kept } = self.noncurrent?;
                 if kept.is_some_and(|kept| newer < kept) {
                     return None;
                 }
-                (day.after(since_ms, days), Fate::Remove)
+                (day.after(since_ms, days), LifecycleAction::Remove)
             }
-            Standing::Upload { initiated_ms } => {
-                (day.after(initiated_ms, self.abort_upload_days?), Fate::Abort)
+            VersionPosition::Upload { initiated_ms } => {
+                (day.after(initiated_ms, self.abort_upload_days?), LifecycleAction::Abort)
             }
         };
-        Some(Due { at_ms, fate, rule: &self.id })
+        Some(DueAction { at_ms, fate, rule: &self.id })
     }
 
     /// Returns the prefix of all keys in the rule's scope.
@@ -166,7 +173,7 @@ impl Rule {
         both.into_iter().max_by_key(|prefix| prefix.len()).unwrap_or_default()
     }
 
-    fn speaks_of(&self, subject: &Subject<'_>) -> bool {
+    fn matches(&self, subject: &Subject<'_>) -> bool {
         match &self.scope {
             Scope::Prefix(prefix) => subject.key.starts_with(prefix),
             Scope::Filter(filter) => filter.holds(subject),

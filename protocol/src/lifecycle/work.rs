@@ -16,23 +16,23 @@ pub struct Stretch {
     /// Shard of the bucket's index.
     pub shard: Shard,
     /// Cursor of the run; none for the first key.
-    pub after: Option<Place>,
+    pub after: Option<ExpiryCursor>,
     /// Length of the rules' days.
     pub day: Day,
 }
 
 /// Cursor after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ExpiryCursor {
     /// Key of the cursor: all keys below are done.
     pub key: String,
     /// Position within that key's versions; none if the key is done too.
-    pub within: Option<Within>,
+    pub within: Option<VersionCursor>,
 }
 
 /// Position within a key with more versions than one run handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Within {
+pub struct VersionCursor {
     /// Last version handled.
     pub version: VersionId,
     /// Number of noncurrent versions kept so far.
@@ -43,7 +43,7 @@ pub struct Within {
 
 /// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct ExpiryOutcome {
     /// Number of versions examined.
     pub seen: u64,
     /// Number of versions removed, and of delete markers created.
@@ -52,7 +52,7 @@ pub struct Carried {
     /// write conflicted.
     pub kept: u64,
     /// Cursor of the next run; none after the shard's last run.
-    pub next: Option<Place>,
+    pub next: Option<ExpiryCursor>,
 }
 
 /// Executes lifecycle rules on objects. Versions already removed are no error, so that any number
@@ -63,7 +63,7 @@ pub trait ObjectExpiry: Send + Sync {
     ///
     /// # Errors
     /// When the versions can't be listed or the rules can't be read. Then nothing was removed.
-    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried>;
+    async fn carry_out(&self, stretch: &Stretch) -> Result<ExpiryOutcome>;
 
     /// Continues a multipart upload whose completion was decided but not finished (rule M1).
     /// Returns true if the upload is now finished. An upload in another state stays unchanged.

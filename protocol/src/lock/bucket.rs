@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lock, Locked, Retention, RetentionMode, decode, encode};
+use super::{Lock, LockViolation, Retention, RetentionMode, decode, encode};
 use crate::entry::Marks;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -53,17 +53,17 @@ impl BucketLock {
     /// Decodes a document of [`BucketLock::document`]; none without a document.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`] when the document can't be decoded: then the default retention is
-    /// unknown.
-    pub fn of(document: Option<&[u8]>) -> Result<Option<Self>, Locked> {
+    /// [`LockViolation::Unreadable`] when the document can't be decoded: then the default retention
+    /// is unknown.
+    pub fn of(document: Option<&[u8]>) -> Result<Option<Self>, LockViolation> {
         document.map(decode).transpose()
     }
 
     /// Sets the default retention on a new object without one. Returns true if it was set.
     ///
     /// # Errors
-    /// [`Locked::Unreadable`] when the object's lock can't be decoded.
-    pub fn complete(&self, marks: &mut Marks, made_ms: u64) -> Result<bool, Locked> {
+    /// [`LockViolation::Unreadable`] when the object's lock can't be decoded.
+    pub fn complete(&self, marks: &mut Marks, made_ms: u64) -> Result<bool, LockViolation> {
         let mut lock = Lock::of(marks)?;
         let (Some(default), None) = (self.default, lock.retention) else { return Ok(false) };
         let until_ms = made_ms.saturating_add(default.period.ms());
@@ -91,7 +91,7 @@ mod tests {
         let whole = days(7).document();
         let later = [&[2], &whole[1..]].concat();
         for wrong in [&b""[..], &whole[..2], &later, &[&whole[..], &[0]].concat()] {
-            assert_eq!(BucketLock::of(Some(wrong)), Err(Locked::Unreadable), "{wrong:?}");
+            assert_eq!(BucketLock::of(Some(wrong)), Err(LockViolation::Unreadable), "{wrong:?}");
         }
     }
 

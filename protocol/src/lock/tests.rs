@@ -39,13 +39,28 @@ fn only_what_is_under_no_lock_is_removed() {
     for (retention, hold, plain, bypassing) in [
         (None, None, Ok(()), Ok(())),
         (None, Some(false), Ok(()), Ok(())),
-        (None, Some(true), Err(Locked::LegalHold), Err(Locked::LegalHold)),
-        (Some((Governance, later)), None, Err(Locked::Retention), Ok(())),
+        (None, Some(true), Err(LockViolation::LegalHold), Err(LockViolation::LegalHold)),
+        (Some((Governance, later)), None, Err(LockViolation::Retention), Ok(())),
         (Some((Governance, over)), None, Ok(()), Ok(())),
-        (Some((Compliance, later)), None, Err(Locked::Retention), Err(Locked::Retention)),
+        (
+            Some((Compliance, later)),
+            None,
+            Err(LockViolation::Retention),
+            Err(LockViolation::Retention),
+        ),
         (Some((Compliance, over)), Some(false), Ok(()), Ok(())),
-        (Some((Governance, later)), Some(true), Err(Locked::LegalHold), Err(Locked::LegalHold)),
-        (Some((Governance, over)), Some(true), Err(Locked::LegalHold), Err(Locked::LegalHold)),
+        (
+            Some((Governance, later)),
+            Some(true),
+            Err(LockViolation::LegalHold),
+            Err(LockViolation::LegalHold),
+        ),
+        (
+            Some((Governance, over)),
+            Some(true),
+            Err(LockViolation::LegalHold),
+            Err(LockViolation::LegalHold),
+        ),
     ] {
         let marks = marks(retention, hold);
         let found = (removal(&marks, Bypass::Nothing), removal(&marks, Bypass::Governance));
@@ -60,12 +75,12 @@ fn what_can_not_be_read_is_locked_for_all() {
             let mut marks = Marks::default();
             marks.set(mark, document.to_vec());
             let removal = check_removal(&marks, u64::MAX, Bypass::Governance);
-            assert_eq!(removal, Err(Locked::Unreadable), "{mark:?} {document:?}");
+            assert_eq!(removal, Err(LockViolation::Unreadable), "{mark:?} {document:?}");
             let loosened = match mark {
                 Mark::Retention => set_retention(&mut marks, None, NOW_MS, Bypass::Governance),
                 _ => set_legal_hold(&mut marks, false),
             };
-            assert_eq!(loosened, Err(Locked::Unreadable));
+            assert_eq!(loosened, Err(LockViolation::Unreadable));
             assert_eq!(marks.get(mark), Some(document), "nothing changed");
         }
     }
@@ -130,6 +145,6 @@ fn of_what_registers_hold_only_objects_are_locked() {
         version: None,
     };
     let removal = |value: &Value| check_removal_of(value, NOW_MS, Bypass::Nothing);
-    assert_eq!(removal(&Value::Object(Box::new(object))), Err(Locked::LegalHold));
+    assert_eq!(removal(&Value::Object(Box::new(object))), Err(LockViolation::LegalHold));
     assert_eq!(removal(&Value::Tombstone), Ok(()));
 }

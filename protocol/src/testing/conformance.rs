@@ -8,9 +8,9 @@
 
 mod buckets;
 mod copies;
+mod eviction;
 mod extents;
 mod hints;
-mod letting_go;
 mod listing;
 mod registers;
 mod sums;
@@ -44,7 +44,7 @@ pub async fn all(backend: &dyn Backend, device: DeviceId) {
     hints::all(backend, device).await;
     votes::all(backend, device).await;
     sums::all(backend, device).await;
-    letting_go::all(backend, device).await;
+    eviction::all(backend, device).await;
     copies::all(backend, device).await;
     terms::all(backend, device).await;
 }

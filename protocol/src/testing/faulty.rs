@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 
 use crate::backend::{
-    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
-    RegisterView, Walk, Want, WriteReply,
+    AuditResult, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
@@ -96,12 +96,12 @@ pub enum Fault {
     CutBody(u64),
 }
 
-type Choose = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
+type FaultChooser = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
 
 /// A backend that injects a chosen fault into each call.
 pub struct FaultyBackend {
     inner: Arc<dyn Backend>,
-    choose: Box<Choose>,
+    choose: Box<FaultChooser>,
 }
 
 impl FaultyBackend {
@@ -353,7 +353,7 @@ impl Backend for FaultyBackend {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
+    ) -> Result<AuditResult<ExtentId>> {
         let effect = self.inner.audit_extents(device, after, bytes_max);
         self.through(on(Op::AuditExtents, device), effect).await
     }
@@ -399,7 +399,7 @@ impl Backend for FaultyBackend {
         self.through(on(Op::MarkCollectable, device), effect).await
     }
 
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
         let effect = self.inner.drop_registers(device, drops);
         self.through(on(Op::DropRegisters, device), effect).await
     }
@@ -408,7 +408,7 @@ impl Backend for FaultyBackend {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>> {
+    ) -> Result<AuditResult<BinKey>> {
         let effect = self.inner.audit_registers(device, after);
         self.through(on(Op::AuditRegisters, device), effect).await
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 
-use self::device::Device;
+use self::device::MemoryDevice;
 use crate::clock::Clock;
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
@@ -27,7 +27,7 @@ mod upkeep;
 #[derive(Debug)]
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
-    devices: BTreeMap<DeviceId, Mutex<Device>>,
+    devices: BTreeMap<DeviceId, Mutex<MemoryDevice>>,
 }
 
 impl MemoryBackend {
@@ -82,11 +82,11 @@ impl MemoryBackend {
         held.filter_map(|(key, cell)| Some((key.clone(), cell.entry.clone()?))).collect()
     }
 
-    fn known(&self, device: DeviceId) -> &Mutex<Device> {
+    fn known(&self, device: DeviceId) -> &Mutex<MemoryDevice> {
         self.devices.get(&device).expect("tests name devices that they made")
     }
 
-    fn voting(&self, device: DeviceId) -> Result<parking_lot::MutexGuard<'_, Device>> {
+    fn voting(&self, device: DeviceId) -> Result<parking_lot::MutexGuard<'_, MemoryDevice>> {
         let found = self.device(device)?;
         if found.mute {
             return Err(Error::unavailable(format!("device {device} has no vote yet")));
@@ -94,7 +94,7 @@ impl MemoryBackend {
         Ok(found)
     }
 
-    fn device(&self, device: DeviceId) -> Result<parking_lot::MutexGuard<'_, Device>> {
+    fn device(&self, device: DeviceId) -> Result<parking_lot::MutexGuard<'_, MemoryDevice>> {
         let found = self.devices.get(&device).map(Mutex::lock);
         match found {
             Some(device) if !device.offline => Ok(device),

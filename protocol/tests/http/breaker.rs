@@ -11,7 +11,9 @@ use martlet_protocol::http::{ClientOptions, ServerOptions, router};
 use martlet_protocol::{Backend, DeviceId, ErrorKind};
 use tokio::net::TcpListener;
 
-use crate::world::{DEVICE, Node, client, guard, head, impostor, memory, patience, register, soon};
+use crate::world::{
+    DEVICE, TestNode, client, guard, head, impostor, memory, patience, register, soon,
+};
 
 #[tokio::test]
 async fn a_refused_connection_fails_at_once_and_heals() {
@@ -26,7 +28,7 @@ async fn a_refused_connection_fails_at_once_and_heals() {
         assert!(error.had_no_effect(), "{error}");
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    let _node = Node::serve(address, guard(router(memory(), ServerOptions::default()))).await;
+    let _node = TestNode::serve(address, guard(router(memory(), ServerOptions::default()))).await;
     soon("the node is found again", async || client.devices().await.is_ok()).await;
     client.devices().await.expect("and stays found");
 }
@@ -60,7 +62,7 @@ async fn a_silent_node_is_asked_by_single_probes() {
 
 #[tokio::test]
 async fn errors_that_the_node_answers_open_nothing() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let client = node.client();
     for _ in 0..100 {
         let error =

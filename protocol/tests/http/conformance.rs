@@ -13,12 +13,12 @@ use martlet_protocol::{
 };
 
 use crate::world::{
-    DEVICE, Node, client, guard, key, listener, memory, register, stream, tag, write,
+    DEVICE, TestNode, client, guard, key, listener, memory, register, stream, tag, write,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_suite_passes_over_http() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     conformance::all(&node.client(), DEVICE).await;
     node.stop().await;
 }
@@ -35,7 +35,7 @@ async fn every_kind_of_error_comes_across() {
         ErrorKind::Internal,
     ] {
         let faulty = FaultyBackend::new(memory(), move |_| Fault::Refuse(kind));
-        let node = Node::start(Arc::new(faulty)).await;
+        let node = TestNode::start(Arc::new(faulty)).await;
         let client = node.client();
         let bytes = || stream(vec![Ok(Bytes::from_static(b"abc"))]);
         let errors: [Error; 3] = [
@@ -52,7 +52,7 @@ async fn every_kind_of_error_comes_across() {
 
 #[tokio::test]
 async fn replies_tell_of_their_node() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let (client, heard) = listener(&node);
     client.devices().await.unwrap();
     client
@@ -73,7 +73,7 @@ async fn routes_of_the_binary_are_under_the_same_guard() {
     let app = router(memory(), martlet_protocol::http::ServerOptions::default())
         .route("/v1/rings/{name}", get(|| async { Bytes::from(vec![7; 3000]) }))
         .route("/v1/echo", put(|body: Bytes| async { body }).post(|body: Bytes| async { body }));
-    let node = Node::serve("127.0.0.1:0".parse().unwrap(), guard(app)).await;
+    let node = TestNode::serve("127.0.0.1:0".parse().unwrap(), guard(app)).await;
     let client = node.client();
     assert_eq!(client.get("/v1/rings/index").await.unwrap(), vec![7; 3000]);
     assert_eq!(client.put("/v1/echo", Bytes::from_static(b"x")).await.unwrap(), "x");
@@ -91,7 +91,7 @@ async fn routes_of_the_binary_are_under_the_same_guard() {
 
 #[tokio::test]
 async fn long_lists_of_ids_and_wide_pages_are_taken() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let client = node.client();
     let ids: Vec<_> = (0..10_000).map(|_| ExtentId::random()).collect();
     client.delete_extents(DEVICE, &ids).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_page_is_bounded_whatever_is_asked_for() {
         let key = RegisterKey::object(bucket, 4, &n.to_string());
         memory.write(DEVICE, write(&key)).await.unwrap();
     }
-    let node = Node::start(memory).await;
+    let node = TestNode::start(memory).await;
     let client = node.client();
     let first = client.registers(DEVICE, None, usize::MAX).await.unwrap();
     assert!((1000..1500).contains(&first.len()), "{}", first.len());
@@ -130,7 +130,7 @@ async fn a_page_is_bounded_whatever_is_asked_for() {
 #[tokio::test]
 async fn a_node_that_came_back_is_asked_by_a_new_connection() {
     let memory = memory();
-    let node = Node::start(memory.clone()).await;
+    let node = TestNode::start(memory.clone()).await;
     let address = node.address;
     let client = client(address, ClientOptions::default());
     client.write(DEVICE, write(&register())).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_node_that_came_back_is_asked_by_a_new_connection() {
     }
     node.stop().await;
     let backend = router(memory, martlet_protocol::http::ServerOptions::default());
-    let _node = Node::serve(address, guard(backend)).await;
+    let _node = TestNode::serve(address, guard(backend)).await;
     client.write(DEVICE, write(&register())).await.unwrap();
     assert!(format!("{client:?} {:?}", key()).contains(&address.to_string()));
 }

@@ -10,7 +10,7 @@ use martlet_protocol::Backend;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 
-use crate::world::{DEVICE, Node, extent, memory, register, stream, write};
+use crate::world::{DEVICE, TestNode, extent, memory, register, stream, write};
 
 const CALLS: u32 = 5000;
 const EXTENTS: u32 = 16;
@@ -38,7 +38,7 @@ async fn measured(what: &str, times: u32, unit: &str, per: f64, work: impl Async
 #[ignore = "it measures"]
 async fn what_a_hop_costs() {
     let memory = memory();
-    let node = Node::start(memory.clone()).await;
+    let node = TestNode::start(memory.clone()).await;
     let client = Arc::new(node.client());
     let key = register();
     let mut put = write(&key);

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::AsyncWriteExt;
 
-use crate::world::{DEVICE, Node, client, head, impostor, memory, patience, raw, register};
+use crate::world::{DEVICE, TestNode, client, head, impostor, memory, patience, raw, register};
 
 const ROUNDS: usize = 150;
 
@@ -41,7 +41,7 @@ fn mangled(chance: &mut SmallRng, good: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_node_outlives_garbage_on_its_port() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let mut chance = chance();
     let good = b"POST /v1/d/3/read HTTP/1.1\r\nhost: n\r\nx-martlet-date: 1795262400000\r\n\
         x-martlet-signature: 00\r\ncontent-length: 4\r\n\r\nabcd";
@@ -59,7 +59,7 @@ async fn a_node_outlives_garbage_on_its_port() {
 
 #[tokio::test]
 async fn signed_nonsense_is_invalid() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let client = node.client();
     let mut chance = chance();
     for call in [

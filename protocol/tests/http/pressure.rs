@@ -9,16 +9,16 @@ use martlet_protocol::http::ClientOptions;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
 use martlet_protocol::{Backend, Term};
 
-use crate::world::{DEVICE, Node, listener, listener_with, memory, register};
+use crate::world::{DEVICE, TestNode, listener, listener_with, memory, register};
 
 /// A node with slow reads and slower sums.
-async fn slow() -> Node {
+async fn slow() -> TestNode {
     let choose = |call: &Call<'_>| match call.op {
         Op::Read => Fault::Delay(Duration::from_millis(60)),
         Op::Sums => Fault::Delay(Duration::from_millis(400)),
         _ => Fault::None,
     };
-    Node::start(Arc::new(FaultyBackend::new(memory(), choose))).await
+    TestNode::start(Arc::new(FaultyBackend::new(memory(), choose))).await
 }
 
 #[tokio::test]

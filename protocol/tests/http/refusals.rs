@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 
 use crate::world::{
-    DEVICE, Node, client, head, impostor, memory, patience, raw, register, soon, write,
+    DEVICE, TestNode, client, head, impostor, memory, patience, raw, register, soon, write,
 };
 
 /// Records a signed request of a client: head and body.
@@ -46,7 +46,7 @@ fn joined(head: &str, body: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn only_the_very_request_that_was_signed_is_let_through() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let (head, body) = recorded().await;
     assert_eq!(raw(node.address, &joined(&head, &body)).await, Some(200));
 
@@ -91,7 +91,7 @@ async fn only_the_very_request_that_was_signed_is_let_through() {
 
 #[tokio::test]
 async fn another_key_and_another_time_are_refused_without_effect() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let other = "00".repeat(32).parse().unwrap();
     let address = node.address.to_string();
     let stranger = HttpBackend::new(address, other, ClientOptions::default(), Arc::new(|_| ()));
@@ -110,7 +110,7 @@ async fn another_key_and_another_time_are_refused_without_effect() {
 
 #[tokio::test]
 async fn a_body_that_claims_too_much_is_refused_before_it_is_read() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let (head, body) = recorded().await;
     let length = format!("content-length: {}", body.len());
     let changed = head.replacen(&length, "content-length: 2000000000", 1);
@@ -133,13 +133,13 @@ async fn a_reply_that_claims_too_much_is_not_read() {
 }
 
 /// A node with one permit whose reads never end.
-async fn full_house() -> Node {
+async fn full_house() -> TestNode {
     let faulty = FaultyBackend::new(memory(), |call| match call.op {
         Op::Read => Fault::Hang,
         _ => Fault::None,
     });
     let options = ServerOptions { in_flight_max: 1, ..ServerOptions::default() };
-    Node::with(Arc::new(faulty), options).await
+    TestNode::with(Arc::new(faulty), options).await
 }
 
 #[tokio::test]

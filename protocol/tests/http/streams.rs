@@ -14,7 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::world::{
-    DEVICE, Node, client, collect, extent, head, impostor, memory, patience, register, soon, stream,
+    DEVICE, TestNode, client, collect, extent, head, impostor, memory, patience, register, soon,
+    stream,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -26,7 +27,7 @@ fn pieces(count: usize) -> Vec<martlet_protocol::Result<Bytes>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_extent_goes_there_and_back() {
     let memory = memory();
-    let node = Node::start(memory).await;
+    let node = TestNode::start(memory).await;
     let client = node.client();
     for length in [Some(64 * MIB as u64), None] {
         let new = extent(length);
@@ -49,7 +50,7 @@ async fn a_whole_extent_goes_there_and_back() {
 #[tokio::test]
 async fn an_error_or_a_surplus_after_the_last_byte_still_counts() {
     let memory = memory();
-    let node = Node::start(memory.clone()).await;
+    let node = TestNode::start(memory.clone()).await;
     let client = node.client();
     let ends = [
         (Err(Error::corrupt("the checksum differs")), ErrorKind::Corrupt),
@@ -75,7 +76,7 @@ async fn has_place(client: &dyn Backend) -> bool {
 #[tokio::test]
 async fn streams_that_stall_leave_index_calls_their_places() {
     let options = ServerOptions { in_flight_max: 4, ..ServerOptions::default() };
-    let node = Node::with(memory(), options).await;
+    let node = TestNode::with(memory(), options).await;
     let client = Arc::new(node.client());
     let stalled = (0..4).map(|_| {
         let writer = client.clone();
@@ -94,7 +95,7 @@ async fn streams_that_stall_leave_index_calls_their_places() {
 async fn a_writer_that_goes_away_leaves_nothing_and_frees_its_place() {
     let memory = memory();
     let options = ServerOptions { in_flight_max: 1, ..ServerOptions::default() };
-    let node = Node::with(memory.clone(), options).await;
+    let node = TestNode::with(memory.clone(), options).await;
     let client = Arc::new(node.client());
     let writer = client.clone();
     let endless = stream(pieces(3)).chain(futures::stream::pending()).boxed();
@@ -110,7 +111,7 @@ async fn a_writer_that_goes_away_leaves_nothing_and_frees_its_place() {
 async fn a_reader_that_goes_away_frees_its_place() {
     let memory = memory();
     let options = ServerOptions { in_flight_max: 1, ..ServerOptions::default() };
-    let node = Node::with(memory, options).await;
+    let node = TestNode::with(memory, options).await;
     let client = node.client();
     let new = extent(None);
     let id = new.id;
@@ -130,7 +131,7 @@ async fn bytes_that_break_off_at_the_node_are_an_error_at_the_reader() {
             Op::ReadExtent => Fault::CutBody(after),
             _ => Fault::None,
         });
-        let node = Node::start(Arc::new(faulty)).await;
+        let node = TestNode::start(Arc::new(faulty)).await;
         let client = node.client();
         let new = extent(None);
         let id = new.id;
@@ -162,7 +163,7 @@ async fn flipping(mut near: TcpStream, node: std::net::SocketAddr, at: usize) {
 #[tokio::test]
 async fn no_byte_is_given_that_changed_on_its_way() {
     let memory = memory();
-    let node = Node::start(memory.clone()).await;
+    let node = TestNode::start(memory.clone()).await;
     let new = extent(None);
     let id = new.id;
     let written: Vec<u8> = pieces(3).into_iter().flat_map(Result::unwrap).collect();
@@ -216,7 +217,7 @@ async fn a_connection_that_breaks_in_a_request_leaves_nothing() {
         Op::WriteExtent => Fault::CutBody(2 * MIB as u64),
         _ => Fault::None,
     });
-    let node = Node::start(Arc::new(faulty)).await;
+    let node = TestNode::start(Arc::new(faulty)).await;
     let written = node.client().write_extent(DEVICE, extent(None), stream(pieces(40))).await;
     let error = written.unwrap_err();
     assert_eq!(error.to_string(), "the bytes broke off", "a refusal in mid-body is read");
@@ -227,7 +228,7 @@ async fn a_connection_that_breaks_in_a_request_leaves_nothing() {
 async fn a_full_device_says_so_before_it_has_the_bytes() {
     let memory = memory();
     memory.set_full(DEVICE, true);
-    let node = Node::start(memory).await;
+    let node = TestNode::start(memory).await;
     let client = node.client();
     for _ in 0..20 {
         let new = extent(Some(64 * MIB as u64));
@@ -257,7 +258,7 @@ async fn nobody_sends_ahead_of_a_reader() {
 
 #[tokio::test]
 async fn a_slow_source_is_not_the_node_s_fault() {
-    let node = Node::start(memory()).await;
+    let node = TestNode::start(memory()).await;
     let client = client(node.address, patience(Duration::from_millis(200)));
     let slow = futures::stream::iter(pieces(2)).then(|piece| async {
         tokio::time::sleep(Duration::from_millis(500)).await;

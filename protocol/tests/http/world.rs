@@ -12,7 +12,7 @@ use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::http::{
-    Announcement, ClientOptions, ClusterKey, Heard, HttpBackend, RingTag, ServeOptions,
+    Announcement, ClientOptions, ClusterKey, HttpBackend, NodeReport, RingTag, ServeOptions,
     ServerOptions, guarded, router, serve,
 };
 use martlet_protocol::register::WriteMode;
@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 pub(crate) const DEVICE: DeviceId = DeviceId(3);
 
 /// A node that listens on loopback until dropped.
-pub(crate) struct Node {
+pub(crate) struct TestNode {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -53,7 +53,7 @@ pub(crate) fn guard(app: Router) -> Router {
     guarded(app, key(), Arc::new(SystemClock), Arc::new(|| Announcement::new(&[tag()])))
 }
 
-impl Node {
+impl TestNode {
     pub(crate) async fn start(backend: Arc<dyn Backend>) -> Self {
         Self::with(backend, ServerOptions::default()).await
     }
@@ -82,7 +82,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for TestNode {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -98,14 +98,14 @@ pub(crate) fn patience(limit: Duration) -> ClientOptions {
 }
 
 /// A client that records the states of its node.
-pub(crate) fn listener(node: &Node) -> (HttpBackend, Arc<Mutex<Vec<Heard>>>) {
+pub(crate) fn listener(node: &TestNode) -> (HttpBackend, Arc<Mutex<Vec<NodeReport>>>) {
     listener_with(node, ClientOptions::default())
 }
 
 pub(crate) fn listener_with(
-    node: &Node,
+    node: &TestNode,
     options: ClientOptions,
-) -> (HttpBackend, Arc<Mutex<Vec<Heard>>>) {
+) -> (HttpBackend, Arc<Mutex<Vec<NodeReport>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let keep = heard.clone();
     let hear = Arc::new(move |one| keep.lock().push(one));

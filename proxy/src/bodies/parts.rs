@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use martlet_erasure::{Geometry, Piece};
+use martlet_erasure::{FragmentColumns, Geometry};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{PolicyId, Result};
 
@@ -28,7 +28,7 @@ pub(super) struct Parts {
 /// A run of bytes on one device in the absence of failures.
 pub(super) enum Part {
     Copy(ExtentRef, Range<u64>),
-    Fragment(ExtentRef, Geometry, Piece),
+    Fragment(ExtentRef, Geometry, FragmentColumns),
 }
 
 /// The bytes of a part.
@@ -80,7 +80,7 @@ impl Parts {
 }
 
 impl Part {
-    fn piece(&self) -> Option<&Piece> {
+    fn piece(&self) -> Option<&FragmentColumns> {
         match self {
             Self::Copy(..) => None,
             Self::Fragment(_, _, piece) => Some(piece),

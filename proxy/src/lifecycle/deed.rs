@@ -2,7 +2,9 @@
 
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
-use martlet_protocol::lifecycle::{Day, Due, Fate, Lifecycle, Standing, Subject};
+use martlet_protocol::lifecycle::{
+    Day, DueAction, Lifecycle, LifecycleAction, Subject, VersionPosition,
+};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lock::{Bypass, check_removal};
 use martlet_protocol::{Stamp, Version, VersionId, Versioning, WriteId};
@@ -29,8 +31,8 @@ pub(crate) struct Doomed {
     pub(crate) key: String,
     pub(crate) id: VersionId,
     pub(crate) modified_ms: u64,
-    pub(crate) standing: Standing,
-    pub(crate) fate: Fate,
+    pub(crate) standing: VersionPosition,
+    pub(crate) fate: LifecycleAction,
 }
 
 /// Result of an expiration.
@@ -56,17 +58,21 @@ pub(crate) struct Trace {
 }
 
 impl Terms<'_> {
-    fn is_due(&self, due: Option<Due<'_>>) -> Option<Fate> {
+    fn is_due(&self, due: Option<DueAction<'_>>) -> Option<LifecycleAction> {
         due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.fate)
     }
 
     /// Returns the version as due, if the page shows it as due and removable.
-    pub(crate) fn doom(&self, version: &ListedVersion, standing: Standing) -> Option<Doomed> {
+    pub(crate) fn doom(
+        &self,
+        version: &ListedVersion,
+        standing: VersionPosition,
+    ) -> Option<Doomed> {
         let found = version.object.as_deref();
         let object = found.map(|object| (object.size, object.attributes.tags.as_slice()));
         let due = self.rules.due(&Subject { key: &version.key, object }, standing, self.day);
         let fate = self.is_due(due)?;
-        (fate != Fate::Remove || may_remove(found, self.now_ms)).then(|| Doomed {
+        (fate != LifecycleAction::Remove || may_remove(found, self.now_ms)).then(|| Doomed {
             fate,
             key: version.key.clone(),
             id: version.id,
@@ -108,7 +114,7 @@ impl Inner {
     pub(crate) async fn carry(&self, bucket: &str, doomed: &Doomed, terms: &Terms<'_>) -> Outcome {
         match Box::pin(self.try_to_carry(bucket, doomed, terms)).await {
             Ok((Landed::At(stamp), version)) => {
-                let is_new_marker = doomed.fate == Fate::Expire && version.is_some();
+                let is_new_marker = doomed.fate == LifecycleAction::Expire && version.is_some();
                 Outcome::Done(Trace { stamp, version, is_new_marker })
             }
             Ok((Landed::Kept(_), _)) | Err(Error::NoSuchBucket) => Outcome::Moot,
@@ -133,12 +139,12 @@ impl Inner {
     ) -> Result<(Landed, Option<VersionId>)> {
         let site = self.site(bucket, &doomed.key).await?;
         let landed = match doomed.fate {
-            Fate::Expire => self.expire_current(&site, doomed, terms).await,
-            Fate::Remove => {
+            LifecycleAction::Expire => self.expire_current(&site, doomed, terms).await,
+            LifecycleAction::Remove => {
                 let removed = self.remove_doomed(&site, doomed, terms).await;
                 removed.map(|landed| (landed, Some(doomed.id)))
             }
-            Fate::Abort => unreachable!("versions are never aborted"),
+            LifecycleAction::Abort => unreachable!("versions are never aborted"),
         };
         Ok(landed?)
     }
@@ -190,7 +196,7 @@ impl Inner {
         let fits =
             |entry: &Entry| terms.fits(doomed, entry) && may_remove(object_in(entry), now_ms);
         let provided = match doomed.standing {
-            Standing::LoneMarker { .. } => Provided::Alone(&fits),
+            VersionPosition::LoneMarker { .. } => Provided::Alone(&fits),
             _ => Provided::Noncurrent(&fits),
         };
         let removed =

@@ -4,7 +4,7 @@
 //! existing version was written. If that one replaced a version that is gone by now, the older
 //! version counts as younger than it is, and stays longer.
 
-use martlet_protocol::lifecycle::{Place, Standing, Within};
+use martlet_protocol::lifecycle::{ExpiryCursor, VersionCursor, VersionPosition};
 
 use super::deed::{Doomed, Terms};
 use crate::api::{ListedVersion, VersionPage};
@@ -15,7 +15,7 @@ pub(super) struct Judged {
     pub(super) seen: u64,
     pub(super) doomed: Vec<Doomed>,
     /// Start of the next page.
-    pub(super) next: Option<Place>,
+    pub(super) next: Option<ExpiryCursor>,
 }
 
 /// State between two versions of a key.
@@ -26,10 +26,10 @@ struct Run {
 }
 
 /// Judges a page that begins after `after`.
-pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>) -> Judged {
+pub(super) fn judge(page: VersionPage, after: Option<&ExpiryCursor>, terms: &Terms<'_>) -> Judged {
     let mut judged = Judged { seen: 0, doomed: Vec::new(), next: None };
     let mut run = after.and_then(|place| {
-        let Within { newer, since_ms, .. } = place.within?;
+        let VersionCursor { newer, since_ms, .. } = place.within?;
         Some(Run { key: place.key.clone(), newer, since_ms })
     });
     let mut versions = page.versions.into_iter().peekable();
@@ -39,7 +39,7 @@ pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>)
             (None, Some((key, Some(_)))) if *key == version.key => {
                 if version.is_latest && version.object.is_none() && run.is_some() {
                     // The next page shows if the marker is alone.
-                    judged.next = run.map(|run| Place { key: run.key, within: None });
+                    judged.next = run.map(|run| ExpiryCursor { key: run.key, within: None });
                     return judged;
                 }
                 false
@@ -62,23 +62,30 @@ pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>)
         let run = run.filter(|run| run.key == key);
         let within = version.zip(run).map(|(version, run)| {
             let Run { newer, since_ms, .. } = run;
-            Within { version, newer, since_ms }
+            VersionCursor { version, newer, since_ms }
         });
-        Place { key, within }
+        ExpiryCursor { key, within }
     });
     judged
 }
 
 /// State of a version for the rules; none for a delete marker in front of other versions.
-fn standing(version: &ListedVersion, before: Option<&Run>, is_last: bool) -> Option<Standing> {
+fn standing(
+    version: &ListedVersion,
+    before: Option<&Run>,
+    is_last: bool,
+) -> Option<VersionPosition> {
     let modified_ms = version.modified_ms;
     match (version.is_latest, &version.object) {
-        (true, Some(_)) => Some(Standing::Current { modified_ms }),
-        (true, None) => is_last.then_some(Standing::LoneMarker { modified_ms }),
+        (true, Some(_)) => Some(VersionPosition::Current { modified_ms }),
+        (true, None) => is_last.then_some(VersionPosition::LoneMarker { modified_ms }),
         (false, _) => {
             // Without its newer versions, the time when it became noncurrent is unknown.
             let Run { newer, since_ms, .. } = before?;
-            Some(Standing::Noncurrent { since_ms: (*since_ms).max(modified_ms), newer: *newer })
+            Some(VersionPosition::Noncurrent {
+                since_ms: (*since_ms).max(modified_ms),
+                newer: *newer,
+            })
         }
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::lifecycle::{
-    Carried, Day, Expiration, Filter, Lifecycle, Noncurrent, ObjectExpiry, Rule, Scope, Stretch,
+    Day, Expiration, ExpiryOutcome, Filter, Lifecycle, Noncurrent, ObjectExpiry, Rule, Scope,
+    Stretch,
 };
 use martlet_protocol::lock::{Lock, Retention, RetentionMode};
 use martlet_protocol::testing::{Call, Fault, Op};
@@ -101,13 +102,13 @@ impl Fixture {
 }
 
 /// Applies the rules to a whole bucket.
-async fn carry_out(store: &dyn ObjectExpiry) -> martlet_protocol::Result<Carried> {
-    let mut sum = Carried::default();
+async fn carry_out(store: &dyn ObjectExpiry) -> martlet_protocol::Result<ExpiryOutcome> {
+    let mut sum = ExpiryOutcome::default();
     for shard in (0..SHARDS).map(Shard) {
         let mut after = None;
         loop {
             let stretch = Stretch { bucket: "b".into(), shard, after: after.take(), day: DAY };
-            let Carried { seen, done, kept, next } = store.carry_out(&stretch).await?;
+            let ExpiryOutcome { seen, done, kept, next } = store.carry_out(&stretch).await?;
             sum.seen += seen;
             sum.done += done;
             sum.kept += kept;
@@ -153,7 +154,7 @@ async fn objects_go_when_they_are_old_enough_and_others_stay() {
     for key in ["a/1", "a/2", "b/1", "c"] {
         fixture.harness.put(key, "abc").await.unwrap();
     }
-    assert_eq!(carry_out(fixture.store()).await.unwrap(), Carried::default(), "no rules");
+    assert_eq!(carry_out(fixture.store()).await.unwrap(), ExpiryOutcome::default(), "no rules");
     fixture.set(&rules([expiring("a/", 2), expiring("b/", 4)])).await;
     fixture.days(1);
     fixture.harness.put("a/2", "again").await.unwrap();
@@ -281,5 +282,5 @@ async fn rules_that_are_not_understood_take_nothing() {
     assert_eq!(fixture.keys().await, ["k"]);
     fixture.store().delete("b", "k", &WriteConditions::default()).await.unwrap();
     fixture.store().delete_bucket("b").await.unwrap();
-    assert_eq!(carry_out(fixture.store()).await.unwrap(), Carried::default(), "no bucket");
+    assert_eq!(carry_out(fixture.store()).await.unwrap(), ExpiryOutcome::default(), "no bucket");
 }

@@ -8,12 +8,12 @@ use futures::FutureExt;
 use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, Want, WriteReply};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::stamp::StampSource;
-use martlet_protocol::testing::chance::Seeded;
+use martlet_protocol::testing::seeded_ids::SeededIds;
 use martlet_protocol::{
     Backend, Clock, DeviceId, Entry, Partition, Phase, PolicyId, RegisterKey, Stamp, SystemClock,
     Term, limits,
 };
-use martlet_ring::{Builder, Move, NewDevice, Node, Occasion, Ring, Sets, Settings};
+use martlet_ring::{Builder, Move, NewDevice, Node, RebalanceContext, Ring, RingSettings, Sets};
 
 use super::nodes::{Nodes, Proxy};
 use crate::Cluster;
@@ -28,7 +28,7 @@ pub(super) struct Growing {
     pub(super) before: Arc<Ring>,
     pub(super) settled: Arc<Ring>,
     stamps: StampSource,
-    _repeats: Seeded,
+    _repeats: SeededIds,
 }
 
 /// Devices of a key's register, and their parts in the move.
@@ -53,7 +53,7 @@ fn add(builder: &mut Builder, node: u32) {
 }
 
 fn rebalanced(builder: &mut Builder) -> Arc<Ring> {
-    builder.rebalance(Occasion { now_ms: 1_000_000, seed: 7 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 1_000_000, seed: 7 }).unwrap();
     Arc::new(builder.ring().unwrap())
 }
 
@@ -61,7 +61,7 @@ impl Growing {
     /// Makes an index on `count` nodes, and one more node to which replicas move. The devices have
     /// the term of the change's old phase.
     pub(super) fn from(count: u32) -> Self {
-        let settings = Settings {
+        let settings = RingSettings {
             policy: PolicyId(0),
             policy_name: "default".into(),
             redundancy: martlet_protocol::Redundancy::Replicated,
@@ -80,7 +80,7 @@ impl Growing {
         assert_eq!((moving.change(), settled.change()), (CHANGE, CHANGE));
         let stamps = StampSource::new(Arc::new(SystemClock));
         // Bucket ids decide which keys move, so they come from a seed.
-        let repeats = Seeded::new(7);
+        let repeats = SeededIds::new(7);
         let nodes = Arc::new(Nodes::on(moving));
         let growing = Self { nodes, before, settled, stamps, _repeats: repeats };
         growing.raise(&growing.devices(), Phase::Old);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use martlet_protocol::entry::{Attributes, Body, Marks, Object};
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, PolicyId, Redundancy, SystemClock};
-use martlet_ring::{Builder, Device, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, Device, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 use super::harness::{body, pattern, put};
 use crate::{
@@ -22,7 +22,7 @@ const LONG: usize = 20_000;
 
 /// A ring of a policy, with a copy on every device.
 fn ring(policy: u16, name: &str) -> Arc<Ring> {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: PolicyId(policy),
         policy_name: name.to_owned(),
         redundancy: Redundancy::Replicated,
@@ -37,7 +37,7 @@ fn ring(policy: u16, name: &str) -> Arc<Ring> {
         let (name, meta) = ("disk".to_owned(), String::new());
         builder.add(NewDevice { region: 1, zone: 1, node, name, weight: 1.0, meta }).unwrap();
     }
-    builder.rebalance(Occasion::default()).unwrap();
+    builder.rebalance(RebalanceContext::default()).unwrap();
     Arc::new(builder.ring().unwrap())
 }
 

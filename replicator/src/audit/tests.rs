@@ -6,19 +6,19 @@ use martlet_protocol::{Backend, ErrorKind, ManualClock};
 
 use super::*;
 use crate::run_once;
-use crate::testing::many::Many;
+use crate::testing::multi_node::MultiNodeWorld;
 
-fn worker(world: &Many, options: AuditOptions) -> Audit {
-    Audit::new(world.shared.clone(), Scope::All, options)
+fn worker(world: &MultiNodeWorld, options: AuditOptions) -> Audit {
+    Audit::new(world.shared.clone(), DeviceScope::All, options)
 }
 
-async fn is_good(world: &Many, device: DeviceId, id: ExtentId) -> bool {
+async fn is_good(world: &MultiNodeWorld, device: DeviceId, id: ExtentId) -> bool {
     world.memory(device).read_extent(device, id, 0..16).await.is_ok()
 }
 
 #[tokio::test]
 async fn corrupt_extents_are_put_aside_and_brought_back() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let ids = world.extents(30).await;
     let spoilt: Vec<(DeviceId, ExtentId)> =
         ids.iter().step_by(3).map(|id| (world.data_primaries(*id)[1], *id)).collect();
@@ -36,7 +36,7 @@ async fn corrupt_extents_are_put_aside_and_brought_back() {
 
 #[tokio::test]
 async fn what_nobody_else_has_stays_aside_and_is_told() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let id = world.extents(1).await[0];
     let primaries = world.data_primaries(id);
     for device in &primaries[1..] {
@@ -52,7 +52,7 @@ async fn what_nobody_else_has_stays_aside_and_is_told() {
 
 #[tokio::test]
 async fn a_stray_that_decayed_is_not_brought_back() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let id = world.extents(1).await[0];
     let primaries = world.data_primaries(id);
     let stray = (0..4).map(DeviceId).find(|device| !primaries.contains(device)).unwrap();
@@ -64,7 +64,7 @@ async fn a_stray_that_decayed_is_not_brought_back() {
 
 #[tokio::test]
 async fn the_rate_bounds_bytes_in_time_and_a_pass_goes_on_after_a_restart() {
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     world.extents(200).await;
     let options = AuditOptions { bytes_per_second: 1600, rest: Duration::from_secs(99) };
     let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
@@ -85,7 +85,7 @@ async fn the_rate_bounds_bytes_in_time_and_a_pass_goes_on_after_a_restart() {
 #[tokio::test]
 async fn registers_that_cannot_be_audited_keep_no_extent_from_being() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(3, clock, |device, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, |device, memory| {
         let choose = move |call: &martlet_protocol::testing::Call<'_>| match call.op {
             Op::AuditRegisters if device == DeviceId(1) => Fault::Refuse(ErrorKind::Unavailable),
             _ => Fault::None,
@@ -102,7 +102,7 @@ async fn registers_that_cannot_be_audited_keep_no_extent_from_being() {
 
 #[tokio::test]
 async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     world.extents(10).await;
     world.memory(DeviceId(1)).set_offline(DeviceId(1), true);
     let progress = run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
 async fn a_stretch_that_fails_once_is_tried_again_where_it_was() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let fails = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let world = Many::wrapped(3, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let fails = fails.clone();
         let choose = move |call: &martlet_protocol::testing::Call<'_>| {
             let once = call.op == Op::AuditExtents

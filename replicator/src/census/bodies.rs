@@ -15,15 +15,15 @@ use martlet_protocol::{
     BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, Result, UploadId,
 };
 
-use super::Census;
-use crate::cluster::{Cluster, in_time};
-use crate::coded::{Said, stored_ids};
+use super::CensusRun;
+use crate::cluster::{ClusterTopology, in_time};
+use crate::coded::{PresenceMap, stored_ids};
 use crate::manifest::BodyExtents;
-use crate::sweep::{Known, list_buckets};
-use crate::wanted::{Claim, Wanted};
+use crate::needed_extents::{ExtentClaim, NeedCheck};
+use crate::sweep::{KnownBucket, list_buckets};
 
 /// An extent that an entry names.
-pub(super) struct Named {
+pub(super) struct NamedExtent {
     key: RegisterKey,
     policy: PolicyId,
     id: ExtentId,
@@ -33,22 +33,22 @@ pub(super) struct Named {
 const PAGE: usize = 1000;
 
 /// Object, and upload, for which an entry's extents were written.
-struct Owner {
+struct ExtentOwner {
     key: String,
     upload: Option<UploadId>,
 }
 
 /// Extents that the index needs, queried on first use.
-pub(super) struct Wants<'a> {
-    cluster: &'a Cluster,
-    buckets: Option<HashMap<BucketId, Known>>,
-    wanted: Wanted<'a>,
+pub(super) struct NeededExtents<'a> {
+    cluster: &'a ClusterTopology,
+    buckets: Option<HashMap<BucketId, KnownBucket>>,
+    wanted: NeedCheck<'a>,
 }
 
-impl<'a> Wants<'a> {
+impl<'a> NeededExtents<'a> {
     /// Creates the queries, for extents that were seen already.
-    pub(super) fn of(cluster: &'a Cluster) -> Self {
-        Self { cluster, buckets: None, wanted: Wanted::new(cluster) }
+    pub(super) fn of(cluster: &'a ClusterTopology) -> Self {
+        Self { cluster, buckets: None, wanted: NeedCheck::new(cluster) }
     }
 
     /// Returns true if the owner of an extent needs it, or if the answer is unknown.
@@ -70,16 +70,16 @@ impl<'a> Wants<'a> {
         let Some(buckets) = &self.buckets else { return true };
         let Some(known) = buckets.get(&bucket) else { return false };
         let shard = shard_of(key.as_bytes(), known.shards);
-        let claim = Claim { bucket, shard, key: key.to_owned(), upload };
-        self.wanted.wants(&claim, id).await.unwrap_or(true)
+        let claim = ExtentClaim { bucket, shard, key: key.to_owned(), upload };
+        self.wanted.is_needed(&claim, id).await.unwrap_or(true)
     }
 }
 
-impl Census<'_> {
+impl CensusRun<'_> {
     /// Returns the extents of an object or a part, as far as its manifest is readable.
-    pub(super) async fn named_by(&self, key: &RegisterKey, entry: &Entry) -> Vec<Named> {
+    pub(super) async fn named_by(&self, key: &RegisterKey, entry: &Entry) -> Vec<NamedExtent> {
         let Some(body) = body_of(entry) else { return Vec::new() };
-        let named = |policy, id| Named { key: key.clone(), policy, id };
+        let named = |policy, id| NamedExtent { key: key.clone(), policy, id };
         let (data, manifest) = match BodyExtents::of(self.cluster, body).await {
             Ok(BodyExtents { data, manifest }) => (data, manifest),
             Err(error) => {
@@ -96,7 +96,7 @@ impl Census<'_> {
 
     /// Searches extents that no device has. Does nothing if a device is silent, because it may have
     /// them.
-    pub(super) async fn look_for(&mut self, named: Vec<Named>) {
+    pub(super) async fn find_missing(&mut self, named: Vec<NamedExtent>) {
         if !self.silent.is_empty() {
             return;
         }
@@ -105,10 +105,10 @@ impl Census<'_> {
             return;
         }
         self.wait().await;
-        let mut wants = Wants::of(self.cluster);
-        for Named { key, id, .. } in self.missing_everywhere(missing).await {
+        let mut wants = NeededExtents::of(self.cluster);
+        for NamedExtent { key, id, .. } in self.missing_everywhere(missing).await {
             let (name, is_wanted) = match owner_of(self.cluster, &key).await {
-                Ok(Some(Owner { key: name, upload })) => {
+                Ok(Some(ExtentOwner { key: name, upload })) => {
                     let is_wanted = wants.has(key.bucket, &name, upload, id).await;
                     (name, is_wanted)
                 }
@@ -130,13 +130,13 @@ impl Census<'_> {
     }
 
     /// Returns the extents of which every device of their policies denies having a piece.
-    async fn missing_everywhere(&self, named: Vec<Named>) -> Vec<Named> {
+    async fn missing_everywhere(&self, named: Vec<NamedExtent>) -> Vec<NamedExtent> {
         let first = self.absent(named, 1).await;
         let doubtful = self.absent(first, usize::MAX).await;
         let mut nowhere = Vec::new();
         for named in doubtful {
             let pieces = self.pieces(&named);
-            let said = self.ask(pieces.iter().copied()).await;
+            let said = self.query_presence(pieces.iter().copied()).await;
             let has_denied = |(device, id): &(DeviceId, ExtentId)| {
                 said.of(*device, *id).is_some_and(|said| said != Presence::Here)
             };
@@ -148,25 +148,28 @@ impl Census<'_> {
     }
 
     /// Returns the extents without a piece on their first `homes_max` homes, with joint queries.
-    async fn absent(&self, named: Vec<Named>, homes_max: usize) -> Vec<Named> {
-        let homes = |named: &Named| self.homes(named).into_iter().take(homes_max);
-        let said = self.ask(named.iter().flat_map(homes)).await;
+    async fn absent(&self, named: Vec<NamedExtent>, homes_max: usize) -> Vec<NamedExtent> {
+        let homes = |named: &NamedExtent| self.homes(named).into_iter().take(homes_max);
+        let said = self.query_presence(named.iter().flat_map(homes)).await;
         let is_here = |(device, id)| said.of(device, id) == Some(Presence::Here);
         named.into_iter().filter(|it| !homes(it).any(is_here)).collect()
     }
 
-    async fn ask(&self, pieces: impl Iterator<Item = (DeviceId, ExtentId)>) -> Said {
+    async fn query_presence(
+        &self,
+        pieces: impl Iterator<Item = (DeviceId, ExtentId)>,
+    ) -> PresenceMap {
         let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
         for (device, id) in pieces {
             lists.entry(device).or_default().insert(id);
         }
-        let mut said = Said::default();
-        said.ask(self.cluster, lists).await;
+        let mut said = PresenceMap::default();
+        said.query(self.cluster, lists).await;
         said
     }
 
     /// Returns the piece that each home of an extent holds; empty without a ring for its policy.
-    fn homes(&self, named: &Named) -> Vec<(DeviceId, ExtentId)> {
+    fn homes(&self, named: &NamedExtent) -> Vec<(DeviceId, ExtentId)> {
         let Some(ring) = self.cluster.data.get(&named.policy) else { return Vec::new() };
         let homes = ring.primaries(ring.partition(named.id.placement()));
         let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
@@ -178,7 +181,7 @@ impl Census<'_> {
     }
 
     /// Returns the pieces of an extent that any device may hold.
-    fn pieces(&self, named: &Named) -> Vec<(DeviceId, ExtentId)> {
+    fn pieces(&self, named: &NamedExtent) -> Vec<(DeviceId, ExtentId)> {
         let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
         let devices = self.cluster.holders_of(named.policy, named.id).unwrap_or_default();
         let with_all = |id: &ExtentId| {
@@ -204,18 +207,18 @@ fn body_of(entry: &Entry) -> Option<&Body> {
 ///
 /// # Errors
 /// If no device returns the uploads in a part's shard.
-async fn owner_of(cluster: &Cluster, key: &RegisterKey) -> Result<Option<Owner>> {
+async fn owner_of(cluster: &ClusterTopology, key: &RegisterKey) -> Result<Option<ExtentOwner>> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     match key.kind {
         RegisterKind::Part => upload_of_part(cluster, key).await,
         RegisterKind::Upload => Ok(split_upload(&key.name)
-            .map(|(name, upload)| Owner { key: text(name), upload: Some(upload) })),
+            .map(|(name, upload)| ExtentOwner { key: text(name), upload: Some(upload) })),
         RegisterKind::Version => {
             let name = RegisterKey::version_of(&key.name).map_or(&key.name[..], |(name, _)| name);
-            Ok(Some(Owner { key: text(name), upload: None }))
+            Ok(Some(ExtentOwner { key: text(name), upload: None }))
         }
         RegisterKind::Object | RegisterKind::Account => {
-            Ok(Some(Owner { key: text(&key.name), upload: None }))
+            Ok(Some(ExtentOwner { key: text(&key.name), upload: None }))
         }
     }
 }
@@ -227,7 +230,10 @@ pub(super) fn split_upload(name: &[u8]) -> Option<(&[u8], UploadId)> {
 }
 
 /// Finds the upload of a part, on the first of its holders that answers.
-async fn upload_of_part(cluster: &Cluster, part: &RegisterKey) -> Result<Option<Owner>> {
+async fn upload_of_part(
+    cluster: &ClusterTopology,
+    part: &RegisterKey,
+) -> Result<Option<ExtentOwner>> {
     let Some(id) = part.name.first_chunk::<16>() else { return Ok(None) };
     let mut outcome = Ok(None);
     for device in cluster.holders(part.placement()).primaries {
@@ -240,11 +246,11 @@ async fn upload_of_part(cluster: &Cluster, part: &RegisterKey) -> Result<Option<
 }
 
 async fn upload_on(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     part: &RegisterKey,
     upload: UploadId,
-) -> Result<Option<Owner>> {
+) -> Result<Option<ExtentOwner>> {
     let mut request = ListRequest {
         bucket: part.bucket,
         shards: vec![part.shard],
@@ -261,7 +267,7 @@ async fn upload_on(
         let mut names = entries.iter().filter_map(|(name, _)| split_upload(name));
         if let Some((name, _)) = names.find(|(_, id)| *id == upload) {
             let key = String::from_utf8_lossy(name).into_owned();
-            return Ok(Some(Owner { key, upload: Some(upload) }));
+            return Ok(Some(ExtentOwner { key, upload: Some(upload) }));
         }
         match entries.last() {
             Some((last, _)) if truncated => request.start = ListStart::After(last.clone()),

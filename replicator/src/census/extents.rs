@@ -7,24 +7,24 @@ use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId};
 
-use super::bodies::Wants;
-use super::streams::Streams;
-use super::{Census, Tally};
+use super::bodies::NeededExtents;
+use super::streams::MergedStreams;
+use super::{CensusRun, KindCounts};
 use crate::cluster::in_time;
-use crate::coded::Coded;
-use crate::replicate::places::Places;
+use crate::coded::CodedExtent;
+use crate::replicate::required_devices::RequiredDevices;
 
 /// Extents requested at a time.
 const PAGE: usize = 1000;
 
 /// Holders of a copy or a fragment, by the lists of all devices.
-struct Piece {
+struct PieceHolders {
     id: ExtentId,
     holders: Vec<(DeviceId, ExtentRecord)>,
 }
 
 /// Requirements of the rings for an extent.
-struct Due {
+struct RequiredHolders {
     record: ExtentRecord,
     /// Each required or existing piece, and its required holders.
     pieces: Vec<(ExtentId, Vec<DeviceId>)>,
@@ -34,19 +34,19 @@ struct Due {
     unlike: u64,
 }
 
-impl Census<'_> {
+impl CensusRun<'_> {
     pub(super) async fn count_extents(&mut self) {
         let cluster = self.cluster;
         let all = cluster.data.values().flat_map(|ring| ring.devices()).map(|device| device.id);
         let devices: BTreeSet<DeviceId> = all.filter(|it| !self.silent.contains(it)).collect();
-        let mut streams = Streams::of(devices.iter().copied());
+        let mut streams = MergedStreams::of(devices.iter().copied());
         let read = async |device: DeviceId, after: Option<ExtentId>| {
             let node = cluster.node(device)?;
             let page = in_time(node.list_extents(device, after, PAGE)).await?;
             Ok(page.into_iter().map(|record| (record.extent.id, record)).collect::<Vec<_>>())
         };
         // The fragments of an extent are adjacent in the order of ids.
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<PieceHolders> = Vec::new();
         while !streams.is_over() {
             self.silent.extend(streams.fill(read).await);
             let mut odd = Vec::new();
@@ -55,20 +55,20 @@ impl Census<'_> {
                 if pieces.last().is_some_and(|last| named(&last.holders) != name) {
                     odd.extend(self.count(&std::mem::take(&mut pieces)));
                 }
-                pieces.push(Piece { id, holders });
+                pieces.push(PieceHolders { id, holders });
             }
             if streams.is_over() {
                 odd.extend(self.count(&std::mem::take(&mut pieces)));
             }
             if !odd.is_empty() {
-                self.ask_again(&devices, &odd).await;
+                self.query_again(&devices, &odd).await;
             }
             self.rest().await;
         }
     }
 
     /// Counts an extent; returns the rings' requirements if they are not met.
-    fn count(&mut self, pieces: &[Piece]) -> Option<Due> {
+    fn count(&mut self, pieces: &[PieceHolders]) -> Option<RequiredHolders> {
         let due = self.due(pieces)?;
         self.report.extents.things += 1;
         self.report.extents.copies += pieces.iter().map(|it| it.holders.len() as u64).sum::<u64>();
@@ -86,9 +86,9 @@ impl Census<'_> {
         is_odd.then_some(due)
     }
 
-    fn due(&self, pieces: &[Piece]) -> Option<Due> {
+    fn due(&self, pieces: &[PieceHolders]) -> Option<RequiredHolders> {
         let (_, record) = pieces.first()?.holders.first()?;
-        let coded = Coded::of_record(self.cluster, record).and_then(Result::ok);
+        let coded = CodedExtent::of_record(self.cluster, record).and_then(Result::ok);
         let mut ids: BTreeSet<ExtentId> = pieces.iter().map(|piece| piece.id).collect();
         if let Some(coded) = &coded {
             ids.extend(coded.fragments().map(|fragment| coded.id(fragment)));
@@ -96,13 +96,13 @@ impl Census<'_> {
         let with_homes = |id: ExtentId| {
             let mut homes = match &coded {
                 Some(coded) => coded.home_of(id).into_iter().collect(),
-                None => Places::of(self.cluster).primaries(record),
+                None => RequiredDevices::of(self.cluster).primaries(record),
             };
             homes.retain(|device| !self.silent.contains(device));
             (id, homes)
         };
         let unlike = pieces.iter().map(|piece| unlike(piece, record)).sum();
-        Some(Due {
+        Some(RequiredHolders {
             record: record.clone(),
             pieces: ids.into_iter().map(with_homes).collect(),
             needed: coded.map(|coded| Geometry::needed(&coded.geometry)),
@@ -111,7 +111,7 @@ impl Census<'_> {
     }
 
     /// Queries all devices about extents that looked wrong, and counts the faults that remain.
-    async fn ask_again(&mut self, devices: &BTreeSet<DeviceId>, odd: &[Due]) {
+    async fn query_again(&mut self, devices: &BTreeSet<DeviceId>, odd: &[RequiredHolders]) {
         self.wait().await;
         let ids: Vec<ExtentId> =
             odd.iter().flat_map(|due| due.pieces.iter().map(|(id, _)| *id)).collect();
@@ -134,19 +134,24 @@ impl Census<'_> {
                 }
             }
         }
-        let (mut rest, mut wants) = (&holders[..], Wants::of(self.cluster));
+        let (mut rest, mut wants) = (&holders[..], NeededExtents::of(self.cluster));
         for due in odd {
             let (mine, others) = rest.split_at(due.pieces.len());
             rest = others;
-            self.note(due, mine, &mut wants).await;
+            self.count_extent(due, mine, &mut wants).await;
         }
     }
 
-    async fn note(&mut self, due: &Due, holders: &[BTreeSet<DeviceId>], wants: &mut Wants<'_>) {
+    async fn count_extent(
+        &mut self,
+        due: &RequiredHolders,
+        holders: &[BTreeSet<DeviceId>],
+        wants: &mut NeededExtents<'_>,
+    ) {
         if holders.iter().all(BTreeSet::is_empty) {
             return;
         }
-        let mut tally = Tally { older: due.unlike, ..Tally::default() };
+        let mut tally = KindCounts { older: due.unlike, ..KindCounts::default() };
         for ((_, homes), holders) in due.pieces.iter().zip(holders) {
             let answering = homes.iter().filter(|device| !self.silent.contains(device));
             tally.missing += answering.filter(|device| !holders.contains(device)).count() as u64;
@@ -171,7 +176,7 @@ impl Census<'_> {
         let lost = if is_lost && tally.missing > 0 { "LOST; " } else { "" };
         let all: BTreeSet<&DeviceId> = holders.iter().flatten().collect();
         self.found(|| {
-            let Tally { missing, older, stray, .. } = tally;
+            let KindCounts { missing, older, stray, .. } = tally;
             let holders: Vec<String> = all.iter().map(ToString::to_string).collect();
             let (id, on) = (due.record.named(), holders.join(" "));
             format!("extent {id}: {lost}{missing} missing, {older} other, {stray} stray; on {on}")
@@ -186,7 +191,7 @@ fn named(holders: &[(DeviceId, ExtentRecord)]) -> Option<ExtentId> {
 
 /// Number of holders whose piece differs from the first holder's piece, or was encoded unlike
 /// `record`.
-fn unlike(piece: &Piece, record: &ExtentRecord) -> u64 {
+fn unlike(piece: &PieceHolders, record: &ExtentRecord) -> u64 {
     let first = piece.holders.first().map(|(_, record)| record.extent);
     let is_like = |held: &ExtentRecord| Some(held.extent) == first && held.layout == record.layout;
     piece.holders.iter().filter(|(_, held)| !is_like(held)).count() as u64

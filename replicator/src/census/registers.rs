@@ -6,8 +6,8 @@ use martlet_protocol::backend::{Holding, Walk, Want};
 use martlet_protocol::tree::Span;
 use martlet_protocol::{DeviceId, RegisterKey, Stamp};
 
-use super::streams::Streams;
-use super::{Census, Tally};
+use super::streams::MergedStreams;
+use super::{CensusRun, KindCounts};
 use crate::cluster::in_time;
 
 /// Registers requested at a time.
@@ -16,13 +16,13 @@ const PAGE: usize = 1000;
 const AGAIN: usize = 500;
 
 /// Orders of one register, by device.
-type Held = BTreeMap<DeviceId, Stamp>;
+type HeldOrders = BTreeMap<DeviceId, Stamp>;
 
-impl Census<'_> {
+impl CensusRun<'_> {
     pub(super) async fn count_registers(&mut self) {
         let cluster = self.cluster;
         let devices = cluster.index_devices().into_iter().filter(|it| !self.silent.contains(it));
-        let mut streams = Streams::of(devices.collect::<Vec<_>>());
+        let mut streams = MergedStreams::of(devices.collect::<Vec<_>>());
         let walk = Walk { span: Span::ALL, bin: None, want: Want::Entry };
         let read = async |device: DeviceId, after: Option<RegisterKey>| {
             let node = cluster.node(device)?;
@@ -38,27 +38,27 @@ impl Census<'_> {
                 if let Some(newest) = newest {
                     named.extend(self.named_by(&key, newest).await);
                 }
-                let held: Held =
+                let held: HeldOrders =
                     holders.into_iter().map(|(device, entry)| (device, entry.order)).collect();
                 self.report.registers.things += 1;
                 self.report.registers.copies += held.len() as u64;
-                if !self.judge(&key, &held).is_clean() {
+                if !self.count_register(&key, &held).is_clean() {
                     odd.push(key);
                 }
             }
             for odd in odd.chunks(AGAIN) {
-                self.look_again(odd).await;
+                self.recount(odd).await;
             }
-            self.look_for(named).await;
+            self.find_missing(named).await;
             self.rest().await;
         }
     }
 
     /// Returns the faults of a register with these holders.
-    fn judge(&self, key: &RegisterKey, held: &Held) -> Tally {
+    fn count_register(&self, key: &RegisterKey, held: &HeldOrders) -> KindCounts {
         let sets = self.cluster.sets(key.placement());
         let newest = held.values().max();
-        let mut tally = Tally::default();
+        let mut tally = KindCounts::default();
         for member in sets.members().filter(|member| !self.silent.contains(member)) {
             match held.get(&member) {
                 None => tally.missing += 1,
@@ -71,10 +71,10 @@ impl Census<'_> {
     }
 
     /// Queries all devices about registers that looked wrong, and counts the faults that remain.
-    async fn look_again(&mut self, keys: &[RegisterKey]) {
+    async fn recount(&mut self, keys: &[RegisterKey]) {
         self.wait().await;
         let cluster = self.cluster;
-        let mut held: Vec<Held> = vec![Held::new(); keys.len()];
+        let mut held: Vec<HeldOrders> = vec![HeldOrders::new(); keys.len()];
         for device in cluster.index_devices() {
             if self.silent.contains(&device) {
                 continue;
@@ -91,11 +91,15 @@ impl Census<'_> {
             }
         }
         for (key, held) in keys.iter().zip(&held) {
-            let tally = if held.is_empty() { Tally::default() } else { self.judge(key, held) };
+            let tally = if held.is_empty() {
+                KindCounts::default()
+            } else {
+                self.count_register(key, held)
+            };
             if tally.is_clean() {
                 continue;
             }
-            let Tally { missing, older, stray, .. } = tally;
+            let KindCounts { missing, older, stray, .. } = tally;
             let total = &mut self.report.registers;
             total.missing += missing;
             total.older += older;

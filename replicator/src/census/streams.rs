@@ -6,19 +6,19 @@ use futures::future::join_all;
 use martlet_protocol::{DeviceId, Result};
 
 /// Stream of one device, page by page.
-struct Stream<K, V> {
+struct DeviceStream<K, V> {
     page: VecDeque<(K, V)>,
     after: Option<K>,
     has_ended: bool,
 }
 
 /// Streams of all devices.
-pub(super) struct Streams<K, V>(BTreeMap<DeviceId, Stream<K, V>>);
+pub(super) struct MergedStreams<K, V>(BTreeMap<DeviceId, DeviceStream<K, V>>);
 
-impl<K: Ord + Clone, V> Streams<K, V> {
+impl<K: Ord + Clone, V> MergedStreams<K, V> {
     /// Creates streams that have read nothing yet.
     pub(super) fn of(devices: impl IntoIterator<Item = DeviceId>) -> Self {
-        let stream = || Stream { page: VecDeque::new(), after: None, has_ended: false };
+        let stream = || DeviceStream { page: VecDeque::new(), after: None, has_ended: false };
         Self(devices.into_iter().map(|device| (device, stream())).collect())
     }
 
@@ -55,7 +55,7 @@ impl<K: Ord + Clone, V> Streams<K, V> {
 
     /// Returns the lowest key and its holders; none if a page must be read first, or at the end.
     pub(super) fn next(&mut self) -> Option<(K, Vec<(DeviceId, V)>)> {
-        let must_read = |stream: &Stream<K, V>| stream.page.is_empty() && !stream.has_ended;
+        let must_read = |stream: &DeviceStream<K, V>| stream.page.is_empty() && !stream.has_ended;
         if self.0.values().any(must_read) {
             return None;
         }
@@ -100,7 +100,7 @@ mod tests {
             let above = held(device).into_iter().filter(|key| Some(*key) > after);
             Ok(above.take(4).map(|key| (key, device)).collect())
         };
-        let mut streams = Streams::of((0..4).map(DeviceId));
+        let mut streams = MergedStreams::of((0..4).map(DeviceId));
         let (mut seen, mut silent) = (Vec::new(), Vec::new());
         while !streams.is_over() {
             silent.extend(streams.fill(read).await);

@@ -1,6 +1,6 @@
 //! Each planted fault is found, and no other.
 
-use martlet_protocol::backend::{EntryWrite, LetGo};
+use martlet_protocol::backend::{EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::replicate::testing::extent_id;
-use crate::testing::many::{Many, key};
+use crate::testing::multi_node::{MultiNodeWorld, key};
 
 mod fragments;
 mod uploads;
@@ -18,18 +18,18 @@ mod uploads;
 const FAST: CensusOptions =
     CensusOptions { pause: Duration::ZERO, second_look: Duration::from_millis(1) };
 
-async fn take(world: &Many) -> CensusReport {
+async fn take(world: &MultiNodeWorld) -> CensusReport {
     census(&world.shared.get(), FAST, &mut |_| ()).await
 }
 
 /// Makes 50 registers and 50 extents, all on their primaries.
-async fn world() -> Many {
-    let world = Many::new(5);
+async fn world() -> MultiNodeWorld {
+    let world = MultiNodeWorld::new(5);
     fill(&world).await;
     world
 }
 
-async fn fill(world: &Many) {
+async fn fill(world: &MultiNodeWorld) {
     for n in 0..50 {
         let write = world.write(&key(&format!("key-{n}")));
         world.write_on(&world.primaries(&write.key), &write).await;
@@ -37,7 +37,7 @@ async fn fill(world: &Many) {
     world.extents(50).await;
 }
 
-fn faults(tally: &Tally) -> [u64; 3] {
+fn faults(tally: &KindCounts) -> [u64; 3] {
     [tally.missing, tally.older, tally.stray]
 }
 
@@ -46,7 +46,7 @@ async fn where_all_is_well_everything_is_counted_and_clean() {
     let world = world().await;
     let mut told = Vec::new();
     let report = census(&world.shared.get(), FAST, &mut |progress| told.push(*progress)).await;
-    let all = Tally { things: 50, copies: 150, ..Tally::default() };
+    let all = KindCounts { things: 50, copies: 150, ..KindCounts::default() };
     let partitions = 2 * world.shared.get().index.partitions().count() as u64;
     let expected = CensusReport {
         partitions,
@@ -63,7 +63,7 @@ async fn where_all_is_well_everything_is_counted_and_clean() {
 
 #[tokio::test]
 async fn missing_older_and_stray_registers_are_found_each_by_itself() {
-    let write_of = |world: &Many| world.write(&key("key-7"));
+    let write_of = |world: &MultiNodeWorld| world.write(&key("key-7"));
     for (fault, expected) in [("missing", [1, 0, 0]), ("older", [0, 1, 0]), ("stray", [0, 0, 1])] {
         let world = world().await;
         let newer = write_of(&world);
@@ -71,7 +71,7 @@ async fn missing_older_and_stray_registers_are_found_each_by_itself() {
         match fault {
             "missing" => {
                 let up_to = world.stamps.issue();
-                let drop = LetGo { key: newer.key.clone(), up_to, collectable: false };
+                let drop = RegisterDrop { key: newer.key.clone(), up_to, collectable: false };
                 let device = primaries[1];
                 world.memory(device).drop_registers(device, &[drop]).await.unwrap();
             }
@@ -134,7 +134,7 @@ async fn a_device_that_falls_silent_on_the_way_is_told() {
         let breaks = Arc::new(AtomicBool::new(false));
         let broken = breaks.clone();
         let clock = Arc::new(ManualClock::at(1_000_000_000));
-        let world = Many::wrapped(5, clock, move |device, memory| {
+        let world = MultiNodeWorld::wrapped(5, clock, move |device, memory| {
             let broken = broken.clone();
             let choose = move |call: &Call<'_>| {
                 let hit = call.op == op && device == DeviceId(1) && broken.load(Ordering::SeqCst);
@@ -160,7 +160,7 @@ async fn what_settles_by_itself_is_no_fault() {
     let late: Arc<parking_lot::Mutex<Option<EntryWrite>>> = Arc::default();
     let held = late.clone();
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(3, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let (held, inner) = (held.clone(), memory.clone());
         let choose = move |call: &Call<'_>| {
             let write = (call.op == Op::Holdings).then(|| held.lock().clone()).flatten();
@@ -194,7 +194,7 @@ async fn tombstones_count_until_they_may_be_collected() {
     assert!(report.clean && report.registers.things == 50, "one that is marked is still there");
     for device in &primaries {
         world.memory(*device).mark_collectable(*device, &marks).await.unwrap();
-        let drop = LetGo { key: deleted.key.clone(), up_to: marks[0].1, collectable: true };
+        let drop = RegisterDrop { key: deleted.key.clone(), up_to: marks[0].1, collectable: true };
         world.memory(*device).drop_registers(*device, &[drop]).await.unwrap();
     }
     let report = take(&world).await;

@@ -31,15 +31,15 @@ use martlet_protocol::{
 use martlet_ring::{Ring, RingHash};
 
 use super::plan::{moving_to, sources_of};
-use crate::cluster::{Cluster, in_time};
-use crate::copying::{Copying, PAGE, Page};
+use crate::cluster::{ClusterTopology, in_time};
+use crate::copying::{PAGE, RegisterCopy, RegisterPage};
 use crate::sync::{copy_fences, floor_at};
 
 /// Maximum number of pages in a step, because small partitions have short pages.
 const PAGES: u32 = 64;
 
 /// A device that is joining.
-pub(super) struct Joining {
+pub(super) struct JoiningDevice {
     device: DeviceId,
     identity: DeviceIdentity,
     ring: RingHash,
@@ -68,7 +68,7 @@ pub(super) fn span_of(ring: &Ring, partition: Partition) -> Span {
     Span { first, last: first | (u64::MAX >> power) }
 }
 
-impl Joining {
+impl JoiningDevice {
     /// Begins with a device. `Unavailable` if the device has no vote, or its sources don't know the
     /// term.
     pub(super) fn begin(
@@ -113,9 +113,9 @@ impl Joining {
     }
 
     /// Returns true if device, sources, ring and phase are unchanged.
-    pub(super) fn stands(
+    pub(super) fn is_unchanged(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> bool {
         let same = |(id, identity): (&DeviceId, &DeviceIdentity)| {
@@ -127,9 +127,9 @@ impl Joining {
     }
 
     /// Copies some pages, or ends. Returns true at the end, and the number of registers visited.
-    pub(super) async fn go_on(
+    pub(super) async fn resume(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         stamps: &StampSource,
         now_ms: u64,
     ) -> Result<(bool, u64)> {
@@ -148,7 +148,7 @@ impl Joining {
     /// Copies a page; returns the number of registers visited.
     async fn page(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         stamps: &StampSource,
         partition: Partition,
     ) -> Result<u64> {
@@ -163,10 +163,16 @@ impl Joining {
             Ok::<_, Error>((*device, in_time(node.walk(*device, walk, after, PAGE)).await?))
         });
         let pages = try_join_all(asked).await?;
-        let page = Page::merge(read_ms, pages, |key| span.contains(key.placement()));
+        let page = RegisterPage::merge(read_ms, pages, |key| span.contains(key.placement()));
         let (device, sources) = (self.device, &sources[..]);
-        let copying =
-            Copying { cluster, stamps, device, sources, fresh_from: None, above: self.promise };
+        let copying = RegisterCopy {
+            cluster,
+            stamps,
+            device,
+            sources,
+            fresh_from: None,
+            above: self.promise,
+        };
         let copied = copying.page(&page).await?;
         self.promise = self.promise.max(copied.promise);
         self.brought += copied.brought;
@@ -178,12 +184,12 @@ impl Joining {
     }
 
     /// Records that the device has joined, if no source has lost its votes or identity.
-    async fn end(&self, cluster: &Cluster, now_ms: u64) -> Result<()> {
+    async fn end(&self, cluster: &ClusterTopology, now_ms: u64) -> Result<()> {
         copy_fences(cluster, self.device, self.sources.keys()).await?;
         let statuses = cluster.statuses().await;
         let all_answer =
             self.sources.keys().chain([&self.device]).all(|id| statuses.contains_key(id));
-        if !all_answer || !self.stands(cluster, &statuses) {
+        if !all_answer || !self.is_unchanged(cluster, &statuses) {
             return Err(Error::unavailable("a device in a move is gone or lost its state"));
         }
         let node = cluster.node(self.device)?;

@@ -15,7 +15,7 @@ use martlet_ring::{Ring, Sets};
 
 /// Next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextAction {
     /// Send every device this term: a phase begins.
     Begin(Term),
     /// The new holders copy the registers that move to them.
@@ -42,7 +42,7 @@ pub struct ChangeProgress {
 }
 
 /// Moves in the change of a ring.
-struct Moving<'a> {
+struct PlannedMoves<'a> {
     ring: &'a Ring,
     statuses: &'a HashMap<DeviceId, DeviceStatus>,
 }
@@ -50,7 +50,7 @@ struct Moving<'a> {
 impl ChangeProgress {
     /// Computes the progress from the devices' statuses.
     pub fn of(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceStatus>) -> Self {
-        let moving = Moving { ring, statuses };
+        let moving = PlannedMoves { ring, statuses };
         let change = ring.change();
         let phase = term.phase_of(change);
         let mut progress = Self { change, phase, ..Self::default() };
@@ -71,27 +71,33 @@ impl ChangeProgress {
 }
 
 /// Returns the next action, if `term` is the highest that any device knows.
-pub(super) fn next(ring: &Ring, term: Term, statuses: &HashMap<DeviceId, DeviceStatus>) -> Next {
-    let moving = Moving { ring, statuses };
+pub(super) fn next(
+    ring: &Ring,
+    term: Term,
+    statuses: &HashMap<DeviceId, DeviceStatus>,
+) -> NextAction {
+    let moving = PlannedMoves { ring, statuses };
     let change = ring.change();
     if term == Term::NONE {
         return moving.bootstrap();
     }
     if ring.term_at(term).is_none() {
-        return Next::Wait("the index ring waits for the end of the ring change before it".into());
+        return NextAction::Wait(
+            "the index ring waits for the end of the ring change before it".into(),
+        );
     }
     match term.phase_of(change) {
         // A ring without moves is in use only after its change.
-        None => Next::Wait("the ring change before this one is not over".into()),
+        None => NextAction::Wait("the ring change before this one is not over".into()),
         Some(Phase::Old) => moving.after_old(),
         Some(Phase::Joint) => moving.after_joint(),
-        Some(Phase::New) => Next::Over,
+        Some(Phase::New) => NextAction::Over,
     }
 }
 
 /// Returns the partitions of which a device is a new holder in a ring's change, in order.
 pub(super) fn moving_to(ring: &Ring, holder: DeviceId) -> Vec<Partition> {
-    let moving = Moving { ring, statuses: &HashMap::new() };
+    let moving = PlannedMoves { ring, statuses: &HashMap::new() };
     moving.holders().remove(&holder).unwrap_or_default()
 }
 
@@ -112,7 +118,7 @@ pub(super) fn sources_of(
     (sources.len() >= sets.quorum(0)).then_some(sources)
 }
 
-impl Moving<'_> {
+impl PlannedMoves<'_> {
     /// Returns the new holders, and the partitions that move to each.
     fn holders(&self) -> BTreeMap<DeviceId, Vec<Partition>> {
         let mut holders: BTreeMap<DeviceId, Vec<Partition>> = BTreeMap::new();
@@ -134,12 +140,12 @@ impl Moving<'_> {
 
     /// Begins with the ring's own term if no device knows a term, unless a silent device could know
     /// one.
-    fn bootstrap(&self) -> Next {
+    fn bootstrap(&self) -> NextAction {
         let votes = |id: DeviceId| self.statuses.get(&id).is_some_and(|status| status.voting);
         for partition in self.ring.partitions() {
             for term in [Phase::Old, Phase::New].map(|it| Term::of(self.ring.change(), it)) {
                 if !self.ring.sets(partition, term).has_quorum(votes) {
-                    return Next::Wait(format!(
+                    return NextAction::Wait(format!(
                         "no answering device knows a term, and no quorum of partition {} answers \
                          with votes",
                         partition.0
@@ -148,23 +154,23 @@ impl Moving<'_> {
             }
         }
         let phase = if self.ring.moves().is_empty() { Phase::New } else { Phase::Old };
-        Next::Begin(Term::of(self.ring.change(), phase))
+        NextAction::Begin(Term::of(self.ring.change(), phase))
     }
 
     /// Decides if the joint phase may begin. A new holder must get its vote before it: later it
     /// could not be told from one that lost its vote, and each would wait for the other.
-    fn after_old(&self) -> Next {
+    fn after_old(&self) -> NextAction {
         let votes = |id: &DeviceId| self.statuses.get(id).is_some_and(|status| status.voting);
         match self.holders().keys().find(|holder| !votes(holder)) {
-            Some(holder) => Next::Wait(format!(
+            Some(holder) => NextAction::Wait(format!(
                 "device {holder}, to which replicas move, has no vote or does not answer"
             )),
-            None => Next::Begin(Term::of(self.ring.change(), Phase::Joint)),
+            None => NextAction::Begin(Term::of(self.ring.change(), Phase::Joint)),
         }
     }
 
     /// Decides if the new set may decide alone.
-    fn after_joint(&self) -> Next {
+    fn after_joint(&self) -> NextAction {
         let joint = Term::of(self.ring.change(), Phase::Joint);
         let knows =
             |id: DeviceId| self.statuses.get(&id).is_some_and(|status| status.term >= joint);
@@ -172,15 +178,15 @@ impl Moving<'_> {
         let partitions: BTreeSet<Partition> = holders.values().flatten().copied().collect();
         let unknown = |at: &&Partition| !self.ring.sets(**at, joint).has_quorum(knows);
         if let Some(partition) = partitions.iter().find(unknown) {
-            return Next::Wait(format!(
+            return NextAction::Wait(format!(
                 "too few old or new holders of partition {} know of its move",
                 partition.0
             ));
         }
         if holders.keys().all(|holder| self.has_joined(*holder)) {
-            return Next::Begin(Term::of(self.ring.change(), Phase::New));
+            return NextAction::Begin(Term::of(self.ring.change(), Phase::New));
         }
-        Next::Join
+        NextAction::Join
     }
 }
 

@@ -7,32 +7,32 @@ use super::*;
 use crate::run_once;
 use crate::sync::SyncDevices;
 use crate::testing::growth::{key_of, successor};
-use crate::testing::many::Many;
+use crate::testing::multi_node::MultiNodeWorld;
 
 mod storm;
 
 const NEW: DeviceId = DeviceId(4);
 
-fn worker(world: &Many) -> RingChange {
-    RingChange::new(world.shared.clone(), world.clock.clone(), Scope::All)
+fn worker(world: &MultiNodeWorld) -> RingChange {
+    RingChange::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }
 
 /// Gives votes to devices without votes.
-async fn sync(world: &Many) {
-    let mut sync = SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All);
+async fn sync(world: &MultiNodeWorld) {
+    let mut sync = SyncDevices::new(world.shared.clone(), world.clock.clone(), DeviceScope::All);
     run_once(&mut sync).await.unwrap();
 }
 
 /// Runs the change, and gives votes to devices without, until no work is left for now.
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     world.clock.advance_ms(1000);
     sync(world).await;
     run_once(&mut worker(world)).await.unwrap()
 }
 
 /// Four devices that know their term, with `count` keys on them.
-async fn world(count: u64) -> Many {
-    let world = Many::new(4);
+async fn world(count: u64) -> MultiNodeWorld {
+    let world = MultiNodeWorld::new(4);
     run(&world).await;
     for number in 0..count {
         let key = key_of(number);
@@ -42,11 +42,11 @@ async fn world(count: u64) -> Many {
     world
 }
 
-fn term(world: &Many, phase: Phase) -> Term {
+fn term(world: &MultiNodeWorld, phase: Phase) -> Term {
     Term::of(world.shared.get().index.change(), phase)
 }
 
-async fn terms(world: &Many, count: u32) -> Vec<Term> {
+async fn terms(world: &MultiNodeWorld, count: u32) -> Vec<Term> {
     let mut terms = Vec::new();
     for id in 0..count {
         terms.push(world.term_of(DeviceId(id)).await);
@@ -54,12 +54,12 @@ async fn terms(world: &Many, count: u32) -> Vec<Term> {
     terms
 }
 
-async fn joined(world: &Many, device: DeviceId) -> u64 {
+async fn joined(world: &MultiNodeWorld, device: DeviceId) -> u64 {
     world.memory(device).devices().await.unwrap()[0].joined
 }
 
 /// Checks that all primaries of every key hold its first write or a newer one.
-async fn assert_all_held(world: &Many, count: u64) {
+async fn assert_all_held(world: &MultiNodeWorld, count: u64) {
     for number in 0..count {
         let key = key_of(number);
         for device in world.primaries(&key) {
@@ -72,7 +72,7 @@ async fn assert_all_held(world: &Many, count: u64) {
 
 #[tokio::test]
 async fn devices_that_know_nothing_are_told_where_the_ring_stands() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let progress = run_once(&mut worker(&world)).await.unwrap();
     assert_eq!((progress.done, progress.backlog), (4, 0));
     assert_eq!(terms(&world, 4).await, vec![term(&world, Phase::New); 4]);

@@ -8,18 +8,18 @@ use std::ops::Range;
 
 use futures::TryStreamExt;
 use futures::future::join_all;
-use martlet_erasure::{Codec, FragmentIndex, Fragments, Piece, Recovery};
+use martlet_erasure::{Codec, FragmentColumns, FragmentIndex, Fragments, Recovery};
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::{ExtentRef, Stripe};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
-use super::{Coded, Said, code_of_policy};
-use crate::cluster::Cluster;
+use super::{CodedExtent, PresenceMap, code_of_policy};
+use crate::cluster::ClusterTopology;
 use crate::replicate::copy::patience;
 
 /// Reads a range of an id on a device.
 pub(crate) async fn read(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     id: ExtentId,
     range: Range<u64>,
@@ -40,8 +40,8 @@ pub(crate) async fn read(
 
 /// Fragments of an extent that serve as sources.
 pub(crate) struct Sources<'a> {
-    cluster: &'a Cluster,
-    coded: &'a Coded,
+    cluster: &'a ClusterTopology,
+    coded: &'a CodedExtent,
     codec: Codec,
     /// In order of preference.
     usable: Vec<(FragmentIndex, DeviceId)>,
@@ -53,8 +53,8 @@ pub(crate) struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     pub(crate) fn new(
-        cluster: &'a Cluster,
-        coded: &'a Coded,
+        cluster: &'a ClusterTopology,
+        coded: &'a CodedExtent,
         usable: Vec<(FragmentIndex, DeviceId)>,
     ) -> Self {
         let codec = Codec::new(coded.geometry.code());
@@ -94,7 +94,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    async fn read(&self, piece: &Piece) -> Result<Vec<u8>> {
+    async fn read(&self, piece: &FragmentColumns) -> Result<Vec<u8>> {
         if piece.columns.is_empty() {
             return Ok(Vec::new());
         }
@@ -124,14 +124,14 @@ impl<'a> Sources<'a> {
 /// [`ErrorKind::NotFound`] if every device of the policy has answered, and no fragment exists, or
 /// too few exist and others were deleted. Any other error means that the state is unknown.
 pub(crate) async fn read_coded(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     policy: PolicyId,
     extent: &ExtentRef,
 ) -> Result<Vec<u8>> {
     let code = code_of_policy(cluster, policy)?
         .ok_or_else(|| Error::invalid("a policy of copies has no fragments"))?;
     let stripe = Stripe { k: code.k(), m: code.m(), length: extent.length };
-    let coded = Coded::new(cluster, policy, extent.id, stripe)?;
+    let coded = CodedExtent::new(cluster, policy, extent.id, stripe)?;
     let data: Vec<FragmentIndex> =
         coded.fragments().filter(|fragment| code.is_data(*fragment)).collect();
     let homes = data.iter().map(|fragment| {
@@ -158,15 +158,15 @@ pub(crate) async fn read_coded(
 
 /// Finds, or rebuilds, the data fragments that are not at home.
 async fn make_lost(
-    cluster: &Cluster,
-    coded: &Coded,
+    cluster: &ClusterTopology,
+    coded: &CodedExtent,
     data: &[FragmentIndex],
     found: &mut BTreeMap<u8, Vec<u8>>,
 ) -> Result<()> {
     let everyone = coded.everyone(cluster)?;
     let ids: BTreeSet<ExtentId> = coded.fragments().map(|it| coded.id(it)).collect();
-    let mut said = Said::default();
-    said.ask(cluster, everyone.iter().map(|device| (*device, ids.clone())).collect()).await;
+    let mut said = PresenceMap::default();
+    said.query(cluster, everyone.iter().map(|device| (*device, ids.clone())).collect()).await;
     let mut usable = Vec::new();
     for fragment in coded.fragments() {
         let is_there =
@@ -186,8 +186,8 @@ async fn make_lost(
 }
 
 async fn find_or_make(
-    cluster: &Cluster,
-    coded: &Coded,
+    cluster: &ClusterTopology,
+    coded: &CodedExtent,
     fragment: FragmentIndex,
     usable: &[(FragmentIndex, DeviceId)],
 ) -> Result<Vec<u8>> {
@@ -206,8 +206,8 @@ async fn find_or_make(
 
 /// Returns the error for too few fragments.
 fn too_few(
-    coded: &Coded,
-    said: &Said,
+    coded: &CodedExtent,
+    said: &PresenceMap,
     there: usize,
     ids: &BTreeSet<ExtentId>,
     everyone: &[DeviceId],

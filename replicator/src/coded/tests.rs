@@ -8,7 +8,7 @@ use super::read::read_coded;
 use super::*;
 use crate::replicate::testing::extent_id;
 use crate::testing::POLICY;
-use crate::testing::many::Many;
+use crate::testing::multi_node::MultiNodeWorld;
 use crate::testing::stripes::{CODED, noise};
 
 fn id(n: u16) -> ExtentId {
@@ -17,28 +17,28 @@ fn id(n: u16) -> ExtentId {
 
 #[tokio::test]
 async fn a_fragment_belongs_to_the_replica_of_its_number() {
-    let world = Many::coded(4, 2, 9);
+    let world = MultiNodeWorld::coded(4, 2, 9);
     let cluster = world.shared.get();
     for n in 0..50 {
         let stripe = Stripe { k: 4, m: 2, length: 1_000_000 };
-        let coded = Coded::new(&cluster, CODED, id(n), stripe).unwrap();
+        let coded = CodedExtent::new(&cluster, CODED, id(n), stripe).unwrap();
         let homes: Vec<DeviceId> = coded.fragments().map(|it| coded.place(it).home).collect();
         assert_eq!(homes, world.homes(id(n)));
         assert_eq!(homes.iter().collect::<BTreeSet<_>>().len(), 6, "all on devices of their own");
         assert_eq!(coded.everyone(&cluster).unwrap().len(), 9);
     }
     // Empty fragments are not stored, and later fragments keep their homes.
-    let short = Coded::new(&cluster, CODED, id(1), Stripe { k: 4, m: 2, length: 9 }).unwrap();
+    let short = CodedExtent::new(&cluster, CODED, id(1), Stripe { k: 4, m: 2, length: 9 }).unwrap();
     assert_eq!(short.fragments().map(|it| it.0).collect::<Vec<_>>(), [0, 4, 5]);
     assert_eq!(short.place(FragmentIndex(4)).home, world.homes(id(1))[4]);
     for (policy, k) in [(CODED, 3), (POLICY, 4), (PolicyId(7), 4)] {
-        assert!(Coded::new(&cluster, policy, id(1), Stripe { k, m: 2, length: 9 }).is_err());
+        assert!(CodedExtent::new(&cluster, policy, id(1), Stripe { k, m: 2, length: 9 }).is_err());
     }
 }
 
 #[tokio::test]
 async fn an_extent_is_stored_as_itself_or_as_all_its_fragments() {
-    let world = Many::coded(2, 1, 3);
+    let world = MultiNodeWorld::coded(2, 1, 3);
     let cluster = world.shared.get();
     let (one, two) = (id(1), id(2));
     assert_eq!(stored_ids(&cluster, POLICY, &[one, two]).unwrap(), [one, two]);
@@ -48,14 +48,14 @@ async fn an_extent_is_stored_as_itself_or_as_all_its_fragments() {
     assert_eq!(unknown.kind(), ErrorKind::Unavailable);
 }
 
-async fn read(world: &Many, extent: &ExtentRef) -> Result<Vec<u8>> {
+async fn read(world: &MultiNodeWorld, extent: &ExtentRef) -> Result<Vec<u8>> {
     read_coded(&world.shared.get(), CODED, extent).await
 }
 
 #[tokio::test]
 async fn any_fragments_that_suffice_give_an_extent_back() {
     for (length, may_be_lost) in [(9_000, 2), (70_000, 2), (1_000_000, 2)] {
-        let world = Many::coded(4, 2, 7);
+        let world = MultiNodeWorld::coded(4, 2, 7);
         let bytes = noise(length, usize::try_from(length).unwrap());
         let extent = world.stripe(id(1), &bytes, "k").await;
         assert_eq!(read(&world, &extent).await.unwrap(), bytes);
@@ -74,7 +74,7 @@ async fn any_fragments_that_suffice_give_an_extent_back() {
 
 #[tokio::test]
 async fn a_corrupt_fragment_is_a_lost_one_and_another_extent_is_none() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let bytes = noise(1, 900_000);
     let extent = world.stripe(id(1), &bytes, "k").await;
     for number in [0, 5] {
@@ -92,7 +92,7 @@ async fn a_corrupt_fragment_is_a_lost_one_and_another_extent_is_none() {
 
 #[tokio::test]
 async fn only_when_all_have_answered_is_an_extent_not_there() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let extent = world.stripe(id(1), &noise(1, 900_000), "k").await;
     let homes = world.homes(extent.id);
     for number in [0, 1, 2] {

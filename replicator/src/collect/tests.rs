@@ -8,31 +8,31 @@ use super::*;
 use crate::change::RingChange;
 use crate::run_once;
 use crate::testing::growth::key_of;
-use crate::testing::many::{Many, key};
+use crate::testing::multi_node::{MultiNodeWorld, key};
 
 mod history;
 mod promises;
 
 const AGE_MS: u64 = 60_000;
 
-fn worker(world: &Many) -> Collect {
+fn worker(world: &MultiNodeWorld) -> Collect {
     let options = CollectOptions { age_ms: AGE_MS };
-    Collect::new(world.shared.clone(), world.clock.clone(), Scope::All, options)
+    Collect::new(world.shared.clone(), world.clock.clone(), DeviceScope::All, options)
 }
 
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
-fn delete(world: &Many, key: &RegisterKey) -> EntryWrite {
+fn delete(world: &MultiNodeWorld, key: &RegisterKey) -> EntryWrite {
     let mut write = world.write(key);
     write.entry.value = Value::Tombstone;
     write
 }
 
 /// Deletes keys everywhere, and waits for the reclaim age.
-async fn world_of_deleted(count: u64) -> Many {
-    let world = Many::new(5);
+async fn world_of_deleted(count: u64) -> MultiNodeWorld {
+    let world = MultiNodeWorld::new(5);
     for number in 0..count {
         let key = key_of(number);
         world.write_on(&world.primaries(&key), &world.write(&key)).await;
@@ -43,7 +43,7 @@ async fn world_of_deleted(count: u64) -> Many {
 }
 
 /// Number of devices that hold anything of a key.
-async fn holders(world: &Many, key: &RegisterKey) -> usize {
+async fn holders(world: &MultiNodeWorld, key: &RegisterKey) -> usize {
     let mut count = 0;
     for id in (0..5).map(DeviceId) {
         let node = world.memory(id);
@@ -89,7 +89,7 @@ async fn any_silent_device_of_the_ring_keeps_all_of_them() {
 /// tombstone was collected without the node, so it receives the deletes.
 #[tokio::test]
 async fn who_was_away_for_longer_than_the_reclaim_age_brings_nothing_back() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let primaries = world.primaries(&key);
     world.write_on(&primaries, &world.write(&key)).await;
@@ -123,15 +123,15 @@ async fn hints_and_copies_elsewhere_keep_a_tombstone() {
     world.write_on(&[handoff], &old).await;
     assert_eq!(run(&world).await.done, 0);
     let up_to = old.entry.order;
-    let drop = LetGo { key: key.clone(), up_to, collectable: false };
+    let drop = RegisterDrop { key: key.clone(), up_to, collectable: false };
     memory.drop_registers(handoff, &[drop]).await.unwrap();
     assert_eq!(run(&world).await.done, 1);
 }
 
 #[tokio::test]
 async fn while_replicas_move_tombstones_stay() {
-    let world = Many::new(4);
-    let mut change = RingChange::new(world.shared.clone(), world.clock.clone(), Scope::All);
+    let world = MultiNodeWorld::new(4);
+    let mut change = RingChange::new(world.shared.clone(), world.clock.clone(), DeviceScope::All);
     run_once(&mut change).await.unwrap();
     for number in 0..100 {
         let key = key_of(number);
@@ -167,7 +167,7 @@ async fn marks_that_were_left_behind_are_found_after_a_restart() {
         node.mark_collectable(device, &[(key.clone(), order)]).await.unwrap();
     }
     let first = world.primaries(&key)[0];
-    let drop = LetGo { key: key.clone(), up_to: order, collectable: true };
+    let drop = RegisterDrop { key: key.clone(), up_to: order, collectable: true };
     world.memory(first).drop_registers(first, &[drop]).await.unwrap();
     assert_eq!(holders(&world, &key).await, 2);
     run(&world).await;

@@ -12,14 +12,14 @@ use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 use martlet_ring::Sets;
 
-use crate::cluster::Cluster;
-use crate::wanted::{Source, list};
+use crate::cluster::ClusterTopology;
+use crate::needed_extents::{QuerySource, list};
 
 /// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
 
 /// Returns the buckets with their names.
-pub(super) async fn buckets(cluster: &Cluster) -> Result<Vec<(Bytes, Box<Bucket>)>> {
+pub(super) async fn buckets(cluster: &ClusterTopology) -> Result<Vec<(Bytes, Box<Bucket>)>> {
     let shards: Vec<(Shard, Sets)> = (0..INDEX_SHARDS_DEFAULT)
         .map(|shard| (Shard(shard), cluster.sets(index_placement(BucketId::ROOT, Shard(shard)))))
         .collect();
@@ -41,7 +41,7 @@ pub(super) async fn buckets(cluster: &Cluster) -> Result<Vec<(Bytes, Box<Bucket>
             fold: None,
             term,
         };
-        (device, list(cluster, Source::Registers, device, request).await)
+        (device, list(cluster, QuerySource::Registers, device, request).await)
     });
     let (mut answered, mut newest) = (BTreeSet::new(), BTreeMap::<Bytes, Entry>::new());
     for (device, answer) in join_all(answers).await {

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use martlet_protocol::lifecycle::{Day, ObjectExpiry, Place, Stretch};
+use martlet_protocol::lifecycle::{Day, ExpiryCursor, ObjectExpiry, Stretch};
 use martlet_protocol::{BucketId, Shard};
 
 use crate::cursors::Cursors;
-use crate::worker::Progress;
+use crate::worker::StepProgress;
 
 /// Name under which the cursor is stored.
 const NAME: &str = "expire";
@@ -25,7 +25,7 @@ pub(super) struct Task {
     id: BucketId,
     shard: Shard,
     bucket: String,
-    after: Option<Place>,
+    after: Option<ExpiryCursor>,
 }
 
 /// State of the walk.
@@ -93,8 +93,8 @@ impl Objects {
     }
 
     /// Visits the next range of keys.
-    pub(super) async fn step(&mut self, day: Day) -> Progress {
-        let Some(mut task) = self.left.pop_front() else { return Progress::default() };
+    pub(super) async fn step(&mut self, day: Day) -> StepProgress {
+        let Some(mut task) = self.left.pop_front() else { return StepProgress::default() };
         let (bucket, shard, after) = (task.bucket.clone(), task.shard, task.after.take());
         let progress = match self.expiry.carry_out(&Stretch { bucket, shard, after, day }).await {
             Ok(carried) => {
@@ -102,17 +102,17 @@ impl Objects {
                     self.left.push_front(Task { after: carried.next, ..task });
                 }
                 let (items, done, kept) = (carried.seen, carried.done, carried.kept);
-                Progress { items, done, kept, ..Progress::default() }
+                StepProgress { items, done, kept, ..StepProgress::default() }
             }
             Err(error) => {
                 let Task { bucket, shard, .. } = task;
                 tracing::debug!(bucket, ?shard, %error, "leaving objects for a later pass");
-                Progress { kept: 1, ..Progress::default() }
+                StepProgress { kept: 1, ..StepProgress::default() }
             }
         };
         let cursor = self.left.front().map_or("-".to_owned(), Task::cursor);
         self.cursors.save(NAME, &cursor);
-        Progress { ahead: self.left.len() as u64, ..progress }
+        StepProgress { ahead: self.left.len() as u64, ..progress }
     }
 }
 
@@ -124,7 +124,7 @@ fn from(tasks: Vec<Task>, (id, shard, key): (BucketId, Shard, Option<String>)) -
     if let (Some(first), Some(key)) = (rest.first_mut(), key)
         && (first.id, first.shard) == (id, shard)
     {
-        first.after = Some(Place { key, within: None });
+        first.after = Some(ExpiryCursor { key, within: None });
     }
     rest
 }

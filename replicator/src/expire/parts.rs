@@ -8,12 +8,12 @@ use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::{Entry, Upload};
 use martlet_protocol::{Error, RegisterKey, RegisterKind, Result};
 
-use crate::cluster::Cluster;
-use crate::wanted::{Source, list};
+use crate::cluster::ClusterTopology;
+use crate::needed_extents::{QuerySource, list};
 
 /// Returns the names of the parts of an upload that any quorum may know.
 pub(super) async fn parts_of(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     at: &RegisterKey,
     upload: &Upload,
 ) -> Result<Vec<Bytes>> {
@@ -30,7 +30,7 @@ pub(super) async fn parts_of(
     let sets = cluster.sets(at.placement());
     let asked = sets.members().map(|device| {
         let request = request.clone();
-        async move { Ok((device, list(cluster, Source::Registers, device, request).await?)) }
+        async move { Ok((device, list(cluster, QuerySource::Registers, device, request).await?)) }
     });
     let mut answers = Vec::new();
     for answer in join_all(asked).await {

@@ -11,7 +11,7 @@ use martlet_protocol::{Level, PolicyId, UploadId};
 
 use super::*;
 use crate::run_once;
-use crate::testing::many::{Many, write};
+use crate::testing::multi_node::{MultiNodeWorld, write};
 
 const SHARDS: u16 = 16;
 const OPTIONS: ExpireOptions = ExpireOptions {
@@ -24,7 +24,7 @@ const OPTIONS: ExpireOptions = ExpireOptions {
 
 /// A cluster with a bucket.
 struct Fixture {
-    world: Many,
+    world: MultiNodeWorld,
     bucket: BucketId,
 }
 
@@ -34,7 +34,7 @@ impl Fixture {
     }
 
     async fn with_settings(settings: martlet_protocol::Settings) -> Self {
-        let fixture = Self { world: Many::new(5), bucket: BucketId::random() };
+        let fixture = Self { world: MultiNodeWorld::new(5), bucket: BucketId::random() };
         fixture.set_bucket(settings, 3).await;
         fixture
     }
@@ -103,9 +103,9 @@ impl Fixture {
         at
     }
 
-    async fn run(&self) -> Progress {
+    async fn run(&self) -> StepProgress {
         let (shared, clock) = (self.world.shared.clone(), self.world.clock.clone());
-        run_once(&mut Expire::new(shared, clock, Scope::All, OPTIONS)).await.unwrap()
+        run_once(&mut Expire::new(shared, clock, DeviceScope::All, OPTIONS)).await.unwrap()
     }
 
     /// Returns the value that a quorum holds.
@@ -225,8 +225,12 @@ async fn without_a_quorum_nothing_goes() {
     let part = fixture.part(&at, id, 1, 3).await;
     fixture.wait(OPTIONS.ended_grace_ms + 1000);
     let primaries = fixture.world.primaries(&at);
-    let expire =
-        Expire::new(fixture.world.shared.clone(), fixture.world.clock.clone(), Scope::All, OPTIONS);
+    let expire = Expire::new(
+        fixture.world.shared.clone(),
+        fixture.world.clock.clone(),
+        DeviceScope::All,
+        OPTIONS,
+    );
     let entry = fixture.world.held(primaries[0], &at).await.entry.unwrap();
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, true);

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::collect::{Collect, CollectOptions};
-use crate::testing::many::{Many, key};
-use crate::{Scope, run_once};
+use crate::testing::multi_node::{MultiNodeWorld, key};
+use crate::{DeviceScope, run_once};
 
 fn tombstone() -> Candidate {
     let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value: Value::Tombstone };
@@ -19,7 +19,7 @@ fn tombstone() -> Candidate {
 
 #[tokio::test]
 async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     world.grow(4).await;
     let new = DeviceId(4);
     world.memory(new).set_voting(new, true).await.unwrap();
@@ -39,17 +39,18 @@ async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
         world.memory(device).set_offline(device, true);
     }
     let cluster = world.shared.get();
-    let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
+    let settled = run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
     assert!(settled.is_err());
     world.memory(new).set_offline(new, false);
-    let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap().unwrap();
+    let settled =
+        run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap().unwrap();
     assert_eq!(settled.entry.write_id, write.entry.write_id);
     assert_eq!(world.read_on(new, &key).await, Some(settled.entry));
 }
 
 #[tokio::test]
 async fn whoever_is_told_of_a_newer_term_begins_anew_under_it() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let key = key("k");
     let write = world.write(&key);
     world.write_on(&world.primaries(&key), &write).await;
@@ -59,14 +60,14 @@ async fn whoever_is_told_of_a_newer_term_begins_anew_under_it() {
     }
     let cluster = world.shared.get();
     assert_eq!(cluster.term.get(), Term::NONE);
-    let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap();
+    let settled = run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap();
     assert_eq!(settled.unwrap().entry.write_id, write.entry.write_id);
     assert_eq!(cluster.term.get(), new);
 }
 
 #[tokio::test]
 async fn a_ring_that_is_over_is_no_base_for_a_round() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let key = key("k");
     world.write_on(&world.primaries(&key), &world.write(&key)).await;
     let later = Term::of(world.shared.get().index.change() + 1, Phase::Joint);
@@ -74,13 +75,13 @@ async fn a_ring_that_is_over_is_no_base_for_a_round() {
         world.memory(device).raise_term(device, later).await.unwrap();
     }
     let cluster = world.shared.get();
-    assert!(settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.is_err());
+    assert!(run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.is_err());
     assert!(cluster.is_behind() && cluster.holders(key.placement()).in_transition);
 }
 
 #[tokio::test]
 async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let key = key("k");
     let primaries = world.primaries(&key);
     let (old, new) = (world.write(&key), world.write(&key));
@@ -100,14 +101,14 @@ async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
     assert!(held.value.is_tombstone() && held.order == order);
 }
 
-type Sent = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
+type SentWrites = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
 
 /// Makes a cluster whose replicas get no write; returns the writes that were sent to them.
-fn with_stopped_writes() -> (Many, Sent) {
-    let sent = Sent::default();
+fn with_stopped_writes() -> (MultiNodeWorld, SentWrites) {
+    let sent = SentWrites::default();
     let seen = sent.clone();
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(3, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let seen = seen.clone();
         let choose = move |call: &Call<'_>| {
             let Some(write) = call.write.filter(|_| call.op == Op::Write) else {
@@ -132,7 +133,7 @@ async fn what_was_stopped_before_its_accept_brings_no_collected_key_back() {
         let read_ms = world.clock.now_ms();
         let cluster = world.shared.get();
         if !known_before {
-            let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
+            let settled = run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
             assert!(settled.is_err(), "its accepts are on their way");
         }
         let mut gone = world.write(&key);
@@ -140,15 +141,15 @@ async fn what_was_stopped_before_its_accept_brings_no_collected_key_back() {
         world.write_on(&primaries, &gone).await;
         let collect = CollectOptions { age_ms };
         let mut collect =
-            Collect::new(world.shared.clone(), world.clock.clone(), Scope::All, collect);
+            Collect::new(world.shared.clone(), world.clock.clone(), DeviceScope::All, collect);
         for _ in 0..3 {
             world.clock.advance_ms(age_ms + 1000);
             run_once(&mut collect).await.unwrap();
         }
         if known_before {
             let candidate = Candidate { entry: write.entry, inline: None, keep_body: false };
-            let known = Some(Known { candidate, read_ms });
-            assert!(settle(&cluster, &world.stamps, &key, known, Stamp::ZERO).await.is_err());
+            let known = Some(ReadCandidate { candidate, read_ms });
+            assert!(run_round(&cluster, &world.stamps, &key, known, Stamp::ZERO).await.is_err());
         }
         let late = std::mem::take(&mut *sent.lock());
         assert_eq!(late.len(), 3);

@@ -11,11 +11,11 @@ use crate::testing::World;
 
 const GRACE_MS: u64 = 1000;
 
-fn worker(world: &World, cluster: Cluster) -> Reclaim {
+fn worker(world: &World, cluster: ClusterTopology) -> Reclaim {
     Reclaim::new(cluster, world.clock.clone(), ReclaimOptions { grace_ms: GRACE_MS })
 }
 
-async fn run(world: &World) -> Progress {
+async fn run(world: &World) -> StepProgress {
     run_once(&mut worker(world, world.cluster.clone())).await.unwrap()
 }
 

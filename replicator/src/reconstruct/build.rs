@@ -21,8 +21,8 @@ use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, Result};
 
-use crate::cluster::{Cluster, in_time};
-use crate::coded::Coded;
+use crate::cluster::{ClusterTopology, in_time};
+use crate::coded::CodedExtent;
 use crate::coded::read::Sources;
 use crate::replicate::copy::patience;
 
@@ -35,8 +35,8 @@ const STUCK: Duration = Duration::from_secs(20);
 const HOMES_STUCK_MAX: u32 = 4;
 
 /// A rebuild of lost fragments.
-pub(crate) struct Job {
-    pub(crate) coded: Coded,
+pub(crate) struct Rebuild {
+    pub(crate) coded: CodedExtent,
     /// Record of any fragment.
     pub(crate) record: ExtentRecord,
     pub(crate) lost: Vec<FragmentIndex>,
@@ -46,7 +46,7 @@ pub(crate) struct Job {
 
 /// Outcome of a rebuild.
 #[derive(Debug, Default)]
-pub(crate) struct Built {
+pub(crate) struct RebuildOutcome {
     /// Number of fragments written, and their bytes.
     pub(crate) made: u64,
     pub(crate) made_bytes: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Built {
 }
 
 /// A fragment that is being sent home.
-struct Target {
+struct RebuildTarget {
     id: ExtentId,
     home: DeviceId,
     bytes: u64,
@@ -65,7 +65,7 @@ struct Target {
     hash: blake3::Hasher,
 }
 
-impl Job {
+impl Rebuild {
     /// Bytes to read and write for the rebuild.
     pub(crate) fn traffic_bytes(&self) -> u64 {
         let geometry = &self.coded.geometry;
@@ -81,14 +81,14 @@ impl Job {
     /// If too few sources can be read.
     pub(crate) async fn build(
         mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         full: &HashSet<DeviceId>,
         young_ms: u64,
-    ) -> Result<Option<Built>> {
+    ) -> Result<Option<RebuildOutcome>> {
         if self.check_sources(cluster).await.is_some_and(|birth_ms| birth_ms >= young_ms) {
             return Ok(None);
         }
-        let mut built = Built::default();
+        let mut built = RebuildOutcome::default();
         let is_full = |it: &FragmentIndex| full.contains(&self.coded.place(*it).home);
         let (refused, lost): (Vec<FragmentIndex>, Vec<_>) =
             self.lost.iter().copied().partition(is_full);
@@ -97,7 +97,7 @@ impl Job {
         if lost.is_empty() {
             return Ok(Some(built));
         }
-        let (mut targets, writes): (Vec<Target>, Vec<_>) =
+        let (mut targets, writes): (Vec<RebuildTarget>, Vec<_>) =
             lost.iter().map(|fragment| self.target(cluster, *fragment)).unzip();
         let mut sources = Sources::new(cluster, &self.coded, std::mem::take(&mut self.sources));
         let feeding = feed(&self.coded, &mut sources, &lost, &mut targets);
@@ -105,7 +105,7 @@ impl Job {
         built.read_bytes = sources.read_bytes;
         for (target, written) in targets.into_iter().zip(written) {
             let home = target.home;
-            match target.judge(cluster, written).await {
+            match target.check_written(cluster, written).await {
                 Ok(bytes) => {
                     built.made += u64::from(bytes > 0);
                     built.made_bytes += bytes;
@@ -122,7 +122,7 @@ impl Job {
     }
 
     /// Excludes sources that belong to another extent; returns the birth of the youngest.
-    async fn check_sources(&mut self, cluster: &Cluster) -> Option<u64> {
+    async fn check_sources(&mut self, cluster: &ClusterTopology) -> Option<u64> {
         let asked = self.sources.iter().map(|(fragment, device)| async {
             let id = self.coded.id(*fragment);
             Some(in_time(cluster.node(*device).ok()?.stat_extent(*device, id)).await.ok()?.record)
@@ -147,9 +147,9 @@ impl Job {
 
     fn target<'a>(
         &self,
-        cluster: &'a Cluster,
+        cluster: &'a ClusterTopology,
         fragment: FragmentIndex,
-    ) -> (Target, impl Future<Output = Result<ExtentRef>> + use<'a>) {
+    ) -> (RebuildTarget, impl Future<Output = Result<ExtentRef>> + use<'a>) {
         let (id, home) = (self.coded.id(fragment), self.coded.place(fragment).home);
         let bytes = self.coded.geometry.stored_bytes(fragment);
         let new = NewExtent {
@@ -167,11 +167,11 @@ impl Job {
             tokio::time::timeout(patience, written).await.unwrap_or_else(|_| Err(late()))
         };
         let hash = blake3::Hasher::new();
-        (Target { id, home, bytes, body: Some(sender), hash }, write)
+        (RebuildTarget { id, home, bytes, body: Some(sender), hash }, write)
     }
 }
 
-impl Target {
+impl RebuildTarget {
     async fn send(&mut self, bytes: Bytes) {
         self.hash.update(&bytes);
         let Some(body) = &mut self.body else { return };
@@ -182,7 +182,11 @@ impl Target {
     }
 
     /// Returns the bytes written; none if another worker was faster.
-    async fn judge(self, cluster: &Cluster, written: Result<ExtentRef>) -> Result<u64> {
+    async fn check_written(
+        self,
+        cluster: &ClusterTopology,
+        written: Result<ExtentRef>,
+    ) -> Result<u64> {
         let (id, home) = (self.id, self.home);
         let node = cluster.node(home)?;
         let sent = self.hash.finalize();
@@ -210,10 +214,10 @@ impl Target {
 
 /// Rebuilds the lost fragments step by step, and sends them to their homes.
 async fn feed(
-    coded: &Coded,
+    coded: &CodedExtent,
     sources: &mut Sources<'_>,
     lost: &[FragmentIndex],
-    targets: &mut [Target],
+    targets: &mut [RebuildTarget],
 ) -> Result<()> {
     let wanted: Fragments = lost.iter().copied().collect();
     let mut made = vec![Vec::new(); lost.len()];

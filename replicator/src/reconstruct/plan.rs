@@ -16,11 +16,11 @@ use martlet_erasure::FragmentIndex;
 use martlet_protocol::DeviceId;
 use martlet_protocol::backend::Presence;
 
-use crate::replicate::plan::Turn;
+use crate::replicate::plan::CopyTurn;
 
 /// Presence of one fragment; a silent device is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FragmentPresence {
     pub(super) fragment: FragmentIndex,
     pub(super) home: DeviceId,
     pub(super) at_home: Option<Presence>,
@@ -32,7 +32,7 @@ pub(super) struct Seen {
 
 /// Action on an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum StripeAction {
     /// Every fragment is at home, or on its way home.
     Nothing,
     /// A fragment is lost, and another device has the turn to rebuild it.
@@ -49,7 +49,7 @@ pub(super) enum Deed {
     Lost,
 }
 
-impl Seen {
+impl FragmentPresence {
     /// Returns the devices that have the fragment.
     pub(super) fn holders(&self) -> impl Iterator<Item = DeviceId> {
         let home = (self.home, self.at_home);
@@ -87,39 +87,39 @@ impl Seen {
 /// Returns the action of `device`, which has a fragment; `needed` fragments give all others.
 pub(super) fn plan(
     device: DeviceId,
-    seen: &[Seen],
+    seen: &[FragmentPresence],
     needed: u8,
-    turn: Turn,
+    turn: CopyTurn,
     everyone_asked: bool,
-) -> Deed {
-    if seen.iter().any(Seen::is_deleted) {
-        return Deed::Judge;
+) -> StripeAction {
+    if seen.iter().any(FragmentPresence::is_deleted) {
+        return StripeAction::Judge;
     }
     let missing = (0..seen.len()).filter(|at| seen[*at].is_missing());
     let (unsure, lost): (Vec<usize>, Vec<usize>) = missing.partition(|at| seen[*at].is_uncertain());
     if lost.is_empty() {
-        return if unsure.is_empty() { Deed::Nothing } else { Deed::Wait };
+        return if unsure.is_empty() { StripeAction::Nothing } else { StripeAction::Wait };
     }
-    if !gives(device, seen, needed, turn) {
-        return Deed::Leave;
+    if !is_rebuilder(device, seen, needed, turn) {
+        return StripeAction::Leave;
     }
     if !everyone_asked {
-        return Deed::Search;
+        return StripeAction::Search;
     }
     let left = seen.iter().filter(|seen| seen.holders().next().is_some()).count();
     if left >= usize::from(needed) {
-        return Deed::Build(lost.into_iter().map(|at| seen[at].fragment).collect());
+        return StripeAction::Build(lost.into_iter().map(|at| seen[at].fragment).collect());
     }
-    let is_silent = |seen: &Seen| {
+    let is_silent = |seen: &FragmentPresence| {
         seen.at_home.is_none() || seen.is_uncertain() || seen.others.iter().any(|it| it.1.is_none())
     };
-    if seen.iter().any(is_silent) { Deed::Wait } else { Deed::Lost }
+    if seen.iter().any(is_silent) { StripeAction::Wait } else { StripeAction::Lost }
 }
 
 /// Returns true if `device` has the turn. Candidates are holders at home, or previous holders, that
 /// watch a fragment missing at home; and `device`, if it holds a fragment for another home. The
 /// holdings of other devices don't matter.
-fn gives(device: DeviceId, seen: &[Seen], needed: u8, turn: Turn) -> bool {
+fn is_rebuilder(device: DeviceId, seen: &[FragmentPresence], needed: u8, turn: CopyTurn) -> bool {
     let (mut settled, mut givers) = (Vec::new(), Vec::new());
     for (at, of) in seen.iter().enumerate() {
         let previous = of.previous.filter(|(_, said)| *said == Some(Presence::Here));
@@ -154,13 +154,13 @@ mod tests {
     use super::*;
 
     /// Turn in a pass, of an extent whose first watcher is the first home.
-    fn turn(pass: u64) -> Turn {
-        Turn { start: 0, pass }
+    fn turn(pass: u64) -> CopyTurn {
+        CopyTurn { start: 0, pass }
     }
 
     /// Fragment i has its home on device i.
-    fn seen(homes: &[Option<Presence>]) -> Vec<Seen> {
-        let one = |(number, at_home): (u8, &Option<Presence>)| Seen {
+    fn seen(homes: &[Option<Presence>]) -> Vec<FragmentPresence> {
+        let one = |(number, at_home): (u8, &Option<Presence>)| FragmentPresence {
             fragment: FragmentIndex(number),
             home: DeviceId(u32::from(number)),
             at_home: *at_home,
@@ -171,62 +171,62 @@ mod tests {
     }
 
     /// Returns the holders' action; all but one may leave it to that one.
-    fn decided(seen: &[Seen], everyone_asked: bool) -> Deed {
-        let holders = seen.iter().flat_map(Seen::holders);
-        let mut deeds: Vec<Deed> =
+    fn decided(seen: &[FragmentPresence], everyone_asked: bool) -> StripeAction {
+        let holders = seen.iter().flat_map(FragmentPresence::holders);
+        let mut deeds: Vec<StripeAction> =
             holders.map(|device| plan(device, seen, 2, turn(0), everyone_asked)).collect();
-        deeds.retain(|deed| *deed != Deed::Leave);
+        deeds.retain(|deed| *deed != StripeAction::Leave);
         deeds.dedup();
         assert_eq!(deeds.len(), 1, "{deeds:?} of {seen:?}");
         deeds.remove(0)
     }
 
-    fn of(homes: &[Option<Presence>], everyone_asked: bool) -> Deed {
+    fn of(homes: &[Option<Presence>], everyone_asked: bool) -> StripeAction {
         decided(&seen(homes), everyone_asked)
     }
 
     #[test]
     fn what_is_lost_is_made_once_everyone_was_asked() {
         let one = [Some(Here), Some(Here), Some(Missing)];
-        assert_eq!(of(&one, false), Deed::Search);
-        assert_eq!(of(&one, true), Deed::Build(vec![FragmentIndex(2)]));
+        assert_eq!(of(&one, false), StripeAction::Search);
+        assert_eq!(of(&one, true), StripeAction::Build(vec![FragmentIndex(2)]));
         let two = [Some(Here), Some(Missing), Some(Here), Some(Missing)];
-        assert_eq!(of(&two, true), Deed::Build(vec![FragmentIndex(1), FragmentIndex(3)]));
-        assert_eq!(of(&[Some(Here), Some(Here), Some(Here)], false), Deed::Nothing);
+        assert_eq!(of(&two, true), StripeAction::Build(vec![FragmentIndex(1), FragmentIndex(3)]));
+        assert_eq!(of(&[Some(Here), Some(Here), Some(Here)], false), StripeAction::Nothing);
     }
 
     #[test]
     fn silence_is_no_loss() {
-        assert_eq!(of(&[Some(Here), Some(Here), None], true), Deed::Nothing);
-        assert_eq!(of(&[None, Some(Here), Some(Missing)], true), Deed::Wait);
+        assert_eq!(of(&[Some(Here), Some(Here), None], true), StripeAction::Nothing);
+        assert_eq!(of(&[None, Some(Here), Some(Missing)], true), StripeAction::Wait);
         let mut moving = seen(&[Some(Here), Some(Here), Some(Missing)]);
         moving[2].previous = Some((DeviceId(7), None));
-        assert_eq!(decided(&moving, false), Deed::Wait);
+        assert_eq!(decided(&moving, false), StripeAction::Wait);
         // A silent device that is neither home nor previous holder doesn't block a rebuild.
         let mut stray = seen(&[Some(Here), Some(Here), Some(Missing)]);
         stray[2].others = vec![(DeviceId(8), None)];
-        assert_eq!(decided(&stray, true), Deed::Build(vec![FragmentIndex(2)]));
+        assert_eq!(decided(&stray, true), StripeAction::Build(vec![FragmentIndex(2)]));
         // But if too few are left, it may have the missing fragments.
         let mut few = seen(&[Some(Missing), Some(Here), Some(Missing)]);
-        assert_eq!(decided(&few, true), Deed::Lost);
+        assert_eq!(decided(&few, true), StripeAction::Lost);
         few[0].others = vec![(DeviceId(8), None)];
-        assert_eq!(decided(&few, true), Deed::Wait);
+        assert_eq!(decided(&few, true), StripeAction::Wait);
     }
 
     #[test]
     fn what_somebody_has_is_left_to_replication() {
         let mut moving = seen(&[Some(Here), Some(Here), Some(Missing)]);
         moving[2].previous = Some((DeviceId(7), Some(Here)));
-        assert_eq!(decided(&moving, false), Deed::Nothing);
+        assert_eq!(decided(&moving, false), StripeAction::Nothing);
         let mut stray = seen(&[Some(Here), Some(Here), Some(Missing)]);
         stray[2].others = vec![(DeviceId(8), Some(Missing)), (DeviceId(9), Some(Here))];
-        assert_eq!(decided(&stray, true), Deed::Nothing);
+        assert_eq!(decided(&stray, true), StripeAction::Nothing);
         // A fragment away from home is as good a source as any.
         let mut source = seen(&[None, Some(Here), Some(Missing)]);
         source[0].others = vec![(DeviceId(9), Some(Here))];
         assert_eq!(
             plan(DeviceId(1), &source, 2, turn(0), true),
-            Deed::Build(vec![FragmentIndex(2)])
+            StripeAction::Build(vec![FragmentIndex(2)])
         );
     }
 
@@ -240,21 +240,32 @@ mod tests {
                 _ => deleted[2].others = vec![(DeviceId(8), Some(Deleted))],
             }
             for device in [0, 1, 9].map(DeviceId) {
-                assert_eq!(plan(device, &deleted, 2, turn(0), place == 2), Deed::Judge, "{place}");
+                assert_eq!(
+                    plan(device, &deleted, 2, turn(0), place == 2),
+                    StripeAction::Judge,
+                    "{place}"
+                );
             }
-            deleted.iter_mut().for_each(Seen::forget_deleted);
-            assert_ne!(plan(DeviceId(0), &deleted, 2, turn(0), true), Deed::Judge, "{place}");
+            deleted.iter_mut().for_each(FragmentPresence::forget_deleted);
+            assert_ne!(
+                plan(DeviceId(0), &deleted, 2, turn(0), true),
+                StripeAction::Judge,
+                "{place}"
+            );
         }
     }
 
     #[test]
     fn the_first_who_watches_makes_it_in_every_pass_and_each_other_has_its_turn() {
         let all = seen(&[Some(Here), None, Some(Here), Some(Missing), Some(Here)]);
-        let builds = |id, turn| matches!(plan(DeviceId(id), &all, 2, turn, true), Deed::Build(_));
+        let builds =
+            |id, turn| matches!(plan(DeviceId(id), &all, 2, turn, true), StripeAction::Build(_));
         for (start, first) in [(0, 0), (1, 2), (2, 2), (3, 0), (4, 0), (5, 0)] {
             for pass in 0..7 {
-                let building: Vec<u32> =
-                    [0, 2, 4].into_iter().filter(|id| builds(*id, Turn { start, pass })).collect();
+                let building: Vec<u32> = [0, 2, 4]
+                    .into_iter()
+                    .filter(|id| builds(*id, CopyTurn { start, pass }))
+                    .collect();
                 let mut expected = vec![first, [0, 2][usize::try_from(pass % 2).unwrap()]];
                 expected.sort_unstable();
                 expected.dedup();

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use martlet_protocol::DeviceId;
 
-use super::plan::Seen;
+use super::plan::FragmentPresence;
 
 /// Time in milliseconds for which a silent device is waited for.
 pub(super) const PATIENCE_MS: u64 = 15 * 60 * 1000;
 
 /// Silent devices.
 #[derive(Default)]
-pub(super) struct Silence(BTreeMap<DeviceId, Spell>);
+pub(super) struct Silence(BTreeMap<DeviceId, SilentPeriod>);
 
-struct Spell {
+struct SilentPeriod {
     since_ms: u64,
     last_ms: u64,
 }
@@ -22,7 +22,11 @@ struct Spell {
 impl Silence {
     /// Records which devices have answered now, and stops waiting for devices that were silent too
     /// long.
-    pub(super) fn take_in<'a>(&mut self, seen: impl Iterator<Item = &'a mut Seen>, now_ms: u64) {
+    pub(super) fn record<'a>(
+        &mut self,
+        seen: impl Iterator<Item = &'a mut FragmentPresence>,
+        now_ms: u64,
+    ) {
         for seen in seen {
             let Some((device, said)) = seen.previous else { continue };
             if said.is_some() {
@@ -35,7 +39,7 @@ impl Silence {
 
     /// Returns true if a silent device is waited for no longer.
     fn is_over(&mut self, device: DeviceId, now_ms: u64) -> bool {
-        let new = Spell { since_ms: now_ms, last_ms: now_ms };
+        let new = SilentPeriod { since_ms: now_ms, last_ms: now_ms };
         let spell = self.0.entry(device).or_insert(new);
         // After a long time without queries, the device's state in between is unknown.
         if now_ms.saturating_sub(spell.last_ms) > PATIENCE_MS {

@@ -12,7 +12,7 @@ use crate::census::{CensusOptions, CensusReport, census};
 use crate::replicate::ReplicateExtents;
 use crate::replicate::testing::extent_id;
 use crate::run_once;
-use crate::testing::many::Many;
+use crate::testing::multi_node::MultiNodeWorld;
 use crate::testing::stripes::{CODED, coded_ring, fragments, noise, owner};
 
 mod cuts;
@@ -20,20 +20,20 @@ mod deletes;
 mod moves;
 mod traffic;
 
-fn worker(world: &Many) -> Reconstruct {
-    Reconstruct::new(world.shared.clone(), world.clock.clone(), Scope::All)
+fn worker(world: &MultiNodeWorld) -> Reconstruct {
+    Reconstruct::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }
 
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
-async fn replicate(world: &Many) -> Progress {
-    let worker = ReplicateExtents::new(world.shared.clone(), world.clock.clone(), Scope::All);
+async fn replicate(world: &MultiNodeWorld) -> StepProgress {
+    let worker = ReplicateExtents::new(world.shared.clone(), world.clock.clone(), DeviceScope::All);
     run_once(&mut { worker }).await.unwrap()
 }
 
-async fn count(world: &Many) -> CensusReport {
+async fn count(world: &MultiNodeWorld) -> CensusReport {
     let fast = CensusOptions { pause: Duration::ZERO, second_look: Duration::ZERO };
     census(&world.shared.get(), fast, &mut |_| ()).await
 }
@@ -44,7 +44,7 @@ fn id(n: u16) -> ExtentId {
 }
 
 /// Writes extents of these lengths, whole and old enough to be processed.
-async fn filled(world: &Many, lengths: &[usize]) -> Vec<ExtentId> {
+async fn filled(world: &MultiNodeWorld, lengths: &[usize]) -> Vec<ExtentId> {
     let mut ids = Vec::new();
     for (n, length) in (0..).zip(lengths) {
         world.stripe(id(n), &noise(u64::from(n), *length), "object").await;
@@ -63,7 +63,7 @@ fn lengths(k: usize) -> Vec<usize> {
 async fn every_pattern_of_up_to_m_lost_fragments_is_made_good_byte_for_byte() {
     for (k, m) in [(2, 1), (4, 2)] {
         let total = k + m;
-        let world = Many::coded(k, m, u32::from(total));
+        let world = MultiNodeWorld::coded(k, m, u32::from(total));
         let ids = filled(&world, &lengths(usize::from(k))).await;
         let before = world.fragments(u32::from(total)).await;
         let pattern = |bits: &u32| (1..=u32::from(m)).contains(&bits.count_ones());
@@ -89,7 +89,7 @@ async fn every_pattern_of_up_to_m_lost_fragments_is_made_good_byte_for_byte() {
 
 #[tokio::test]
 async fn where_more_than_m_are_lost_all_is_left_and_told() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     world.make_bucket(CODED).await;
     let extent = world.stripe(id(1), &noise(1, 500_000), "object").await;
     let orphan = world.stripe(id(2), &noise(2, 500_000), "never written").await;
@@ -118,7 +118,7 @@ async fn where_more_than_m_are_lost_all_is_left_and_told() {
 
 #[tokio::test]
 async fn a_wiped_device_is_filled_again_and_the_census_is_clean() {
-    let world = Many::coded(4, 2, 8);
+    let world = MultiNodeWorld::coded(4, 2, 8);
     let lengths: Vec<usize> = (0..40).map(|n| 1000 + n * 30_011).collect();
     filled(&world, &lengths).await;
     let before = world.fragments(8).await;
@@ -137,7 +137,7 @@ async fn a_wiped_device_is_filled_again_and_the_census_is_clean() {
 
 #[tokio::test]
 async fn a_source_that_is_corrupt_is_left_out_for_the_next() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[2_000_000]).await;
     let before = world.fragments(6).await;
     world.lose(ids[0], 3).await;
@@ -153,7 +153,7 @@ async fn a_source_that_is_corrupt_is_left_out_for_the_next() {
 
 #[tokio::test]
 async fn a_full_home_is_passed_over_and_others_get_theirs() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[150_000; 8]).await;
     let before = world.fragments(6).await;
     let full = DeviceId(2);
@@ -176,7 +176,7 @@ async fn a_full_home_is_passed_over_and_others_get_theirs() {
 
 #[tokio::test]
 async fn extents_that_are_being_written_are_left_to_their_writer() {
-    let world = Many::coded(2, 1, 3);
+    let world = MultiNodeWorld::coded(2, 1, 3);
     let lost = world.stripe(id(1), &noise(1, 100_000), "object").await;
     world.lose(lost.id, 1).await;
     world.clock.advance_ms(ReplicateOptions::default().young_ms - 1);
@@ -199,7 +199,7 @@ async fn extents_that_are_being_written_are_left_to_their_writer() {
 
 #[tokio::test]
 async fn what_a_policy_without_a_ring_or_of_another_code_says_is_kept() {
-    let world = Many::coded(2, 1, 4);
+    let world = MultiNodeWorld::coded(2, 1, 4);
     let ids = filled(&world, &[100_000]).await;
     world.lose(ids[0], 1).await;
     world.set_coded_ring(Arc::new(coded_ring(3, 1, 4)));
@@ -211,7 +211,7 @@ async fn what_a_policy_without_a_ring_or_of_another_code_says_is_kept() {
 
 #[tokio::test]
 async fn the_auditor_has_what_it_puts_aside_made_again_at_once() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[900_000, 20_000]).await;
     let before = world.fragments(6).await;
     for (id, number) in [(ids[0], 1), (ids[0], 4), (ids[1], 0)] {
@@ -219,7 +219,7 @@ async fn the_auditor_has_what_it_puts_aside_made_again_at_once() {
         world.memory(home).corrupt(home, id.fragment(u8::try_from(number).unwrap()));
     }
     let options = AuditOptions::default();
-    let mut audit = Audit::new(world.shared.clone(), Scope::All, options);
+    let mut audit = Audit::new(world.shared.clone(), DeviceScope::All, options);
     let progress = run_once(&mut audit).await.unwrap();
     assert_eq!((progress.done, progress.copied, progress.kept), (3, 3, 0));
     assert_eq!(world.fragments(6).await, before);
@@ -227,7 +227,7 @@ async fn the_auditor_has_what_it_puts_aside_made_again_at_once() {
 
 #[tokio::test]
 async fn two_that_make_the_same_at_once_make_the_same() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[900_000, 1_200_000]).await;
     let before = world.fragments(6).await;
     for id in ids {

@@ -8,8 +8,8 @@ use martlet_protocol::key::index_placement;
 use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{BucketId, DeviceId, Partition, RegisterKey, Result, Shard, Stamp};
 
-use super::failures::Failed;
-use crate::cluster::{Cluster, in_time};
+use super::failures::DeviceFailure;
+use crate::cluster::{ClusterTopology, in_time};
 
 /// Bins requested at a time: those of a run.
 const BINS_PAGE: usize = 1000;
@@ -23,7 +23,7 @@ const BINS_APART_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Task {
     /// A range in which two devices differ.
-    Pair { device: DeviceId, peer: DeviceId, look: Look },
+    Pair { device: DeviceId, peer: DeviceId, look: ComparisonRange },
     /// Registers of a partition on a device that is not a member of it.
     Strays { device: DeviceId, partition: Partition, after: Option<RegisterKey> },
 }
@@ -31,11 +31,11 @@ pub(super) enum Task {
 impl Task {
     /// Creates the comparison of a whole span.
     pub(super) fn bins(device: DeviceId, peer: DeviceId, span: Span) -> Self {
-        Self::Pair { device, peer, look: Look::Bins { span, after: None } }
+        Self::Pair { device, peer, look: ComparisonRange::Bins { span, after: None } }
     }
 
     /// Creates the work on strays of a whole partition.
-    pub(super) fn strays(device: DeviceId, partition: Partition) -> Self {
+    pub(super) fn misplaced(device: DeviceId, partition: Partition) -> Self {
         Self::Strays { device, partition, after: None }
     }
 
@@ -57,7 +57,7 @@ impl Task {
 
 /// Range of a comparison.
 #[derive(Clone, Debug)]
-pub(super) enum Look {
+pub(super) enum ComparisonRange {
     /// The bins of a span, above `after`.
     Bins { span: Span, after: Option<BinKey> },
     /// The registers of a walk, above `after`.
@@ -66,30 +66,30 @@ pub(super) enum Look {
 
 /// A register in which two devices differ, with their orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Differing {
+pub(super) struct Difference {
     pub(super) key: RegisterKey,
     pub(super) mine: Option<Stamp>,
     pub(super) theirs: Option<Stamp>,
 }
 
-impl Look {
+impl ComparisonRange {
     /// Compares one page. Returns the registers in which the devices differ, and the ranges to
     /// compare next.
     ///
     /// # Errors
     /// Errors of either device, with its id; those of `device` before those of `peer`.
-    pub(super) async fn go_on(
+    pub(super) async fn resume(
         self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         peer: DeviceId,
-    ) -> Result<(Vec<Differing>, Vec<Self>), Failed> {
+    ) -> Result<(Vec<Difference>, Vec<Self>), DeviceFailure> {
         match self {
             Self::Bins { span, after } => {
                 let mine = bins(cluster, device, span, after);
                 let (mine, theirs) = join(mine, bins(cluster, peer, span, after)).await;
-                let mine = mine.map_err(Failed::by(device))?;
-                let theirs = theirs.map_err(Failed::by(peer))?;
+                let mine = mine.map_err(DeviceFailure::by(device))?;
+                let theirs = theirs.map_err(DeviceFailure::by(peer))?;
                 let (apart, horizon) = apart(mine, theirs, BINS_PAGE);
                 let mut next = walks(apart.into_keys().map(|(_, bin)| bin));
                 next.extend(horizon.map(|(_, bin)| Self::Bins { span, after: Some(bin) }));
@@ -99,10 +99,10 @@ impl Look {
                 let mine = registers(cluster, device, &walk, after.as_ref());
                 let theirs = registers(cluster, peer, &walk, after.as_ref());
                 let (mine, theirs) = join(mine, theirs).await;
-                let mine = mine.map_err(Failed::by(device))?;
-                let theirs = theirs.map_err(Failed::by(peer))?;
+                let mine = mine.map_err(DeviceFailure::by(device))?;
+                let theirs = theirs.map_err(DeviceFailure::by(peer))?;
                 let (apart, horizon) = apart(mine, theirs, WALK_PAGE);
-                let found = apart.into_iter().map(|(key, (mine, theirs))| Differing {
+                let found = apart.into_iter().map(|(key, (mine, theirs))| Difference {
                     key,
                     mine: mine.map(|held| held.0),
                     theirs: theirs.map(|held| held.0),
@@ -137,7 +137,7 @@ fn apart<K: Ord + Clone, V: PartialEq>(
 }
 
 /// Returns the best walks for differing bins.
-fn walks(bins: impl Iterator<Item = BinKey>) -> Vec<Look> {
+fn walks(bins: impl Iterator<Item = BinKey>) -> Vec<ComparisonRange> {
     let mut runs: BTreeMap<(BucketId, Shard), BTreeSet<BinKey>> = BTreeMap::new();
     for bin in bins {
         runs.entry((bin.bucket, bin.shard)).or_default().insert(bin);
@@ -149,13 +149,15 @@ fn walks(bins: impl Iterator<Item = BinKey>) -> Vec<Look> {
         let walk = |bin| Walk { span, bin, want: Want::Entry };
         let whole = bins.len() > BINS_APART_MAX;
         let ways: Vec<_> = if whole { vec![None] } else { bins.into_iter().map(Some).collect() };
-        looks.extend(ways.into_iter().map(|bin| Look::Walk { walk: walk(bin), after: None }));
+        looks.extend(
+            ways.into_iter().map(|bin| ComparisonRange::Walk { walk: walk(bin), after: None }),
+        );
     }
     looks
 }
 
 async fn bins(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     span: Span,
     after: Option<BinKey>,
@@ -166,7 +168,7 @@ async fn bins(
 
 /// Returns order and write id of a device's registers.
 async fn registers(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     walk: &Walk,
     after: Option<&RegisterKey>,
@@ -211,7 +213,7 @@ mod tests {
         let looks = walks(few.chain(many));
         let mut seen = Vec::new();
         for look in looks {
-            let Look::Walk { walk, after: None } = look else { panic!("{look:?}") };
+            let ComparisonRange::Walk { walk, after: None } = look else { panic!("{look:?}") };
             assert_eq!(walk.span.first, walk.span.last);
             seen.push((walk.span.first, walk.bin.map(|bin| bin.bin.0)));
         }

@@ -8,9 +8,9 @@ use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
-use crate::cluster::{Cluster, in_time};
-use crate::coded::{Coded, code_of};
-use crate::reconstruct::Job;
+use crate::cluster::{ClusterTopology, in_time};
+use crate::coded::{CodedExtent, code_of};
+use crate::reconstruct::Rebuild;
 
 /// Base time of a copy, for its begin, its end and slow disks.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub(crate) fn patience(bytes: u64) -> Duration {
 /// # Errors
 /// If no new copy was made. [`ErrorKind::Conflict`]: the extent was deleted on `to`.
 pub(crate) async fn copy(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     record: &ExtentRecord,
     from: DeviceId,
     to: DeviceId,
@@ -74,7 +74,7 @@ pub(crate) async fn copy(
 /// from other fragments. Returns the bytes written; none if the extent doesn't belong on the
 /// device.
 pub(crate) async fn copy_back(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     id: ExtentId,
 ) -> Result<Option<u64>> {
@@ -104,7 +104,7 @@ pub(crate) async fn copy_back(
 }
 
 async fn copy_again(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     policy: PolicyId,
     id: ExtentId,
@@ -127,7 +127,7 @@ async fn copy_again(
 
 /// Rebuilds a fragment from its siblings that are at home.
 async fn make_again(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     (policy, code): (PolicyId, Code),
     id: ExtentId,
@@ -146,10 +146,10 @@ async fn make_again(
     let nobody =
         || Error::not_found(format!("no other fragment of extent {} is at home", id.whole()));
     let record = known.ok_or_else(nobody)?;
-    let coded = Coded::of_record(cluster, &record)
+    let coded = CodedExtent::of_record(cluster, &record)
         .unwrap_or_else(|| Err(Error::invalid("a copied extent under a policy of fragments")))?;
     let lost = vec![code.fragment(id.fragment_number())?];
-    let job = Job { coded, record, lost, sources };
+    let job = Rebuild { coded, record, lost, sources };
     let built = job.build(cluster, &HashSet::new(), u64::MAX).await?;
     match built.map(|built| (built.made_bytes, built.failed)) {
         Some((bytes, failed)) if failed.is_empty() => Ok(bytes),

@@ -22,14 +22,14 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 
 use super::copy::copy;
-use super::judge::judge;
-use super::places::Places;
-use super::plan::{Deed, Turn, plan, plan_wanted};
-use super::presence::{let_go, presence};
-use crate::cluster::{Cluster, Scope, SharedCluster};
+use super::delete_marks::check_marks;
+use super::plan::{CopyAction, CopyTurn, plan, plan_wanted};
+use super::presence::{presence, release_copies};
+use super::required_devices::RequiredDevices;
+use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology};
 use crate::cursors::Cursors;
-use crate::pages::{self, Page, Paged, Pages};
-use crate::worker::{Progress, Worker};
+use crate::pages::{self, ExtentPage, PagedWorker, Pages};
+use crate::worker::{StepProgress, Worker};
 
 /// Copies made concurrently.
 const COPY_AT_ONCE: usize = 4;
@@ -54,18 +54,22 @@ impl Default for ReplicateOptions {
 
 /// The worker.
 pub struct ReplicateExtents {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     options: ReplicateOptions,
-    pages: Pages<(ExtentRecord, Deed)>,
+    pages: Pages<(ExtentRecord, CopyAction)>,
 }
 
 impl ReplicateExtents {
     const NAME: &str = "replicate-data";
 
     /// Creates a worker over the data devices in `scope`.
-    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        clock: Arc<dyn Clock>,
+        scope: DeviceScope,
+    ) -> Self {
         Self {
             cluster: cluster.into(),
             clock,
@@ -84,7 +88,7 @@ impl ReplicateExtents {
     /// Continues at the position in `cursors`.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
-        self.pages.go_by(cursors);
+        self.pages.resume_from(cursors);
         self
     }
 
@@ -92,26 +96,26 @@ impl ReplicateExtents {
     /// copies that other primaries lack.
     async fn copies_of_wanted(
         &self,
-        places: &Places<'_>,
+        places: &RequiredDevices<'_>,
         device: DeviceId,
         wanted: Vec<ExtentRecord>,
-    ) -> Result<Vec<(ExtentRecord, Deed)>> {
+    ) -> Result<Vec<(ExtentRecord, CopyAction)>> {
         let said = presence(places, device, &wanted).await?;
         let planned = wanted.into_iter().zip(said).map(|(record, said)| {
-            let turn = Turn::of(record.extent.id, self.pages.turn);
+            let turn = CopyTurn::of(record.extent.id, self.pages.turn);
             (record, plan_wanted(device, said, turn))
         });
-        Ok(planned.filter(|(_, deed)| matches!(deed, Deed::Copy(_))).collect())
+        Ok(planned.filter(|(_, deed)| matches!(deed, CopyAction::Copy(_))).collect())
     }
 
     /// Makes copies, a few at a time. Returns the extents that no primary lacks any more, as far as
     /// known.
     async fn copy_all(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         copies: Vec<(ExtentRecord, Vec<DeviceId>)>,
-        progress: &mut Progress,
+        progress: &mut StepProgress,
     ) -> Vec<ExtentRecord> {
         let full = self.pages.full();
         let mut ways = Vec::with_capacity(copies.len());
@@ -158,7 +162,7 @@ impl ReplicateExtents {
 }
 
 async fn copy_and_tell(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     record: &ExtentRecord,
     from: DeviceId,
     to: DeviceId,
@@ -170,14 +174,14 @@ async fn copy_and_tell(
 }
 
 #[async_trait]
-impl Paged for ReplicateExtents {
-    type Deed = (ExtentRecord, Deed);
+impl PagedWorker for ReplicateExtents {
+    type Action = (ExtentRecord, CopyAction);
 
-    fn pages(&mut self) -> &mut Pages<Self::Deed> {
+    fn pages(&mut self) -> &mut Pages<Self::Action> {
         &mut self.pages
     }
 
-    fn devices(&self, cluster: &Cluster) -> BTreeSet<DeviceId> {
+    fn devices(&self, cluster: &ClusterTopology) -> BTreeSet<DeviceId> {
         cluster.data_devices_of(&self.scope)
     }
 
@@ -187,19 +191,19 @@ impl Paged for ReplicateExtents {
 
     async fn look(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         records: Vec<ExtentRecord>,
-    ) -> Result<(VecDeque<Self::Deed>, Progress)> {
+    ) -> Result<(VecDeque<Self::Action>, StepProgress)> {
         let now_ms = self.clock.now_ms();
         let is_young = |it: &ExtentRecord| it.birth_ms + self.options.young_ms > now_ms;
-        let places = Places::of(cluster);
+        let places = RequiredDevices::of(cluster);
         let said = presence(&places, device, &records).await?;
-        let (mut deeds, mut progress) = (VecDeque::new(), Progress::default());
+        let (mut deeds, mut progress) = (VecDeque::new(), StepProgress::default());
         for (record, said) in records.into_iter().zip(said) {
-            match plan(device, &said, Turn::of(record.extent.id, self.pages.turn)) {
-                Deed::Nothing | Deed::Leave => {}
-                Deed::Wait => progress.kept += 1,
+            match plan(device, &said, CopyTurn::of(record.extent.id, self.pages.turn)) {
+                CopyAction::Nothing | CopyAction::Leave => {}
+                CopyAction::Wait => progress.kept += 1,
                 _ if is_young(&record) => progress.kept += 1,
                 deed => deeds.push_back((record, deed)),
             }
@@ -209,29 +213,29 @@ impl Paged for ReplicateExtents {
 
     async fn work(
         &mut self,
-        cluster: &Cluster,
-        page: &mut Page<(ExtentRecord, Deed)>,
-    ) -> Result<Progress> {
-        let mut progress = Progress::default();
+        cluster: &ClusterTopology,
+        page: &mut ExtentPage<(ExtentRecord, CopyAction)>,
+    ) -> Result<StepProgress> {
+        let mut progress = StepProgress::default();
         let (mut copies, mut judged, mut strays) = (Vec::new(), Vec::new(), Vec::new());
         let mut bytes = 0;
         while bytes < STEP_BYTES && copies.len() < STEP_COPIES {
             let Some((record, deed)) = page.deeds.pop_front() else { break };
             match deed {
-                Deed::Copy(to) => {
+                CopyAction::Copy(to) => {
                     bytes += u64::from(record.extent.length) * to.len() as u64;
                     copies.push((record, to));
                 }
-                Deed::LetGo => strays.push(record),
-                Deed::Judge => judged.push(record),
-                Deed::Nothing | Deed::Leave | Deed::Wait => {}
+                CopyAction::LetGo => strays.push(record),
+                CopyAction::Judge => judged.push(record),
+                CopyAction::Nothing | CopyAction::Leave | CopyAction::Wait => {}
             }
         }
         let whole = self.copy_all(cluster, page.device, copies, &mut progress).await;
-        let places = Places::of(cluster);
+        let places = RequiredDevices::of(cluster);
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&page.device)));
-        let_go(&places, page.device, &strays, &mut progress).await?;
-        let wanted = judge(cluster, page.device, judged, &mut progress).await?;
+        release_copies(&places, page.device, &strays, &mut progress).await?;
+        let wanted = check_marks(cluster, page.device, judged, &mut progress).await?;
         page.deeds.extend(self.copies_of_wanted(&places, page.device, wanted).await?);
         self.pages.step_bytes = progress.copied_bytes;
         Ok(progress)
@@ -248,7 +252,7 @@ impl Worker for ReplicateExtents {
         self.pages.busy_pause(self.options.bytes_per_second_max, usual)
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         pages::step(self, &cluster).await
     }

@@ -9,12 +9,12 @@ const FAILURES_MAX: u32 = 3;
 
 /// A failed call, and the device that caused the failure.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct DeviceFailure {
     pub(super) device: DeviceId,
     pub(super) error: Error,
 }
 
-impl Failed {
+impl DeviceFailure {
     /// Returns a function that attributes an error to a device.
     pub(super) fn by(device: DeviceId) -> impl Fn(Error) -> Self {
         move |error| Self { device, error }
@@ -27,7 +27,7 @@ pub(super) struct Failures(BTreeMap<DeviceId, u32>);
 
 impl Failures {
     /// Records a failed call of a device.
-    pub(super) fn note(&mut self, device: DeviceId) {
+    pub(super) fn record(&mut self, device: DeviceId) {
         *self.0.entry(device).or_default() += 1;
     }
 

@@ -14,11 +14,11 @@ use martlet_protocol::backend::Presence;
 use martlet_protocol::{DeviceId, ExtentId};
 
 /// Presence on a primary; a silent device is none.
-pub(super) type Said = (DeviceId, Option<Presence>);
+pub(super) type DevicePresence = (DeviceId, Option<Presence>);
 
 /// Action on a device's copy of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum CopyAction {
     /// No action: primaries have it.
     Nothing,
     /// Copy to these primaries, which lack it: this device has the turn.
@@ -36,14 +36,14 @@ pub(crate) enum Deed {
 
 /// Turn to make a copy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CopyTurn {
     /// Position of the extent's first giver, modulo the number of its primaries.
     pub(crate) start: usize,
     /// Number of this process's passes before this one.
     pub(crate) pass: u64,
 }
 
-impl Turn {
+impl CopyTurn {
     /// Returns the turn of an extent in a pass.
     pub(crate) fn of(id: ExtentId, pass: u64) -> Self {
         // The first half is the placement, and the last byte numbers fragments.
@@ -63,38 +63,42 @@ impl Turn {
 
 /// Returns the action of `device`, which has the extent. `said` is the presence on the primaries,
 /// including this device if it is one.
-pub(super) fn plan(device: DeviceId, said: &[Said], turn: Turn) -> Deed {
+pub(super) fn plan(device: DeviceId, said: &[DevicePresence], turn: CopyTurn) -> CopyAction {
     let who = |wanted| {
         let those = said.iter().filter(move |(_, presence)| *presence == Some(wanted));
         those.map(|(primary, _)| *primary)
     };
     if who(Presence::Deleted).next().is_some() {
-        return Deed::Judge;
+        return CopyAction::Judge;
     }
     // An extent without a known ring may belong to an unknown one.
     if said.is_empty() {
-        return Deed::Wait;
+        return CopyAction::Wait;
     }
     let missing: Vec<DeviceId> = who(Presence::Missing).collect();
     let mut givers: Vec<DeviceId> = who(Presence::Here).collect();
     let is_stray = said.iter().all(|(primary, _)| *primary != device);
     if missing.is_empty() {
         return match (is_stray, givers.len() == said.len()) {
-            (true, true) => Deed::LetGo,
-            (false, _) => Deed::Nothing,
-            (true, false) => Deed::Wait,
+            (true, true) => CopyAction::LetGo,
+            (false, _) => CopyAction::Nothing,
+            (true, false) => CopyAction::Wait,
         };
     }
     if is_stray {
         givers.push(device);
     }
     let all: Vec<DeviceId> = said.iter().map(|(primary, _)| *primary).collect();
-    if turn.is_of(device, &all, &givers) { Deed::Copy(missing) } else { Deed::Leave }
+    if turn.is_of(device, &all, &givers) { CopyAction::Copy(missing) } else { CopyAction::Leave }
 }
 
 /// Returns the action on an extent that the index needs. Primaries with its delete mark refuse
 /// copies, and count as silent.
-pub(super) fn plan_wanted(device: DeviceId, mut said: Vec<Said>, turn: Turn) -> Deed {
+pub(super) fn plan_wanted(
+    device: DeviceId,
+    mut said: Vec<DevicePresence>,
+    turn: CopyTurn,
+) -> CopyAction {
     for (_, presence) in &mut said {
         presence.take_if(|it| *it == Presence::Deleted);
     }
@@ -107,45 +111,48 @@ mod tests {
 
     use super::*;
 
-    fn said(all: &[Option<Presence>]) -> Vec<Said> {
+    fn reported(all: &[Option<Presence>]) -> Vec<DevicePresence> {
         (0..).map(DeviceId).zip(all.iter().copied()).collect()
     }
 
     const STRAY: DeviceId = DeviceId(9);
 
     /// Turn in a pass, of an extent whose first giver is `start`.
-    fn turn(start: usize, pass: u64) -> Turn {
-        Turn { start, pass }
+    fn turn(start: usize, pass: u64) -> CopyTurn {
+        CopyTurn { start, pass }
     }
 
     #[test]
     fn a_stray_is_let_go_only_when_all_primaries_have_it() {
         for (all, deed) in [
-            ([Some(Here), Some(Here), Some(Here)], Deed::LetGo),
-            ([Some(Here), Some(Here), None], Deed::Wait),
-            ([None, None, None], Deed::Wait),
-            ([Some(Here), Some(Here), Some(Deleted)], Deed::Judge),
-            ([Some(Missing), None, Some(Missing)], Deed::Copy(vec![DeviceId(0), DeviceId(2)])),
+            ([Some(Here), Some(Here), Some(Here)], CopyAction::LetGo),
+            ([Some(Here), Some(Here), None], CopyAction::Wait),
+            ([None, None, None], CopyAction::Wait),
+            ([Some(Here), Some(Here), Some(Deleted)], CopyAction::Judge),
+            (
+                [Some(Missing), None, Some(Missing)],
+                CopyAction::Copy(vec![DeviceId(0), DeviceId(2)]),
+            ),
         ] {
-            assert_eq!(plan(STRAY, &said(&all), turn(0, 0)), deed, "{all:?}");
+            assert_eq!(plan(STRAY, &reported(&all), turn(0, 0)), deed, "{all:?}");
         }
-        assert_eq!(plan(STRAY, &[], turn(0, 0)), Deed::Wait);
+        assert_eq!(plan(STRAY, &[], turn(0, 0)), CopyAction::Wait);
     }
 
     #[test]
     fn a_primary_never_lets_go() {
         for second in [Some(Here), Some(Missing), Some(Deleted), None] {
             for third in [Some(Here), Some(Missing), Some(Deleted), None] {
-                let all = said(&[Some(Here), second, third]);
-                assert_ne!(plan(DeviceId(0), &all, turn(0, 0)), Deed::LetGo, "{all:?}");
+                let all = reported(&[Some(Here), second, third]);
+                assert_ne!(plan(DeviceId(0), &all, turn(0, 0)), CopyAction::LetGo, "{all:?}");
             }
         }
     }
 
     #[test]
     fn the_first_copies_in_every_pass_and_each_other_has_its_turn() {
-        let all = said(&[Some(Here), Some(Here), Some(Missing)]);
-        let copy = Deed::Copy(vec![DeviceId(2)]);
+        let all = reported(&[Some(Here), Some(Here), Some(Missing)]);
+        let copy = CopyAction::Copy(vec![DeviceId(2)]);
         for (start, first) in [(0, 0), (1, 1), (2, 0), (3, 0)] {
             for pass in 0..4 {
                 let deeds = [0, 1].map(|id| plan(DeviceId(id), &all, turn(start, pass)));
@@ -156,35 +163,35 @@ mod tests {
             }
         }
         // A stray has its turn after the primaries that have a copy.
-        let deeds: Vec<Deed> = (0..3).map(|pass| plan(STRAY, &all, turn(0, pass))).collect();
-        assert_eq!(deeds, [Deed::Leave, Deed::Leave, copy]);
+        let deeds: Vec<CopyAction> = (0..3).map(|pass| plan(STRAY, &all, turn(0, pass))).collect();
+        assert_eq!(deeds, [CopyAction::Leave, CopyAction::Leave, copy]);
         // It copies at once if no other device can.
-        let none = said(&[Some(Missing), None, Some(Missing)]);
+        let none = reported(&[Some(Missing), None, Some(Missing)]);
         for pass in 0..3 {
-            assert!(matches!(plan(STRAY, &none, turn(1, pass)), Deed::Copy(_)));
+            assert!(matches!(plan(STRAY, &none, turn(1, pass)), CopyAction::Copy(_)));
         }
     }
 
     #[test]
     fn a_mark_on_what_is_wanted_is_no_more_than_silence() {
-        let all = said(&[Some(Here), Some(Deleted), Some(Missing)]);
-        let wanted = |all: &[Said]| plan_wanted(DeviceId(0), all.to_vec(), turn(0, 0));
-        assert_eq!(wanted(&all), Deed::Copy(vec![DeviceId(2)]));
-        let all = said(&[Some(Here), Some(Deleted), Some(Here)]);
-        assert_eq!(wanted(&all), Deed::Nothing);
-        assert_eq!(plan_wanted(STRAY, all, turn(0, 0)), Deed::Wait, "it may be one of two");
+        let all = reported(&[Some(Here), Some(Deleted), Some(Missing)]);
+        let wanted = |all: &[DevicePresence]| plan_wanted(DeviceId(0), all.to_vec(), turn(0, 0));
+        assert_eq!(wanted(&all), CopyAction::Copy(vec![DeviceId(2)]));
+        let all = reported(&[Some(Here), Some(Deleted), Some(Here)]);
+        assert_eq!(wanted(&all), CopyAction::Nothing);
+        assert_eq!(plan_wanted(STRAY, all, turn(0, 0)), CopyAction::Wait, "it may be one of two");
     }
 
     #[test]
     fn nothing_is_copied_while_a_primary_says_deleted() {
-        let all = said(&[Some(Here), Some(Deleted), Some(Missing)]);
-        assert_eq!(plan(DeviceId(0), &all, turn(0, 0)), Deed::Judge);
-        assert_eq!(plan(STRAY, &all, turn(0, 0)), Deed::Judge);
+        let all = reported(&[Some(Here), Some(Deleted), Some(Missing)]);
+        assert_eq!(plan(DeviceId(0), &all, turn(0, 0)), CopyAction::Judge);
+        assert_eq!(plan(STRAY, &all, turn(0, 0)), CopyAction::Judge);
     }
 
     #[test]
     fn all_well_is_nothing_to_do() {
-        let all = said(&[Some(Here), Some(Here), None]);
-        assert_eq!(plan(DeviceId(0), &all, turn(0, 5)), Deed::Nothing);
+        let all = reported(&[Some(Here), Some(Here), None]);
+        assert_eq!(plan(DeviceId(0), &all, turn(0, 5)), CopyAction::Nothing);
     }
 }

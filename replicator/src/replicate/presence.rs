@@ -7,22 +7,22 @@ use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId, Result};
 
-use super::places::Places;
-use super::plan::{Deed, Said, Turn, plan};
+use super::plan::{CopyAction, CopyTurn, DevicePresence, plan};
+use super::required_devices::RequiredDevices;
 use crate::cluster::in_time;
-use crate::worker::Progress;
+use crate::worker::StepProgress;
 
 /// Devices queried concurrently.
 const AT_ONCE: usize = 16;
 
 /// Returns the presence of each extent on its primaries; `device` itself is known to have it.
 pub(super) async fn presence(
-    places: &Places<'_>,
+    places: &RequiredDevices<'_>,
     device: DeviceId,
     records: &[ExtentRecord],
-) -> Result<Vec<Vec<Said>>> {
+) -> Result<Vec<Vec<DevicePresence>>> {
     let mut asked: BTreeMap<DeviceId, Vec<usize>> = BTreeMap::new();
-    let mut said: Vec<Vec<Said>> = Vec::with_capacity(records.len());
+    let mut said: Vec<Vec<DevicePresence>> = Vec::with_capacity(records.len());
     for (at, record) in records.iter().enumerate() {
         let primaries = places.primaries(record);
         for primary in primaries.iter().filter(|it| **it != device) {
@@ -57,18 +57,20 @@ pub(super) async fn presence(
 }
 
 /// Releases a device's copies that all primaries have, by a fresh query.
-pub(super) async fn let_go(
-    places: &Places<'_>,
+pub(super) async fn release_copies(
+    places: &RequiredDevices<'_>,
     device: DeviceId,
     strays: &[ExtentRecord],
-    progress: &mut Progress,
+    progress: &mut StepProgress,
 ) -> Result<()> {
     if strays.is_empty() {
         return Ok(());
     }
     let said = presence(places, device, strays).await?;
-    let turn = |it: &ExtentRecord| Turn::of(it.extent.id, 0);
-    let all_have = |it: &ExtentRecord, said: &[Said]| plan(device, said, turn(it)) == Deed::LetGo;
+    let turn = |it: &ExtentRecord| CopyTurn::of(it.extent.id, 0);
+    let all_have = |it: &ExtentRecord, said: &[DevicePresence]| {
+        plan(device, said, turn(it)) == CopyAction::LetGo
+    };
     let those = strays.iter().zip(&said).filter(|(it, said)| all_have(it, said));
     let those: Vec<&ExtentRecord> = those.map(|(record, _)| record).collect();
     progress.kept += (strays.len() - those.len()) as u64;

@@ -29,13 +29,13 @@ use martlet_protocol::tree::{Span, Sum};
 use martlet_protocol::{Clock, DeviceId, Error, Partition, Result, StampSource};
 use tokio::time::Instant;
 
-use super::compare::{Differing, Task};
-use super::failures::{Failed, Failures};
-use super::mend::Mender;
-use super::strays::{Dealt, strays};
-use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
-use crate::collect::gone::Buckets;
-use crate::worker::{Progress, Worker};
+use super::compare::{Difference, Task};
+use super::failures::{DeviceFailure, Failures};
+use super::misplaced::{EvictionOutcome, evict_misplaced};
+use super::repair::RegisterRepair;
+use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
+use crate::collect::deleted_buckets::Buckets;
+use crate::worker::{StepProgress, Worker};
 
 /// Maximum number of partitions whose sums are requested at a time.
 const BATCH_MAX: u32 = 1024;
@@ -47,11 +47,11 @@ const AT_ONCE: usize = 16;
 
 /// The worker.
 pub struct ReplicateRegisters {
-    cluster: SharedCluster,
+    cluster: SharedTopology,
     clock: Arc<dyn Clock>,
-    scope: Scope,
+    scope: DeviceScope,
     stamps: StampSource,
-    rounds: Rounds,
+    rounds: DeviceCursor,
     /// First partition of the next batch, and the batch's size.
     next: u32,
     batch: u32,
@@ -62,13 +62,13 @@ pub struct ReplicateRegisters {
     buckets: Buckets,
     /// Counters of this pass; items left by the last whole pass; and the time since which something
     /// differs.
-    pass: Pass,
+    pass: RegistersPass,
     left: u64,
     since_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Pass {
+struct RegistersPass {
     left: u64,
     found: u64,
     /// Number of devices visited.
@@ -77,7 +77,7 @@ struct Pass {
 
 /// A batch of a device's partitions, and the devices that share them.
 #[derive(Default)]
-struct Batch {
+struct PartitionBatch {
     partitions: Vec<Partition>,
     spans: Vec<Span>,
     /// For each peer, indexes of the shared partitions.
@@ -86,8 +86,8 @@ struct Batch {
     foreign: Vec<usize>,
 }
 
-impl Batch {
-    fn of(cluster: &Cluster, device: DeviceId, run: Range<u32>) -> Self {
+impl PartitionBatch {
+    fn of(cluster: &ClusterTopology, device: DeviceId, run: Range<u32>) -> Self {
         let ring = &cluster.index;
         let mut batch = Self::default();
         for (at, partition) in run.map(Partition).enumerate() {
@@ -108,20 +108,24 @@ impl Batch {
 
 impl ReplicateRegisters {
     /// Creates a worker over the index devices in `scope`.
-    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+    pub fn new(
+        cluster: impl Into<SharedTopology>,
+        clock: Arc<dyn Clock>,
+        scope: DeviceScope,
+    ) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self {
             cluster: cluster.into(),
             clock,
             scope,
             stamps,
-            rounds: Rounds::default(),
+            rounds: DeviceCursor::default(),
             next: 0,
             batch: BATCH_MAX,
             tasks: VecDeque::new(),
             failures: Failures::default(),
             buckets: Buckets::default(),
-            pass: Pass::default(),
+            pass: RegistersPass::default(),
             left: 0,
             since_ms: None,
         }
@@ -130,17 +134,17 @@ impl ReplicateRegisters {
     /// Compares the next batch of partitions of a device.
     async fn compare(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
-    ) -> Result<Progress> {
+    ) -> Result<StepProgress> {
         let run = self.next..partitions(cluster).min(self.next + self.batch);
-        let batch = Batch::of(cluster, device, run.clone());
+        let batch = PartitionBatch::of(cluster, device, run.clone());
         let mine = in_time(cluster.node(device)?.sums(device, &batch.spans)).await?;
         if mine.len() != batch.spans.len() {
             return Err(Error::internal(format!("device {device} left out sums")));
         }
-        let mut progress = Progress::default();
+        let mut progress = StepProgress::default();
         let votes = |peer: &DeviceId| statuses.get(peer).is_some_and(|status| status.voting);
         let (asked, silent): (Vec<_>, Vec<_>) =
             batch.shared.iter().partition(|(peer, _)| votes(peer));
@@ -162,7 +166,7 @@ impl ReplicateRegisters {
         }
         if is_settled(cluster, device, statuses) {
             let held = batch.foreign.iter().filter(|at| mine[**at].count > 0);
-            self.tasks.extend(held.map(|at| Task::strays(device, batch.partitions[*at])));
+            self.tasks.extend(held.map(|at| Task::misplaced(device, batch.partitions[*at])));
         }
         progress.items = batch.partitions.len() as u64;
         self.pass.found += self.tasks.len() as u64;
@@ -173,10 +177,10 @@ impl ReplicateRegisters {
     /// Compares like [`Self::compare`], and adapts the batch's size to the time of a step.
     async fn compare_in_time(
         &mut self,
-        cluster: &Cluster,
+        cluster: &ClusterTopology,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
-    ) -> Result<Progress> {
+    ) -> Result<StepProgress> {
         let begun = Instant::now();
         let compared = self.compare(cluster, device, statuses).await;
         self.batch = match begun.elapsed() {
@@ -188,20 +192,20 @@ impl ReplicateRegisters {
     }
 
     /// Processes one page of differences. Counts failures of other devices.
-    async fn work(&mut self, cluster: &Cluster, task: Task) -> Result<Progress> {
+    async fn work(&mut self, cluster: &ClusterTopology, task: Task) -> Result<StepProgress> {
         let device = task.device();
         match self.try_work(cluster, task).await {
             Ok(progress) => {
                 self.failures.forget(device);
                 Ok(progress)
             }
-            Err(Failed { device: failed, error }) => {
+            Err(DeviceFailure { device: failed, error }) => {
                 tracing::debug!(%device, %failed, %error, "leaving registers for a later pass");
-                self.failures.note(failed);
+                self.failures.record(failed);
                 if self.failures.is_out(device) {
                     return Err(error);
                 }
-                Ok(Progress { kept: 1 + self.leave(failed), ..Progress::default() })
+                Ok(StepProgress { kept: 1 + self.leave(failed), ..StepProgress::default() })
             }
         }
     }
@@ -217,15 +221,20 @@ impl ReplicateRegisters {
         (before - self.tasks.len()) as u64
     }
 
-    async fn try_work(&mut self, cluster: &Cluster, task: Task) -> Result<Progress, Failed> {
-        let mender = Mender { cluster, stamps: &self.stamps, clock: &*self.clock };
+    async fn try_work(
+        &mut self,
+        cluster: &ClusterTopology,
+        task: Task,
+    ) -> Result<StepProgress, DeviceFailure> {
+        let mender = RegisterRepair { cluster, stamps: &self.stamps, clock: &*self.clock };
         match task {
             Task::Strays { device, partition, after } => {
                 let out = |member| self.failures.is_out(member);
-                let dealt = strays(&mender, (device, partition), after, out).await;
-                let Dealt { mut progress, next, silent } = dealt.map_err(Failed::by(device))?;
+                let dealt = evict_misplaced(&mender, (device, partition), after, out).await;
+                let EvictionOutcome { mut progress, next, silent } =
+                    dealt.map_err(DeviceFailure::by(device))?;
                 for member in silent {
-                    self.failures.note(member);
+                    self.failures.record(member);
                 }
                 if let Some(after) = next {
                     let after = Some(after);
@@ -235,16 +244,16 @@ impl ReplicateRegisters {
                 Ok(progress)
             }
             Task::Pair { device, peer, look } => {
-                let (found, next) = look.go_on(cluster, device, peer).await?;
+                let (found, next) = look.resume(cluster, device, peer).await?;
                 self.failures.forget(peer);
                 for look in next.into_iter().rev() {
                     self.tasks.push_front(Task::Pair { device, peer, look });
                 }
                 let (now_ms, pair) = (self.clock.now_ms(), [device, peer]);
                 let of =
-                    |it: &Differing| it.mine.max(it.theirs).map(|order| (it.key.bucket, order));
+                    |it: &Difference| it.mine.max(it.theirs).map(|order| (it.key.bucket, order));
                 let (found, purged) = self.buckets.purge(cluster, now_ms, &pair, found, of).await;
-                let mut progress = mender.mend_all(device, peer, found).await;
+                let mut progress = mender.repair_all(device, peer, found).await;
                 progress.done += purged;
                 Ok(progress)
             }
@@ -252,7 +261,7 @@ impl ReplicateRegisters {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &Cluster) -> bool {
+    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
         self.next = 0;
         self.tasks.clear();
         self.failures.clear();
@@ -269,7 +278,11 @@ impl ReplicateRegisters {
         ended
     }
 
-    async fn go_on(&mut self, cluster: &Cluster, device: DeviceId) -> Result<Progress> {
+    async fn resume(
+        &mut self,
+        cluster: &ClusterTopology,
+        device: DeviceId,
+    ) -> Result<StepProgress> {
         if let Some(task) = self.tasks.pop_front() {
             return self.work(cluster, task).await;
         }
@@ -285,17 +298,17 @@ impl ReplicateRegisters {
             return self.compare_in_time(cluster, device, &statuses).await;
         }
         let idle = self.advance(cluster);
-        Ok(Progress { idle, ..Progress::default() })
+        Ok(StepProgress { idle, ..StepProgress::default() })
     }
 }
 
-fn partitions(cluster: &Cluster) -> u32 {
+fn partitions(cluster: &ClusterTopology) -> u32 {
     1 << cluster.index.part_power()
 }
 
 /// Returns true if the deciding devices are known, and the device has the highest known term.
 fn is_settled(
-    cluster: &Cluster,
+    cluster: &ClusterTopology,
     device: DeviceId,
     statuses: &HashMap<DeviceId, DeviceStatus>,
 ) -> bool {
@@ -303,7 +316,7 @@ fn is_settled(
     !cluster.is_behind() && told >= Some(cluster.term.get())
 }
 
-async fn sums(cluster: &Cluster, peer: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+async fn sums(cluster: &ClusterTopology, peer: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
     let sums = in_time(cluster.node(peer)?.sums(peer, spans)).await?;
     if sums.len() != spans.len() {
         return Err(Error::internal(format!("device {peer} left out sums")));
@@ -317,21 +330,21 @@ impl Worker for ReplicateRegisters {
         "replicate-index"
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let cluster = self.cluster.get();
         let devices = cluster.index_devices_of(&self.scope);
         let Some(device) = self.rounds.at(&devices) else {
-            return Ok(Progress { idle: true, ..Progress::default() });
+            return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };
         // Drops tasks of devices that have left.
         self.tasks.retain(|task| task.device() == device);
-        let mut progress = match self.go_on(&cluster, device).await {
+        let mut progress = match self.resume(&cluster, device).await {
             Ok(progress) => progress,
             Err(error) => {
                 tracing::debug!(%device, %error, "a device's leaving registers for a later pass");
                 self.pass.left += 1;
                 let idle = self.advance(&cluster);
-                Progress { kept: 1, idle, ..Progress::default() }
+                StepProgress { kept: 1, idle, ..StepProgress::default() }
             }
         };
         self.pass.left += progress.kept;

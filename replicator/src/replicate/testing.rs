@@ -14,17 +14,17 @@ use martlet_protocol::{
 };
 use martlet_ring::Ring;
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterTopology;
 use crate::testing::POLICY;
-use crate::testing::many::{Many, write};
+use crate::testing::multi_node::{MultiNodeWorld, write};
 
 /// Bucket of all extents of these tests.
 pub(crate) const BUCKET: BucketId = BucketId([7; 16]);
 
-impl Many {
+impl MultiNodeWorld {
     /// Sets another ring for extents.
     pub(crate) fn set_data_ring(&self, ring: Ring) {
-        let mut cluster = Cluster::clone(&self.shared.get());
+        let mut cluster = ClusterTopology::clone(&self.shared.get());
         cluster.data.insert(POLICY, Arc::new(ring));
         self.shared.set(cluster);
     }

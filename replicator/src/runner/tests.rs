@@ -6,33 +6,37 @@ use martlet_protocol::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone)]
-struct Counting {
+struct CountingWorker {
     steps: Arc<AtomicU64>,
     idle_every: u64,
     fails: bool,
 }
 
 #[async_trait]
-impl Worker for Counting {
+impl Worker for CountingWorker {
     fn name(&self) -> &'static str {
         "counting"
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         let step = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
         if self.fails {
             return Err(Error::unavailable("not today"));
         }
         let idle = step.is_multiple_of(self.idle_every);
-        Ok(Progress { items: 2, idle, ..Progress::default() })
+        Ok(StepProgress { items: 2, idle, ..StepProgress::default() })
     }
 }
 
-fn fast() -> Pace {
-    Pace { busy_pause: Duration::from_millis(1), ..Pace::default() }
+fn fast() -> WorkerPace {
+    WorkerPace { busy_pause: Duration::from_millis(1), ..WorkerPace::default() }
 }
 
-async fn run_for(pace: Pace, foreground: Arc<Foreground>, worker: Counting) -> WorkerStatus {
+async fn run_for(
+    pace: WorkerPace,
+    foreground: Arc<Foreground>,
+    worker: CountingWorker,
+) -> WorkerStatus {
     let mut runner = Runner::new(pace, foreground);
     runner.start(move || Box::new(worker.clone()));
     let statuses = runner.statuses();
@@ -44,7 +48,7 @@ async fn run_for(pace: Pace, foreground: Arc<Foreground>, worker: Counting) -> W
 #[tokio::test]
 async fn a_worker_is_run_until_it_is_idle_and_stops_when_told() {
     let steps = Arc::new(AtomicU64::new(0));
-    let worker = Counting { steps: steps.clone(), idle_every: 5, fails: false };
+    let worker = CountingWorker { steps: steps.clone(), idle_every: 5, fails: false };
     let status = run_for(fast(), Arc::default(), worker).await;
     assert_eq!(steps.load(Ordering::SeqCst), 5);
     assert_eq!((status.steps, status.totals.items, status.totals.idle), (5, 10, true));
@@ -58,7 +62,7 @@ async fn a_worker_steps_back_while_clients_wait() {
         foreground.observe(Duration::from_secs(1));
     }
     let steps = Arc::new(AtomicU64::new(0));
-    let worker = Counting { steps: steps.clone(), idle_every: 100, fails: false };
+    let worker = CountingWorker { steps: steps.clone(), idle_every: 100, fails: false };
     let status = run_for(fast(), foreground, worker).await;
     // Stopped while it yields, the worker still takes its next step.
     assert!(steps.load(Ordering::SeqCst) <= 1);
@@ -70,9 +74,9 @@ async fn while_clients_elsewhere_wait_yields_rise_and_steps_become_rare() {
     let waits = Arc::new(AtomicU64::new(0));
     let told = waits.clone();
     let wait = move || Duration::from_millis(told.load(Ordering::SeqCst));
-    let mut runner = Runner::new(Pace::default(), Arc::new(Foreground::elsewhere(wait)));
+    let mut runner = Runner::new(WorkerPace::default(), Arc::new(Foreground::elsewhere(wait)));
     let steps = Arc::new(AtomicU64::new(0));
-    let counting = Counting { steps: steps.clone(), idle_every: u64::MAX, fails: false };
+    let counting = CountingWorker { steps: steps.clone(), idle_every: u64::MAX, fails: false };
     runner.start(move || Box::new(counting.clone()));
     let statuses = runner.statuses();
     let of_ten_seconds = async || {
@@ -94,18 +98,18 @@ async fn while_clients_elsewhere_wait_yields_rise_and_steps_become_rare() {
 }
 
 /// A worker whose steps take a tenth of a second.
-struct Slow(Arc<AtomicU64>);
+struct SlowWorker(Arc<AtomicU64>);
 
 #[async_trait]
-impl Worker for Slow {
+impl Worker for SlowWorker {
     fn name(&self) -> &'static str {
         "slow"
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         tokio::time::sleep(Duration::from_millis(100)).await;
         self.0.fetch_add(1, Ordering::SeqCst);
-        Ok(Progress { items: 1, ..Progress::default() })
+        Ok(StepProgress { items: 1, ..StepProgress::default() })
     }
 }
 
@@ -114,11 +118,11 @@ async fn beside_clients_a_worker_rests_twice_as_long_as_it_works() {
     let waits = Arc::new(AtomicU64::new(0));
     let told = waits.clone();
     let wait = move || Duration::from_millis(told.load(Ordering::SeqCst));
-    let pace = Pace { busy_pause: Duration::ZERO, ..Pace::default() };
+    let pace = WorkerPace { busy_pause: Duration::ZERO, ..WorkerPace::default() };
     let mut runner = Runner::new(pace, Arc::new(Foreground::elsewhere(wait)));
     let steps = Arc::new(AtomicU64::new(0));
     let counted = steps.clone();
-    runner.start(move || Box::new(Slow(counted.clone())));
+    runner.start(move || Box::new(SlowWorker(counted.clone())));
     let of_thirty_seconds = async || {
         let before = steps.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_secs(30)).await;
@@ -138,9 +142,9 @@ async fn yielding_has_an_end() {
     for _ in 0..200 {
         foreground.observe(Duration::from_secs(1));
     }
-    let pace = Pace { yield_max: Duration::from_millis(20), ..fast() };
+    let pace = WorkerPace { yield_max: Duration::from_millis(20), ..fast() };
     let steps = Arc::new(AtomicU64::new(0));
-    let worker = Counting { steps: steps.clone(), idle_every: 1, fails: false };
+    let worker = CountingWorker { steps: steps.clone(), idle_every: 1, fails: false };
     let status = run_for(pace, foreground, worker).await;
     assert_eq!((status.steps, status.yields), (1, 1));
 }
@@ -148,7 +152,7 @@ async fn yielding_has_an_end() {
 #[tokio::test]
 async fn a_failed_step_is_told_and_tried_again_later() {
     let steps = Arc::new(AtomicU64::new(0));
-    let worker = Counting { steps: steps.clone(), idle_every: 1, fails: true };
+    let worker = CountingWorker { steps: steps.clone(), idle_every: 1, fails: true };
     let status = run_for(fast(), Arc::default(), worker).await;
     assert_eq!((status.steps, status.failures), (0, 1));
     assert_eq!(status.error.as_deref(), Some("not today"));
@@ -156,8 +160,8 @@ async fn a_failed_step_is_told_and_tried_again_later() {
 
 #[test]
 fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
-    let mut run = Run {
-        worker: Panicking::at(1),
+    let mut run = RunningWorker {
+        worker: PanickingWorker::at(1),
         pace: fast(),
         foreground: Arc::default(),
         stop: watch::channel(false).1,
@@ -170,7 +174,7 @@ fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
     assert!(!run.warned, "it goes by the newer term in its next step");
     run.note_failure(&behind);
     assert!(run.warned, "it did not learn");
-    run.note(&Progress::default());
+    run.record(&StepProgress::default());
     assert!(!run.warned);
     run.note_failure(&Error::unavailable("not today"));
     assert!(run.warned);
@@ -179,7 +183,8 @@ fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
 
 #[test]
 fn what_is_left_takes_as_long_as_its_rate_says() {
-    let left = |ahead, backlog, idle| Progress { backlog, ahead, idle, ..Progress::default() };
+    let left =
+        |ahead, backlog, idle| StepProgress { backlog, ahead, idle, ..StepProgress::default() };
     assert_eq!(eta(&left(0, 0, true), 0.0), Some(Duration::ZERO));
     assert_eq!(eta(&left(100, 20, false), 10.0), Some(Duration::from_secs(10)));
     assert_eq!(eta(&left(0, 20, false), 10.0), Some(Duration::from_secs(2)));
@@ -188,27 +193,27 @@ fn what_is_left_takes_as_long_as_its_rate_says() {
 }
 
 /// A worker that panics in its first step, and the workers created after it.
-struct Panicking {
+struct PanickingWorker {
     at_step: u64,
     steps: u64,
 }
 
-impl Panicking {
+impl PanickingWorker {
     fn at(at_step: u64) -> Box<dyn Worker> {
         Box::new(Self { at_step, steps: 0 })
     }
 }
 
 #[async_trait]
-impl Worker for Panicking {
+impl Worker for PanickingWorker {
     fn name(&self) -> &'static str {
         "panicking"
     }
 
-    async fn step(&mut self) -> Result<Progress> {
+    async fn step(&mut self) -> Result<StepProgress> {
         self.steps += 1;
         assert_ne!(self.steps, self.at_step, "as this test wants it");
-        Ok(Progress { items: 1, ..Progress::default() })
+        Ok(StepProgress { items: 1, ..StepProgress::default() })
     }
 }
 
@@ -219,10 +224,10 @@ async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_i
     let count = made.clone();
     // The first three panic at once; the fourth runs.
     runner.start(move || match count.fetch_add(1, Ordering::SeqCst) {
-        0..3 => Panicking::at(1),
-        _ => Panicking::at(0),
+        0..3 => PanickingWorker::at(1),
+        _ => PanickingWorker::at(0),
     });
-    let counting = Counting { steps: steps.clone(), idle_every: 5, fails: false };
+    let counting = CountingWorker { steps: steps.clone(), idle_every: 5, fails: false };
     runner.start(move || Box::new(counting.clone()));
     let statuses = runner.statuses();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -241,7 +246,7 @@ async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_i
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_waits_to_be_made_anew_stops_when_told() {
     let mut runner = Runner::new(fast(), Arc::default());
-    runner.start(|| Panicking::at(1));
+    runner.start(|| PanickingWorker::at(1));
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = tokio::time::Instant::now();
     runner.stop().await;
@@ -251,7 +256,7 @@ async fn a_worker_that_waits_to_be_made_anew_stops_when_told() {
 #[tokio::test]
 async fn running_once_ends_with_the_first_idle_step() {
     let steps = Arc::new(AtomicU64::new(0));
-    let mut worker = Counting { steps, idle_every: 3, fails: false };
+    let mut worker = CountingWorker { steps, idle_every: 3, fails: false };
     let totals = run_once(&mut worker).await.unwrap();
     assert_eq!((totals.items, totals.idle), (6, true));
 }

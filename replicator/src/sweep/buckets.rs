@@ -10,21 +10,23 @@ use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 
-use crate::cluster::Cluster;
-use crate::wanted::{Source, list};
+use crate::cluster::ClusterTopology;
+use crate::needed_extents::{QuerySource, list};
 
 /// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
 
 /// A known bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownBucket {
     /// Number of shards of its index.
     pub(crate) shards: u16,
 }
 
 /// Lists the buckets that any primary of the root bucket's shards, or any hint, knows.
-pub(crate) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, Known>> {
+pub(crate) async fn list_buckets(
+    cluster: &ClusterTopology,
+) -> Result<HashMap<BucketId, KnownBucket>> {
     let mut primaries: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
     for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
         let holders = cluster.holders(index_placement(BucketId::ROOT, shard));
@@ -36,14 +38,14 @@ pub(crate) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, 
         }
     }
     let everyone = cluster.index_devices().into_iter();
-    let hints = everyone.map(|device| (Source::Hints, device, all_shards()));
+    let hints = everyone.map(|device| (QuerySource::Hints, device, all_shards()));
     let primaries =
-        primaries.into_iter().map(|(device, shards)| (Source::Registers, device, shards));
+        primaries.into_iter().map(|(device, shards)| (QuerySource::Registers, device, shards));
     let (term, mut buckets) = (cluster.named()?, HashMap::new());
     for (source, device, shards) in hints.chain(primaries) {
         for (_, entry) in list(cluster, source, device, of_root(shards, term)).await? {
             if let Value::Bucket(bucket) = entry.value {
-                let known = Known { shards: bucket.index_shards };
+                let known = KnownBucket { shards: bucket.index_shards };
                 buckets.insert(bucket.id, known);
             }
         }

@@ -11,13 +11,13 @@ use crate::testing::World;
 const GRACE_MS: u64 = 1000;
 
 /// Creates a sweep of a process that starts now.
-fn sweep(world: &World, cluster: Cluster) -> Sweep {
+fn sweep(world: &World, cluster: ClusterTopology) -> Sweep {
     let options = SweepOptions { grace_ms: GRACE_MS, writers_gone_before_ms: world.clock.now_ms() };
     Sweep::new(cluster, world.clock.clone(), options)
 }
 
 /// Runs two passes, a grace time apart.
-async fn run(world: &World, sweep: &mut Sweep) -> Progress {
+async fn run(world: &World, sweep: &mut Sweep) -> StepProgress {
     let first = run_once(sweep).await.unwrap();
     assert_eq!(first.freed, 0, "nothing goes at first sight");
     world.clock.advance_ms(GRACE_MS);

@@ -6,26 +6,26 @@ use martlet_protocol::entry::Body;
 
 use super::*;
 use crate::run_once;
-use crate::testing::many::{Many, key, write};
+use crate::testing::multi_node::{MultiNodeWorld, key, write};
 
 mod storm;
 
-fn worker(world: &Many) -> SyncDevices {
-    SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All)
+fn worker(world: &MultiNodeWorld) -> SyncDevices {
+    SyncDevices::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }
 
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     world.clock.advance_ms(1000);
     run_once(&mut worker(world)).await.unwrap()
 }
 
 /// Returns a key of which a device is a primary.
-fn key_on(world: &Many, device: DeviceId) -> RegisterKey {
+fn key_on(world: &MultiNodeWorld, device: DeviceId) -> RegisterKey {
     let keys = (0..).map(|number| key(&format!("on {number}")));
     keys.into_iter().find(|key| world.primaries(key).contains(&device)).unwrap()
 }
 
-fn others(world: &Many, key: &RegisterKey, device: DeviceId) -> Vec<DeviceId> {
+fn others(world: &MultiNodeWorld, key: &RegisterKey, device: DeviceId) -> Vec<DeviceId> {
     world.primaries(key).into_iter().filter(|id| *id != device).collect()
 }
 
@@ -33,7 +33,7 @@ const WIPED: DeviceId = DeviceId(2);
 
 #[tokio::test]
 async fn a_wiped_device_gets_its_votes_with_everything_that_belongs_on_it() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let mut written = Vec::new();
     for number in 0..700 {
         let key = key(&format!("k{number}"));
@@ -65,7 +65,7 @@ async fn a_wiped_device_gets_its_votes_with_everything_that_belongs_on_it() {
 
 #[tokio::test]
 async fn a_floor_stands_on_all_peers_and_on_the_device_before_it_votes() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key_on(&world, WIPED);
     world.write_on(&world.primaries(&key), &world.write(&key)).await;
     let before = world.stamps.issue();
@@ -88,7 +88,7 @@ async fn a_floor_stands_on_all_peers_and_on_the_device_before_it_votes() {
 #[tokio::test]
 async fn without_all_of_two_peers_nothing_happens() {
     for silent in [true, false] {
-        let world = Many::new(5);
+        let world = MultiNodeWorld::new(5);
         let key = key_on(&world, WIPED);
         world.write_on(&world.primaries(&key), &world.write(&key)).await;
         world.wipe(WIPED).await;
@@ -112,7 +112,7 @@ async fn without_all_of_two_peers_nothing_happens() {
 
 #[tokio::test]
 async fn a_device_under_the_first_ring_is_left_to_its_founders_for_a_while() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     world.wipe(WIPED).await;
     let mut sync = worker(&world).after_founding(5_000);
     for (waited_ms, done) in [(0, 0), (4_999, 0), (1, 1)] {
@@ -131,7 +131,7 @@ async fn a_device_under_the_first_ring_is_left_to_its_founders_for_a_while() {
 /// This worker doesn't found clusters: no device here remembers anything.
 #[tokio::test]
 async fn devices_that_are_all_new_stay_without_votes() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     for device in 0..4 {
         world.wipe(DeviceId(device)).await;
     }
@@ -143,7 +143,7 @@ async fn devices_that_are_all_new_stay_without_votes() {
 
 #[tokio::test]
 async fn what_replicas_differ_in_is_settled_under_its_own_write_id() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key_on(&world, WIPED);
     let peers = others(&world, &key, WIPED);
     let (older, newer) = (world.write(&key), world.inline(&key));
@@ -162,7 +162,7 @@ async fn what_replicas_differ_in_is_settled_under_its_own_write_id() {
 
 #[tokio::test]
 async fn writes_that_came_first_hand_meanwhile_stay() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key_on(&world, WIPED);
     let (old, new) = (world.write(&key), world.write(&key));
     world.write_on(&world.primaries(&key), &old).await;
@@ -174,7 +174,7 @@ async fn writes_that_came_first_hand_meanwhile_stay() {
 
 #[tokio::test]
 async fn a_session_that_ended_between_floor_and_votes_is_made_good() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key_on(&world, WIPED);
     let old = world.write(&key);
     world.write_on(&world.primaries(&key), &old).await;
@@ -191,7 +191,7 @@ async fn a_session_that_ended_between_floor_and_votes_is_made_good() {
 
 #[tokio::test]
 async fn a_peer_that_forgets_meanwhile_ends_the_session() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     for number in 0..600 {
         let key = key(&format!("k{number}"));
         world.write_on(&world.primaries(&key), &world.write(&key)).await;
@@ -208,9 +208,9 @@ async fn a_peer_that_forgets_meanwhile_ends_the_session() {
 
 #[tokio::test]
 async fn a_device_that_stands_in_for_others_only_needs_no_peers() {
-    let world = Many::new(4);
-    let mut cluster = Cluster::clone(&world.shared.get());
-    let ring = crate::testing::many::ring_of([(0, 1.0), (1, 1.0), (2, 1.0), (3, 0.0)]);
+    let world = MultiNodeWorld::new(4);
+    let mut cluster = ClusterTopology::clone(&world.shared.get());
+    let ring = crate::testing::multi_node::ring_of([(0, 1.0), (1, 1.0), (2, 1.0), (3, 0.0)]);
     cluster.index = Arc::new(ring);
     world.shared.set(cluster);
     world.wipe(DeviceId(3)).await;
@@ -220,7 +220,7 @@ async fn a_device_that_stands_in_for_others_only_needs_no_peers() {
 
 #[tokio::test]
 async fn an_entry_without_its_bytes_is_never_brought() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let order = world.stamps.issue();
     let whole = write(&key("a"), order, 0, Body::Empty);
     assert!(crate::identity::Candidate::of(view(whole)).is_some());

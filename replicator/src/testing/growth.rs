@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, Entry, RegisterKey, Term};
-use martlet_ring::{Builder, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 use super::POLICY;
-use super::many::{Many, key};
-use crate::cluster::Cluster;
+use super::multi_node::{MultiNodeWorld, key};
+use crate::cluster::ClusterTopology;
 
 /// Returns a ring of few partitions, so that changes move little.
 pub(crate) fn small_ring(count: u32) -> Ring {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: POLICY,
         policy_name: "default".to_owned(),
         redundancy: martlet_protocol::Redundancy::Replicated,
@@ -25,7 +25,7 @@ pub(crate) fn small_ring(count: u32) -> Ring {
     for id in 0..count {
         builder.add(new_device(id)).unwrap();
     }
-    builder.rebalance(Occasion { now_ms: 1, seed: 0 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 1, seed: 0 }).unwrap();
     builder.ring().unwrap()
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn successor(ring: &Ring, edit: impl FnOnce(&mut Builder)) -> Arc<Rin
     builder.settle().unwrap();
     edit(&mut builder);
     let change = ring.change();
-    builder.rebalance(Occasion { now_ms: 1, seed: change }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 1, seed: change }).unwrap();
     Arc::new(builder.ring().unwrap())
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn new_device(id: u32) -> NewDevice {
     }
 }
 
-impl Many {
+impl MultiNodeWorld {
     /// Sets up a new device without votes, which no ring names yet.
     pub(crate) async fn set_up(&self, device: DeviceId) {
         let fresh = Arc::new(MemoryBackend::new(self.clock.clone(), [device]));
@@ -61,8 +61,8 @@ impl Many {
 
     /// Replaces the index ring.
     pub(crate) fn follow(&self, index: Arc<Ring>) {
-        let cluster = Cluster::clone(&self.shared.get());
-        self.shared.set(Cluster { index, ..cluster });
+        let cluster = ClusterTopology::clone(&self.shared.get());
+        self.shared.set(ClusterTopology { index, ..cluster });
     }
 
     /// Adds a device, and a ring that moves partitions to it.

@@ -17,22 +17,22 @@ use futures::future::join_all;
 use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, Want, WriteReply};
 use martlet_protocol::entry::{Body, Value};
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::testing::{Fault, FaultyBackend, chance::Seeded};
+use martlet_protocol::testing::{Fault, FaultyBackend, seeded_ids::SeededIds};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ManualClock, Phase, RegisterKey, Stamp, Term};
 use martlet_ring::{Ring, Sets};
 use parking_lot::Mutex;
 
 use super::growth::{key_of, small_ring};
-use super::many::{Many, write};
+use super::multi_node::{MultiNodeWorld, write};
 use crate::KnownTerm;
-use crate::identity::{Candidate, Known, newest, settle};
+use crate::identity::{Candidate, ReadCandidate, newest, run_round};
 
 pub(crate) const KEYS: usize = 8;
 
 /// `SplitMix` generator: small, and equal on all platforms.
-pub(crate) struct Chance(u64);
+pub(crate) struct SplitMix(u64);
 
-impl Chance {
+impl SplitMix {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -48,11 +48,11 @@ impl Chance {
 
 /// State of a storm, and its errors.
 pub(crate) struct Storm {
-    pub(crate) world: Many,
-    chance: Arc<Mutex<Chance>>,
+    pub(crate) world: MultiNodeWorld,
+    chance: Arc<Mutex<SplitMix>>,
     faults: Arc<AtomicBool>,
     over: AtomicBool,
-    keys: Vec<Mutex<Sent>>,
+    keys: Vec<Mutex<KeyWrites>>,
     acks: AtomicU64,
     reads: AtomicU64,
     wrong: Mutex<Vec<String>>,
@@ -60,7 +60,7 @@ pub(crate) struct Storm {
 
 /// Writes to a key.
 #[derive(Default)]
-struct Sent {
+struct KeyWrites {
     /// Order with which each write was sent, by its number.
     orders: HashMap<u64, Stamp>,
     /// Highest acknowledged order.
@@ -68,7 +68,7 @@ struct Sent {
 }
 
 /// One client, of one key.
-struct Client {
+struct StormClient {
     storm: Arc<Storm>,
     at: usize,
     key: RegisterKey,
@@ -78,11 +78,11 @@ struct Client {
 
 impl Storm {
     pub(crate) fn new(seed: u64, devices: u32) -> Arc<Self> {
-        let chance = Arc::new(Mutex::new(Chance(seed)));
+        let chance = Arc::new(Mutex::new(SplitMix(seed)));
         let faults = Arc::new(AtomicBool::new(true));
         let clock = Arc::new(ManualClock::at(1_000_000_000));
         let (dice, on, ticking) = (chance.clone(), faults.clone(), clock.clone());
-        let world = Many::wrapped(devices, clock, move |_, memory| {
+        let world = MultiNodeWorld::wrapped(devices, clock, move |_, memory| {
             let (dice, on, ticking) = (dice.clone(), on.clone(), ticking.clone());
             Arc::new(FaultyBackend::new(memory, move |_| {
                 ticking.advance_ms(1);
@@ -129,10 +129,10 @@ impl Storm {
         self.keys[at].lock().acknowledged
     }
 
-    fn client(self: &Arc<Self>, at: usize) -> Client {
+    fn client(self: &Arc<Self>, at: usize) -> StormClient {
         let ring = self.world.shared.get().index.clone();
         let (key, term) = (key_of(at as u64), KnownTerm::default());
-        Client { storm: self.clone(), at, key, ring, term }
+        StormClient { storm: self.clone(), at, key, ring, term }
     }
 
     /// Checks that every quorum of primaries knows the acknowledged writes.
@@ -152,7 +152,7 @@ impl Storm {
 
     /// Runs clients until `event` ends; returns the errors.
     pub(crate) async fn rage(seed: u64, devices: u32, event: impl AsyncFn(&Self)) -> Vec<String> {
-        let _seeded = Seeded::new(seed);
+        let _seeded = SeededIds::new(seed);
         let storm = Self::new(seed, devices);
         let together = async {
             let mut clients = tokio::task::JoinSet::new();
@@ -177,7 +177,7 @@ impl Storm {
     }
 }
 
-impl Client {
+impl StormClient {
     /// Returns the deciding sets known to this client, and the term to name.
     fn sets(&mut self) -> Option<(Sets, Term)> {
         if self.term.get() > Term::of(self.ring.change(), Phase::New) {
@@ -307,9 +307,10 @@ impl Client {
         }
         let world = &self.storm.world;
         let known = views.into_iter().map(Candidate::of).fold(None, newest);
-        let known = known.map(|candidate| Known { candidate, read_ms: world.stamps.now_ms() });
+        let known =
+            known.map(|candidate| ReadCandidate { candidate, read_ms: world.stamps.now_ms() });
         let cluster = world.shared.get();
-        let settled = settle(&cluster, &world.stamps, &self.key, known, Stamp::ZERO).await;
+        let settled = run_round(&cluster, &world.stamps, &self.key, known, Stamp::ZERO).await;
         let entry = settled.ok()??.entry;
         Some(number_of(&RegisterView { entry: Some(entry), ..RegisterView::default() }))
     }

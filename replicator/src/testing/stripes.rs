@@ -10,11 +10,11 @@ use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner, Stripe};
 use martlet_protocol::{Backend, DeviceId, ExtentId, PolicyId, Redundancy, WriteId};
-use martlet_ring::{Builder, Occasion, Ring, Settings};
+use martlet_ring::{Builder, RebalanceContext, Ring, RingSettings};
 
 use super::growth::new_device;
-use super::many::Many;
-use crate::cluster::Cluster;
+use super::multi_node::MultiNodeWorld;
+use crate::cluster::ClusterTopology;
 use crate::replicate::testing::BUCKET;
 
 /// Policy of fragments in these tests.
@@ -22,7 +22,7 @@ pub(crate) const CODED: PolicyId = PolicyId(1);
 
 /// Returns a ring of the code k+m over `count` devices.
 pub(crate) fn coded_ring(k: u8, m: u8, count: u32) -> Ring {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: CODED,
         policy_name: "coded".to_owned(),
         redundancy: Redundancy::erasure(k, m).unwrap(),
@@ -35,7 +35,7 @@ pub(crate) fn coded_ring(k: u8, m: u8, count: u32) -> Ring {
     for id in 0..count {
         builder.add(new_device(id)).unwrap();
     }
-    builder.rebalance(Occasion { now_ms: 1, seed: 0 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 1, seed: 0 }).unwrap();
     builder.ring().unwrap()
 }
 
@@ -54,9 +54,9 @@ pub(crate) fn noise(seed: u64, length: usize) -> Bytes {
 }
 
 /// Holders of fragments, with hashes of their bytes.
-pub(crate) type Held = BTreeMap<(ExtentId, DeviceId), [u8; 32]>;
+pub(crate) type HeldFragments = BTreeMap<(ExtentId, DeviceId), [u8; 32]>;
 
-impl Many {
+impl MultiNodeWorld {
     /// Makes a cluster of devices under one code.
     pub(crate) fn coded(k: u8, m: u8, count: u32) -> Self {
         let world = Self::new(count);
@@ -66,7 +66,7 @@ impl Many {
 
     /// Replaces the ring of coded extents.
     pub(crate) fn set_coded_ring(&self, ring: Arc<Ring>) {
-        let mut cluster = Cluster::clone(&self.shared.get());
+        let mut cluster = ClusterTopology::clone(&self.shared.get());
         cluster.data.insert(CODED, ring);
         self.shared.set(cluster);
     }
@@ -129,8 +129,8 @@ impl Many {
     }
 
     /// Returns all fragments on devices that answer.
-    pub(crate) async fn fragments(&self, devices: u32) -> Held {
-        let mut held = Held::new();
+    pub(crate) async fn fragments(&self, devices: u32) -> HeldFragments {
+        let mut held = HeldFragments::new();
         for device in (0..devices).map(DeviceId) {
             let memory = self.memory(device);
             for record in memory.list_extents(device, None, usize::MAX).await.unwrap_or_default() {

@@ -7,20 +7,20 @@ use martlet_protocol::testing::{Fault, FaultyBackend, Op};
 use martlet_protocol::{Backend, Entry, ManualClock, Term};
 
 use super::*;
-use crate::cluster::Cluster;
+use crate::cluster::ClusterTopology;
 use crate::run_once;
-use crate::testing::many::{Many, key, ring};
+use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 
-fn worker(world: &Many) -> Update {
-    Update::new(world.shared.clone(), world.clock.clone(), Scope::All)
+fn worker(world: &MultiNodeWorld) -> Update {
+    Update::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }
 
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
 /// Returns the entry of each primary.
-async fn held(world: &Many, key: &RegisterKey) -> Vec<Option<Entry>> {
+async fn held(world: &MultiNodeWorld, key: &RegisterKey) -> Vec<Option<Entry>> {
     let mut all = Vec::new();
     for device in world.primaries(key) {
         all.push(world.held(device, key).await.entry);
@@ -34,7 +34,7 @@ fn order(entry: Option<&Entry>) -> Stamp {
 
 #[tokio::test]
 async fn hints_are_delivered_to_all_primaries_and_forgotten() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let mut hints = Vec::new();
     for number in 0..3 * BATCH {
         let key = key(&format!("k{number}"));
@@ -58,7 +58,7 @@ async fn hints_are_delivered_to_all_primaries_and_forgotten() {
 
 #[tokio::test]
 async fn silence_of_one_primary_keeps_a_hint_until_it_returns() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let hint = world.write(&key);
     world.keep_on(world.handoff(&key), &hint).await;
@@ -88,7 +88,7 @@ async fn silence_of_one_primary_keeps_a_hint_until_it_returns() {
 
 #[tokio::test]
 async fn a_newer_write_wins_over_a_hint() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let (hint, newer) = (world.write(&key), world.write(&key));
     world.keep_on(world.handoff(&key), &hint).await;
@@ -101,7 +101,7 @@ async fn a_newer_write_wins_over_a_hint() {
 #[tokio::test]
 async fn a_promise_in_the_way_leads_to_an_identity_round() {
     for promised in 1..=3 {
-        let world = Many::new(5);
+        let world = MultiNodeWorld::new(5);
         let key = key("k");
         let hint = world.inline(&key);
         let older = world.primaries(&key);
@@ -122,7 +122,7 @@ async fn a_promise_in_the_way_leads_to_an_identity_round() {
 
 #[tokio::test]
 async fn an_identity_round_finishes_what_is_newer_and_the_hint_is_superseded() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let (hint, newer) = (world.write(&key), world.write(&key));
     let primaries = world.primaries(&key);
@@ -138,7 +138,7 @@ async fn an_identity_round_finishes_what_is_newer_and_the_hint_is_superseded() {
 
 #[tokio::test]
 async fn a_quorum_that_can_be_settled_is_and_the_hint_waits_for_the_rest() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let hint = world.write(&key);
     let primaries = world.primaries(&key);
@@ -164,7 +164,11 @@ async fn a_quorum_that_can_be_settled_is_and_the_hint_waits_for_the_rest() {
     assert!(all.iter().all(|entry| order(entry.as_ref()) >= order(settled[0].as_ref())), "{all:?}");
 }
 
-async fn held_by(world: &Many, devices: &[DeviceId], key: &RegisterKey) -> Vec<Option<Entry>> {
+async fn held_by(
+    world: &MultiNodeWorld,
+    devices: &[DeviceId],
+    key: &RegisterKey,
+) -> Vec<Option<Entry>> {
     let mut all = Vec::new();
     for device in devices {
         all.push(world.read_on(*device, key).await);
@@ -174,7 +178,7 @@ async fn held_by(world: &Many, devices: &[DeviceId], key: &RegisterKey) -> Vec<O
 
 #[tokio::test]
 async fn a_newer_hint_that_came_meanwhile_stays() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let (hint, newer) = (world.write(&key), world.write(&key));
     let handoff = world.handoff(&key);
@@ -189,7 +193,7 @@ async fn a_newer_hint_that_came_meanwhile_stays() {
 
 #[tokio::test]
 async fn a_primary_without_a_vote_holds_what_it_is_brought() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let hint = world.write(&key);
     world.keep_on(world.handoff(&key), &hint).await;
@@ -200,21 +204,21 @@ async fn a_primary_without_a_vote_holds_what_it_is_brought() {
 
 #[tokio::test]
 async fn each_process_looks_after_its_own_nodes() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let handoff = world.handoff(&key);
     world.keep_on(handoff, &world.write(&key)).await;
     let with = |scope| Update::new(world.shared.clone(), world.clock.clone(), scope);
     let others = (0..5).filter(|id| *id != handoff.0).map(|id| format!("n{id}")).collect();
-    assert_eq!(run_once(&mut with(Scope::Nodes(others))).await.unwrap().items, 0);
-    assert_eq!(run_once(&mut with(Scope::Nodes(Vec::new()))).await.unwrap().items, 0);
-    let own = Scope::Nodes(vec![format!("n{}", handoff.0)]);
+    assert_eq!(run_once(&mut with(DeviceScope::Nodes(others))).await.unwrap().items, 0);
+    assert_eq!(run_once(&mut with(DeviceScope::Nodes(Vec::new()))).await.unwrap().items, 0);
+    let own = DeviceScope::Nodes(vec![format!("n{}", handoff.0)]);
     assert_eq!(run_once(&mut with(own)).await.unwrap().done, 1);
 }
 
 #[tokio::test]
 async fn a_newer_ring_is_followed_from_the_next_step_on() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     let hint = world.write(&key);
     let before = world.primaries(&key);
@@ -224,9 +228,9 @@ async fn a_newer_ring_is_followed_from_the_next_step_on() {
     run_once(&mut update).await.unwrap();
     assert_eq!(world.hints().await, 1);
     // The device that is out for good leaves the ring.
-    let cluster = Cluster::clone(&world.shared.get());
+    let cluster = ClusterTopology::clone(&world.shared.get());
     let index = Arc::new(ring((0..5).filter(|id| *id != before[0].0)));
-    world.shared.set(Cluster { index, ..cluster });
+    world.shared.set(ClusterTopology { index, ..cluster });
     world.memory(before[0]).set_offline(before[0], false);
     run_once(&mut update).await.unwrap();
     assert_eq!(world.hints().await, 0);
@@ -237,7 +241,7 @@ async fn a_newer_ring_is_followed_from_the_next_step_on() {
 async fn those_who_have_a_hint_are_left_alone_while_another_is_silent() {
     let writes = Arc::new(AtomicUsize::new(0));
     let (count, clock) = (writes.clone(), Arc::new(ManualClock::at(1_000_000_000)));
-    let world = Many::wrapped(5, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(5, clock, move |_, memory| {
         let count = count.clone();
         Arc::new(FaultyBackend::new(memory, move |call| {
             count.fetch_add(usize::from(call.op == Op::Write), Ordering::Relaxed);

@@ -7,12 +7,12 @@ use martlet_protocol::{BucketId, Error, ManualClock};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::testing::many::Many;
+use crate::testing::multi_node::MultiNodeWorld;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Buckets of two parts each; a part takes a second.
-struct Told {
+struct ScriptedUsage {
     clock: Arc<ManualClock>,
     buckets: Mutex<Vec<Countable>>,
     reports: Mutex<BTreeMap<String, Vec<(u64, Usage)>>>,
@@ -21,7 +21,7 @@ struct Told {
 }
 
 #[async_trait]
-impl UsageCounter for Told {
+impl UsageCounter for ScriptedUsage {
     async fn countable(&self) -> Result<Vec<Countable>> {
         Ok(self.buckets.lock().clone())
     }
@@ -57,8 +57,8 @@ fn bucket(id: u8) -> Countable {
     Countable { id: BucketId([id; 16]), name, owner: "me".into(), counted: None }
 }
 
-fn told(ids: impl Iterator<Item = u8>) -> Arc<Told> {
-    Arc::new(Told {
+fn scripted(ids: impl Iterator<Item = u8>) -> Arc<ScriptedUsage> {
+    Arc::new(ScriptedUsage {
         clock: Arc::new(ManualClock::at(1_000_000)),
         buckets: Mutex::new(ids.map(bucket).collect()),
         reports: Mutex::default(),
@@ -66,14 +66,14 @@ fn told(ids: impl Iterator<Item = u8>) -> Arc<Told> {
     })
 }
 
-fn worker(told: &Arc<Told>, scope: Scope) -> CountUsage {
-    let many = Many::new(4);
+fn worker(told: &Arc<ScriptedUsage>, scope: DeviceScope) -> CountUsage {
+    let many = MultiNodeWorld::new(4);
     CountUsage::new(many.shared.clone(), told.clock.clone(), scope, told.clone(), PERIOD)
 }
 
 /// Runs until no work is left; returns the number of steps.
-async fn run(worker: &mut CountUsage) -> (u32, Progress) {
-    let (mut steps, mut sum) = (0, Progress::default());
+async fn run(worker: &mut CountUsage) -> (u32, StepProgress) {
+    let (mut steps, mut sum) = (0, StepProgress::default());
     loop {
         steps += 1;
         sum.add(&worker.step().await.unwrap());
@@ -85,8 +85,8 @@ async fn run(worker: &mut CountUsage) -> (u32, Progress) {
 
 #[tokio::test]
 async fn a_bucket_is_counted_stretch_by_stretch_and_told_when_it_is_whole() {
-    let told = told(1..=2);
-    let mut worker = worker(&told, Scope::All);
+    let told = scripted(1..=2);
+    let mut worker = worker(&told, DeviceScope::All);
     let (steps, sum) = run(&mut worker).await;
     assert_eq!(
         (steps, sum.items, sum.done, sum.kept),
@@ -101,8 +101,8 @@ async fn a_bucket_is_counted_stretch_by_stretch_and_told_when_it_is_whole() {
 
 #[tokio::test]
 async fn what_took_long_is_waited_for_ten_times_as_long() {
-    let told = told(1..=1);
-    let mut worker = worker(&told, Scope::All);
+    let told = scripted(1..=1);
+    let mut worker = worker(&told, DeviceScope::All);
     run(&mut worker).await;
     for _ in 0..3 {
         told.clock.advance_ms(6_000);
@@ -116,9 +116,9 @@ async fn what_took_long_is_waited_for_ten_times_as_long() {
 
 #[tokio::test]
 async fn a_count_that_fails_is_begun_anew_and_holds_up_nobody() {
-    let told = told(1..=2);
+    let told = scripted(1..=2);
     *told.bad.lock() = Some("b1");
-    let mut worker = worker(&told, Scope::All);
+    let mut worker = worker(&told, DeviceScope::All);
     let (_, sum) = run(&mut worker).await;
     assert_eq!((sum.done, sum.kept), (1, 1));
     assert!(!told.reports.lock().contains_key("b1"));
@@ -130,10 +130,10 @@ async fn a_count_that_fails_is_begun_anew_and_holds_up_nobody() {
 
 #[tokio::test]
 async fn each_bucket_is_counted_by_one_of_several() {
-    let told = told(1..=40);
+    let told = scripted(1..=40);
     let mut by = Vec::new();
     for node in 0..4 {
-        let mut worker = worker(&told, Scope::Nodes(vec![format!("n{node}")]));
+        let mut worker = worker(&told, DeviceScope::Nodes(vec![format!("n{node}")]));
         let (_, sum) = run(&mut worker).await;
         by.push(sum.done);
     }

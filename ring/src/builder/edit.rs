@@ -3,7 +3,9 @@
 use martlet_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-use super::{Begun, Builder, Drain, LONG_AGO_MS, check_overload, check_redundancy, check_replicas};
+use super::{
+    Builder, Drain, LONG_AGO_MS, StartedMove, check_overload, check_redundancy, check_replicas,
+};
 use crate::device::{Device, Node};
 use crate::error::{Error, Result};
 use crate::ring::Move;
@@ -283,11 +285,11 @@ impl Builder {
         }
         self.settings.part_power = power;
         self.table = self.table.take().map(|table| table.doubled());
-        let halves = |begun: &Begun| {
+        let halves = |begun: &StartedMove| {
             let Move { partition, .. } = begun.replica;
             [0, 1].map(|half| {
                 let partition = martlet_protocol::Partition(partition.0 * 2 + half);
-                Begun { replica: Move { partition, ..begun.replica }, ..*begun }
+                StartedMove { replica: Move { partition, ..begun.replica }, ..*begun }
             })
         };
         self.moves = self.moves.iter().flat_map(halves).collect();

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::state::{Replica, State};
+use super::assignment::{Assignment, Replica};
 use crate::table::NOBODY;
 
 /// Most exchanges evaluated in one run of chains, so that a run without solution ends soon.
@@ -19,7 +19,7 @@ const WEIGHED_MAX: usize = 1_000_000;
 /// its partition's mover stays here.
 type Links = Vec<Option<u16>>;
 
-impl State {
+impl Assignment {
     /// Lets replicas on devices over their quotas move instead of those that left devices now
     /// below. Ends because each exchange lowers the excess.
     pub(super) fn exchange(&mut self) {

@@ -9,7 +9,7 @@ use martlet_protocol::{DeviceId, Partition};
 use serde::{Deserialize, Serialize};
 
 use super::layout;
-use super::{Begun, Builder, Drain, HistoryEntry, Settings};
+use super::{Builder, Drain, HistoryEntry, RingSettings, StartedMove};
 use crate::device::Device;
 use crate::disk;
 use crate::error::{Error, Result};
@@ -29,11 +29,11 @@ struct BuilderFile {
     change: Option<u64>,
     parent: String,
     hash: String,
-    settings: Settings,
+    settings: RingSettings,
     changed_since_rebalance: bool,
     handoff_unit: f64,
     next_id: u32,
-    devices: Vec<DeviceLine>,
+    devices: Vec<BuilderDevice>,
     #[serde(default)]
     drains: Vec<Drain>,
     history: Vec<HistoryEntry>,
@@ -47,7 +47,7 @@ struct BuilderFile {
 }
 
 #[derive(Serialize, Deserialize)]
-struct DeviceLine {
+struct BuilderDevice {
     #[serde(flatten)]
     device: Device,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -90,7 +90,7 @@ impl Builder {
             handoff_unit: self.handoff_unit,
             next_id: self.next_id,
             devices: lines
-                .map(|(device, &removed)| DeviceLine { device: device.clone(), removed })
+                .map(|(device, &removed)| BuilderDevice { device: device.clone(), removed })
                 .collect(),
             drains: self.drains.clone(),
             history: self.history.clone(),
@@ -217,9 +217,9 @@ fn row_lengths(line: &str) -> impl Iterator<Item = usize> + '_ {
     line.split(' ').map(str::len)
 }
 
-fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
-    let mut sorted: Vec<&Begun> = moves.iter().collect();
-    let batch = |begun: &Begun| (begun.at_ms, begun.replica.change);
+fn batches(moves: &[StartedMove]) -> Vec<MoveBatch> {
+    let mut sorted: Vec<&StartedMove> = moves.iter().collect();
+    let batch = |begun: &StartedMove| (begun.at_ms, begun.replica.change);
     sorted.sort_by_key(|begun| (batch(begun), begun.replica));
     sorted
         .chunk_by(|a, b| batch(a) == batch(b))
@@ -235,17 +235,17 @@ fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
 }
 
 /// All moves of the batches, sorted.
-fn all_begun(batches: &[MoveBatch], epoch: u64) -> Vec<Begun> {
-    let mut all: Vec<Begun> = batches.iter().flat_map(|batch| begun(batch, epoch)).collect();
+fn all_begun(batches: &[MoveBatch], epoch: u64) -> Vec<StartedMove> {
+    let mut all: Vec<StartedMove> = batches.iter().flat_map(|batch| begun(batch, epoch)).collect();
     all.sort_by_key(|begun| begun.replica);
     all
 }
 
-fn begun(batch: &MoveBatch, epoch: u64) -> Vec<Begun> {
+fn begun(batch: &MoveBatch, epoch: u64) -> Vec<StartedMove> {
     let change = batch.change.unwrap_or(epoch);
     let begun = |&(partition, replica, previous): &(u32, u8, u32)| {
         let (partition, previous) = (Partition(partition), DeviceId(previous));
-        Begun { replica: Move { partition, replica, previous, change }, at_ms: batch.at_ms }
+        StartedMove { replica: Move { partition, replica, previous, change }, at_ms: batch.at_ms }
     };
     batch.moves.iter().map(begun).collect()
 }

@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 4;
 pub(super) fn to_text(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     value
-        .serialize(&mut Serializer::with_formatter(&mut bytes, Layout::default()))
+        .serialize(&mut Serializer::with_formatter(&mut bytes, IndentFormatter::default()))
         .expect("numbers and strings make JSON");
     bytes.push(b'\n');
     String::from_utf8(bytes).expect("JSON is UTF-8")
@@ -22,7 +22,7 @@ pub(super) fn to_text(value: &impl Serialize) -> String {
 
 /// Formatter that indents shallow values only.
 #[derive(Default)]
-struct Layout {
+struct IndentFormatter {
     depth: usize,
     pretty: PrettyFormatter<'static>,
 }
@@ -40,7 +40,7 @@ macro_rules! by_depth {
     )*};
 }
 
-impl Formatter for Layout {
+impl Formatter for IndentFormatter {
     fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> Result<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX { to.write_all(b"[") } else { self.pretty.begin_array(to) }

@@ -4,7 +4,7 @@
 //! The children of an element share a Fenwick tree (sums over runs of doubling length), so that
 //! drawing one of a thousand takes ten steps.
 
-use super::chance::Chance;
+use super::split_mix::SplitMix64;
 use super::tree::{LEVELS, Tree};
 
 /// Needs of all elements.
@@ -52,7 +52,7 @@ impl Needs {
     }
 
     /// Draws a child of `parent` in proportion to need; the need of `parent` must not be zero.
-    pub(super) fn draw(&self, tree: &Tree, parent: u32, chance: &mut Chance) -> u32 {
+    pub(super) fn draw(&self, tree: &Tree, parent: u32, chance: &mut SplitMix64) -> u32 {
         let children = &tree.element(parent).children;
         let count = children.end - children.start;
         let mut lot = chance.below(self.of(parent));
@@ -86,7 +86,7 @@ mod tests {
             needs.raise(&tree, &tree.paths[slot], need);
         }
         needs.lower(&tree, &tree.paths[6], 5);
-        let (parent, mut chance) = (tree.paths[0][3], Chance::new(1));
+        let (parent, mut chance) = (tree.paths[0][3], SplitMix64::new(1));
         let mut drawn = [0; 7];
         for _ in 0..4000 {
             let leaf = needs.draw(&tree, parent, &mut chance);

@@ -1,15 +1,15 @@
 //! Stages of a rebalance, in the order of its aims: every replica gets a holder, replicas that are
 //! too close are spread, then replicas move from devices over their quotas to devices below.
 //!
-//! (`exchanges` and `chains` handle what these stages leave.)
+//! (`exchanges` and `swap_chains` handle what these stages leave.)
 //!
 //! Every pass walks all partitions once, in pseudo-random order. No pass adds a fault (two replicas
 //! too close together), and the balancing passes only lower the excess. So they end, and a further
 //! run of a finished pass finds nothing to do.
 
+use super::assignment::{Assignment, Replica, SearchedDevices};
 use super::needs::Needs;
 use super::rules::Strictness;
-use super::state::{Replica, State, Whose};
 use super::tree::LEAF;
 use crate::table::NOBODY;
 
@@ -20,7 +20,7 @@ const RELAYS_MAX: usize = 16;
 
 /// Replicas that a pass may move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum MovableReplicas {
     /// Replicas whose move costs nothing.
     Free,
     /// All replicas that aren't locked.
@@ -28,32 +28,33 @@ pub(super) enum Scope {
 }
 
 /// Result of a walk that increases distance.
-struct Spread {
+struct SpreadResult {
     has_moved: bool,
     /// True if replicas of some partition are still too close together.
     is_faulty: bool,
 }
 
-impl State {
-    pub(super) fn may_touch(&self, replica: Replica, scope: Scope) -> bool {
+impl Assignment {
+    pub(super) fn may_touch(&self, replica: Replica, scope: MovableReplicas) -> bool {
         match scope {
-            Scope::Free => self.is_free(replica),
-            Scope::Movable => self.is_movable(replica),
+            MovableReplicas::Free => self.is_free(replica),
+            MovableReplicas::Movable => self.is_movable(replica),
         }
     }
 
     /// Runs all stages. Returns true when no replica is misplaced and all quotas are met.
     pub(super) fn run(&mut self) -> bool {
         self.fill();
-        self.balance(Scope::Free);
-        self.chain(Scope::Free);
+        self.balance(MovableReplicas::Free);
+        self.chain(MovableReplicas::Free);
         for _ in 0..WALKS_MAX {
             let spread = self.spread();
-            let balanced = self.balance(Scope::Free) | self.balance(Scope::Movable);
+            let balanced =
+                self.balance(MovableReplicas::Free) | self.balance(MovableReplicas::Movable);
             if self.excess == 0 && !spread.is_faulty {
                 return true;
             }
-            let chained = self.chain(Scope::Movable);
+            let chained = self.chain(MovableReplicas::Movable);
             let may_spread = spread.is_faulty && (spread.has_moved || balanced);
             if !chained && !may_spread {
                 break;
@@ -75,10 +76,10 @@ impl State {
                     continue;
                 }
                 let taker = self
-                    .find(replica, Whose::Needs, Strictness::Bounds)
-                    .or_else(|| self.find(replica, Whose::Everyone, Strictness::Bounds))
-                    .or_else(|| self.find(replica, Whose::Needs, Strictness::Devices))
-                    .or_else(|| self.find(replica, Whose::Everyone, Strictness::Devices))
+                    .find(replica, SearchedDevices::Needs, Strictness::Bounds)
+                    .or_else(|| self.find(replica, SearchedDevices::Everyone, Strictness::Bounds))
+                    .or_else(|| self.find(replica, SearchedDevices::Needs, Strictness::Devices))
+                    .or_else(|| self.find(replica, SearchedDevices::Everyone, Strictness::Devices))
                     .expect("there are at least as many devices with a quota as replicas");
                 self.assign(replica, taker);
             }
@@ -86,8 +87,8 @@ impl State {
     }
 
     /// Moves replicas that are too close to others, or on devices that should hold nothing.
-    fn spread(&mut self) -> Spread {
-        let mut spread = Spread { has_moved: false, is_faulty: false };
+    fn spread(&mut self) -> SpreadResult {
+        let mut spread = SpreadResult { has_moved: false, is_faulty: false };
         for partition in self.chance.walk(self.table.part_power()) {
             let mut faults = self.rules.faults(self.table.row(partition));
             while faults > 0 && self.spread_one(partition, faults) {
@@ -109,13 +110,13 @@ impl State {
                 continue;
             }
             let holder = self.slot(replica);
-            for whose in [Whose::Needs, Whose::Everyone] {
+            for whose in [SearchedDevices::Needs, SearchedDevices::Everyone] {
                 let Some(taker) = self.find(replica, whose, Strictness::Bounds) else { continue };
                 let row = self.table.row_mut(partition);
                 row[replica.column] = taker;
                 let left = self.rules.faults(row);
                 row[replica.column] = holder;
-                let rank = (left, !matches!(whose, Whose::Needs), !self.is_over(holder));
+                let rank = (left, !matches!(whose, SearchedDevices::Needs), !self.is_over(holder));
                 if left < faults && best.is_none_or(|(other, ..)| rank < other) {
                     best = Some((rank, replica, taker));
                 }
@@ -134,12 +135,12 @@ impl State {
 
     /// Moves replicas from devices over their quotas to devices below, directly or over one device
     /// between. Returns true if the excess fell.
-    fn balance(&mut self, scope: Scope) -> bool {
+    fn balance(&mut self, scope: MovableReplicas) -> bool {
         let before = self.excess;
-        if scope == Scope::Free && !self.has_free() {
+        if scope == MovableReplicas::Free && !self.has_free() {
             return false;
         }
-        if self.excess > 0 && scope == Scope::Movable {
+        if self.excess > 0 && scope == MovableReplicas::Movable {
             self.cross();
         }
         for _ in 0..WALKS_MAX {
@@ -148,7 +149,7 @@ impl State {
             }
             // The rest needs other replicas to make room first.
             let excess = self.excess;
-            if self.excess > 0 && scope == Scope::Movable {
+            if self.excess > 0 && scope == MovableReplicas::Movable {
                 self.exchange();
                 self.exchange_in_chains();
             }
@@ -164,14 +165,14 @@ impl State {
 
     /// Makes moves over several devices, if a search is worthwhile: while much is left and others
     /// still move, a later rebalance has less work.
-    fn chain(&mut self, scope: Scope) -> bool {
+    fn chain(&mut self, scope: MovableReplicas) -> bool {
         let is_little = self.excess <= self.rules.tree.level(LEAF).len() as u64;
-        let is_stuck = scope == Scope::Movable && !self.has_free();
-        self.excess > 0 && (is_little || is_stuck) && self.chains(scope)
+        let is_stuck = scope == MovableReplicas::Movable && !self.has_free();
+        self.excess > 0 && (is_little || is_stuck) && self.swap_chains(scope)
     }
 
     /// Makes direct moves from devices over their quotas to devices below.
-    fn direct(&mut self, scope: Scope) {
+    fn direct(&mut self, scope: MovableReplicas) {
         for partition in self.chance.walk(self.table.part_power()) {
             if self.excess == 0 {
                 return;
@@ -183,7 +184,8 @@ impl State {
             for replica in replicas {
                 if self.is_over(self.slot(replica))
                     && self.may_touch(replica, scope)
-                    && let Some(taker) = self.find(replica, Whose::Needs, Strictness::Bounds)
+                    && let Some(taker) =
+                        self.find(replica, SearchedDevices::Needs, Strictness::Bounds)
                 {
                     self.assign(replica, taker);
                 }
@@ -193,7 +195,7 @@ impl State {
 
     /// Makes moves over one device between: a device over its quota gives to a device that passes
     /// another replica on to one below its quota.
-    fn relay(&mut self, scope: Scope) {
+    fn relay(&mut self, scope: MovableReplicas) {
         let (mut relays, mut offers) = self.relays(scope);
         for partition in self.chance.walk(self.table.part_power()) {
             if self.excess == 0 || offers.of(super::tree::ROOT) == 0 {
@@ -208,7 +210,7 @@ impl State {
                 if !self.is_over(holder) || !self.may_touch(replica, scope) {
                     continue;
                 }
-                let these = Whose::These(&offers);
+                let these = SearchedDevices::These(&offers);
                 let Some(between) = self.find(replica, these, Strictness::Bounds) else { continue };
                 self.assign(replica, between);
                 let passed = relays[usize::from(between)].pop();
@@ -222,7 +224,7 @@ impl State {
     }
 
     /// Returns for each device the replicas that it could pass on, and their number.
-    fn relays(&mut self, scope: Scope) -> (Vec<Vec<Replica>>, Needs) {
+    fn relays(&mut self, scope: MovableReplicas) -> (Vec<Vec<Replica>>, Needs) {
         let mut relays = vec![Vec::new(); self.rules.tree.paths.len()];
         let mut offers = Needs::new(&self.rules.tree);
         for partition in self.chance.walk(self.table.part_power()) {
@@ -230,7 +232,7 @@ impl State {
                 let holder = self.slot(replica);
                 if relays[usize::from(holder)].len() < RELAYS_MAX
                     && self.may_touch(replica, scope)
-                    && self.find(replica, Whose::Needs, Strictness::Bounds).is_some()
+                    && self.find(replica, SearchedDevices::Needs, Strictness::Bounds).is_some()
                 {
                     relays[usize::from(holder)].push(replica);
                     offers.raise(&self.rules.tree, &self.rules.tree.paths[usize::from(holder)], 1);
@@ -241,11 +243,11 @@ impl State {
     }
 
     /// Makes the second half of a relay, if still possible. Returns true if it was made.
-    fn pass_on(&mut self, replica: Replica, holder: u16, scope: Scope) -> bool {
+    fn pass_on(&mut self, replica: Replica, holder: u16, scope: MovableReplicas) -> bool {
         if self.slot(replica) != holder || !self.may_touch(replica, scope) {
             return false;
         }
-        let Some(taker) = self.find(replica, Whose::Needs, Strictness::Bounds) else {
+        let Some(taker) = self.find(replica, SearchedDevices::Needs, Strictness::Bounds) else {
             return false;
         };
         self.assign(replica, taker);

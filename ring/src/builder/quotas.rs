@@ -9,9 +9,10 @@
 //! replicas that they hold. The first step takes a pass up the tree: it computes the worst
 //! deviation below each element, rounded down and rounded up.
 //!
-//! Last, quotas [lean](super::lean) away from places where replicas are too close together.
+//! Last, quotas [lean](super::rounding_bias) away from places where replicas are too close
+//! together.
 
-use super::lean::Leaning;
+use super::rounding_bias::RoundingBias;
 use super::targets::Targets;
 use super::tree::{LEAF, ROOT, Tree};
 
@@ -20,7 +21,7 @@ const EPSILON: f64 = 1e-6;
 
 /// A fractional target, with the effects of rounding it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rounding {
+struct RoundedTarget {
     /// Target rounded down.
     whole: u32,
     /// Fractional part of the target.
@@ -57,17 +58,17 @@ pub(super) fn quotas(
             quotas[first + at] += 1;
         }
     }
-    let leaning = Leaning::new(tree, targets, (parts, total), worst);
+    let leaning = RoundingBias::new(tree, targets, (parts, total), worst);
     if leaning.is_settled(held, total) {
         return held.to_vec();
     }
-    leaning.lean(&mut quotas, held);
+    leaning.bias(&mut quotas, held);
     quotas
 }
 
 /// Computes the rounding of each element, from the devices up.
-fn roundings(targets: &Targets, tree: &Tree, parts: u32, held: &[u32]) -> Vec<Rounding> {
-    let mut roundings = vec![Rounding::default(); tree.elements.len()];
+fn roundings(targets: &Targets, tree: &Tree, parts: u32, held: &[u32]) -> Vec<RoundedTarget> {
+    let mut roundings = vec![RoundedTarget::default(); tree.elements.len()];
     for element in (0..tree.level_starts[LEAF + 1]).rev() {
         let target = targets.replicas[element as usize] * f64::from(parts);
         let whole = (target + EPSILON).floor();
@@ -88,7 +89,8 @@ fn roundings(targets: &Targets, tree: &Tree, parts: u32, held: &[u32]) -> Vec<Ro
         let keeps = held[element as usize] > whole;
         // Elements with a whole target take no more, unless no other element can.
         let off_if_up = if remainder <= EPSILON { f64::INFINITY } else { off_if_up };
-        roundings[element as usize] = Rounding { whole, remainder, off_if_down, off_if_up, keeps };
+        roundings[element as usize] =
+            RoundedTarget { whole, remainder, off_if_down, off_if_up, keeps };
     }
     roundings
 }
@@ -97,22 +99,22 @@ fn off(difference: f64, target: f64) -> f64 {
     if difference <= EPSILON { 0.0 } else { difference / target }
 }
 
-fn children(tree: &Tree, roundings: &[Rounding], parent: u32) -> Vec<Rounding> {
+fn children(tree: &Tree, roundings: &[RoundedTarget], parent: u32) -> Vec<RoundedTarget> {
     let children = &tree.element(parent).children;
     roundings[children.start as usize..children.end as usize].to_vec()
 }
 
 /// Number of children to round up for an element with this quota.
-fn rest(tree: &Tree, roundings: &[Rounding], parent: u32, quota: u32) -> usize {
+fn rest(tree: &Tree, roundings: &[RoundedTarget], parent: u32, quota: u32) -> usize {
     let children = tree.element(parent).children.clone();
     let whole: u32 = children.map(|child| roundings[child as usize].whole).sum();
     quota.saturating_sub(whole) as usize
 }
 
 /// Chooses `rest` shares to round up; `allowed` is a worst deviation that occurs elsewhere anyway.
-fn round_up(shares: &[Rounding], rest: usize, allowed: f64) -> Vec<usize> {
+fn round_up(shares: &[RoundedTarget], rest: usize, allowed: f64) -> Vec<usize> {
     let worst = least_worst(shares, rest).max(allowed);
-    let class = |share: &Rounding| match () {
+    let class = |share: &RoundedTarget| match () {
         () if share.off_if_down > worst => 0,
         () if share.off_if_up > worst => 3,
         () if share.keeps => 1,
@@ -128,7 +130,7 @@ fn round_up(shares: &[Rounding], rest: usize, allowed: f64) -> Vec<usize> {
 }
 
 /// Returns the smallest worst deviation with `rest` shares rounded up and the others down.
-fn least_worst(shares: &[Rounding], rest: usize) -> f64 {
+fn least_worst(shares: &[RoundedTarget], rest: usize) -> f64 {
     let is_enough = |worst: f64| {
         let must = shares.iter().filter(|share| share.off_if_down > worst);
         let may = shares.iter().filter(|share| share.off_if_up <= worst);
@@ -172,7 +174,7 @@ mod tests {
     /// replica is more to them.
     #[test]
     fn rounding_keeps_the_worst_deviation_small() {
-        let share = |target: f64, keeps| Rounding {
+        let share = |target: f64, keeps| RoundedTarget {
             whole: 0,
             remainder: target.fract(),
             off_if_down: target.fract() / target,

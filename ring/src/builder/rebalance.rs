@@ -4,7 +4,7 @@ use martlet_protocol::Partition;
 use serde::Serialize;
 
 use super::solve::{Problem, Solution};
-use super::{Begun, Builder, LONG_AGO_MS};
+use super::{Builder, LONG_AGO_MS, StartedMove};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::ring::Move;
@@ -18,7 +18,7 @@ const HOUR_MS: u64 = 60 * 60 * 1000;
 
 /// Time and seed of a rebalance.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Occasion {
+pub struct RebalanceContext {
     /// Current time, in milliseconds since 1970.
     pub now_ms: u64,
     /// Seed for ties: equal seeds give equal rings.
@@ -45,7 +45,7 @@ pub struct Report {
 }
 
 /// Result of one step of the assignment.
-struct Step {
+struct StepResult {
     moved: u64,
     placed: u64,
     locked: u64,
@@ -55,7 +55,7 @@ struct Step {
 
 impl Builder {
     /// Adapts the assignment to the devices.
-    pub fn rebalance(&mut self, occasion: Occasion) -> Result<Report> {
+    pub fn rebalance(&mut self, occasion: RebalanceContext) -> Result<Report> {
         self.check_can_rebalance(occasion.now_ms)?;
         let was = (self.table.clone(), self.moves.clone());
         let step = self.step(occasion);
@@ -104,9 +104,9 @@ impl Builder {
         )))
     }
 
-    /// Computes a solution and adopts it. Moves keep their previous holders until `settle`, and
-    /// lock their partitions: a move's age doesn't prove that its bytes have arrived (rule P3).
-    fn step(&mut self, occasion: Occasion) -> Step {
+    /// Computes a solution and adopts it. Moves keep their previous holders until `settle`,
+    /// and lock their partitions: a move's age doesn't prove that its bytes have arrived (rule P3).
+    fn step(&mut self, occasion: RebalanceContext) -> StepResult {
         let now_ms = occasion.now_ms;
         self.step_drains();
         let shaped = self.shaped_table();
@@ -128,7 +128,7 @@ impl Builder {
         self.table = Some(table);
         self.forget_removed();
         self.follow_handoff_unit();
-        Step { moved, placed, locked, is_final }
+        StepResult { moved, placed, locked, is_final }
     }
 
     fn solve(&self, shaped: Table, locked: &[bool], seed: u64) -> Solution {
@@ -180,7 +180,7 @@ impl Builder {
                     .unwrap_or(self.devices[from].id);
                 let change = self.change;
                 let replica = Move { partition: key.0, replica, previous, change };
-                self.moves.push(Begun { replica, at_ms: now_ms });
+                self.moves.push(StartedMove { replica, at_ms: now_ms });
             }
         }
     }
@@ -222,7 +222,7 @@ impl Builder {
     }
 
     /// Returns the number of further rebalances that would move replicas, if each completes first.
-    fn rebalances_to_go(&self, this: &Step, occasion: Occasion) -> u32 {
+    fn rebalances_to_go(&self, this: &StepResult, occasion: RebalanceContext) -> u32 {
         if this.is_final && self.drains.is_empty() {
             return 0;
         }
@@ -252,7 +252,7 @@ impl Builder {
     }
 
     /// Returns the builder after a rebalance, and its report; `self` is unchanged.
-    pub fn rehearse(&self, occasion: Occasion) -> Result<(Self, Report)> {
+    pub fn rehearse(&self, occasion: RebalanceContext) -> Result<(Self, Report)> {
         let mut rehearsal = self.clone();
         let report = rehearsal.rebalance(occasion)?;
         Ok((rehearsal, report))

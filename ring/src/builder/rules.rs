@@ -1,9 +1,9 @@
 //! Search down the tree for a device that may hold a replica, so that a partition's replicas are as
 //! far apart as the bounds require.
 
-use super::chance::Chance;
 use super::needs::Needs;
-use super::targets::Bounds;
+use super::split_mix::SplitMix64;
+use super::targets::ReplicaBounds;
 use super::tree::{LEAF, LEVELS, ROOT, Tree};
 use crate::table::NOBODY;
 
@@ -23,30 +23,30 @@ pub(super) enum Strictness {
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) tree: Tree,
-    pub(super) bounds: Vec<Bounds>,
+    pub(super) bounds: Vec<ReplicaBounds>,
     /// For each device the most of its elements, from the root to itself; in one array for walks
     /// over all rows.
     mosts: Vec<[u8; LEVELS]>,
     /// For each element, the elements below it that must hold a replica of every partition. They
     /// are few: their least replicas sum up to at most the number of replicas.
-    musts: Vec<Vec<Must>>,
+    musts: Vec<Vec<RequiredElement>>,
 }
 
 /// An element that must hold a replica of every partition.
 #[derive(Clone, Copy, Debug)]
-struct Must {
+struct RequiredElement {
     level: usize,
     element: u32,
 }
 
 impl Rules {
-    pub(super) fn new(tree: Tree, bounds: Vec<Bounds>) -> Self {
+    pub(super) fn new(tree: Tree, bounds: Vec<ReplicaBounds>) -> Self {
         let mut musts = vec![Vec::new(); tree.elements.len()];
         for level in 1..LEVELS {
             for element in tree.level(level).filter(|&index| bounds[index as usize].least > 0) {
                 let path = tree.paths[usize::from(tree.element(element).slot)];
                 for above in &path[..level] {
-                    musts[*above as usize].push(Must { level, element });
+                    musts[*above as usize].push(RequiredElement { level, element });
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Rules {
     }
 
     /// Returns the number of replicas that an element lacks in a row.
-    fn lack(&self, row: &[u16], must: Must) -> u32 {
+    fn lack(&self, row: &[u16], must: RequiredElement) -> u32 {
         let least = self.bounds[must.element as usize].least;
         u32::from(least.saturating_sub(self.count(row, must.level, must.element)))
     }
@@ -95,9 +95,9 @@ impl Rules {
         row: &[u16],
         needs: &Needs,
         strictness: Strictness,
-        chance: &mut Chance,
+        chance: &mut SplitMix64,
     ) -> Option<u16> {
-        let search = Search { rules: self, row, needs, strictness };
+        let search = DeviceSearch { rules: self, row, needs, strictness };
         search.below(ROOT, 0, chance)
     }
 
@@ -108,24 +108,24 @@ impl Rules {
         row: &[u16],
         needs: &Needs,
         (level, element): (usize, u32),
-        chance: &mut Chance,
+        chance: &mut SplitMix64,
     ) -> Option<u16> {
-        let search = Search { rules: self, row, needs, strictness: Strictness::Bounds };
+        let search = DeviceSearch { rules: self, row, needs, strictness: Strictness::Bounds };
         search.below(element, level, chance)
     }
 }
 
 /// One search for a device.
-struct Search<'a> {
+struct DeviceSearch<'a> {
     rules: &'a Rules,
     row: &'a [u16],
     needs: &'a Needs,
     strictness: Strictness,
 }
 
-impl Search<'_> {
+impl DeviceSearch<'_> {
     /// Finds a device below `parent`, an element of `level`.
-    fn below(&self, parent: u32, level: usize, chance: &mut Chance) -> Option<u16> {
+    fn below(&self, parent: u32, level: usize, chance: &mut SplitMix64) -> Option<u16> {
         if self.needs.of(parent) == 0 {
             return None;
         }
@@ -161,7 +161,7 @@ impl Search<'_> {
         })
     }
 
-    fn try_child(&self, child: u32, level: usize, chance: &mut Chance) -> Option<u16> {
+    fn try_child(&self, child: u32, level: usize, chance: &mut SplitMix64) -> Option<u16> {
         let most = match self.strictness {
             Strictness::Devices if level == LEAF => 1,
             Strictness::Devices => u8::MAX,

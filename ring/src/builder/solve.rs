@@ -1,9 +1,9 @@
 //! One rebalance as a pure function from devices and assignment to an assignment.
 
-use super::chance::Chance;
+use super::assignment::Assignment;
 use super::quotas::quotas;
 use super::rules::Rules;
-use super::state::State;
+use super::split_mix::SplitMix64;
 use super::targets::Targets;
 use super::tree::{ROOT, Tree};
 use crate::device::Device;
@@ -54,7 +54,8 @@ impl Problem<'_> {
         let total = u32::try_from(table.replicas_total()).expect("at most 2^24 times 64 replicas");
         let quotas = quotas(&targets, &tree, table.parts(), total, &held);
         let rules = Rules::new(tree, targets.bounds());
-        let mut state = State::new(rules, table, self.locked, &quotas, Chance::new(self.seed));
+        let mut state =
+            Assignment::new(rules, table, self.locked, &quotas, SplitMix64::new(self.seed));
         let is_final = state.run();
         Solution { moved: state.departures(), placed, is_final, table: state.into_table() }
     }

@@ -19,7 +19,7 @@ const EPSILON: f64 = 1e-9;
 
 /// Least and most replicas of one partition in an element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct ReplicaBounds {
     pub(super) least: u8,
     pub(super) most: u8,
 }
@@ -55,13 +55,13 @@ impl Targets {
     }
 
     /// Returns the bounds of each element.
-    pub(super) fn bounds(&self) -> Vec<Bounds> {
+    pub(super) fn bounds(&self) -> Vec<ReplicaBounds> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "between zero and REPLICAS_MAX"
         )]
-        let bounds = |target: &f64| Bounds {
+        let bounds = |target: &f64| ReplicaBounds {
             least: (target + EPSILON).floor() as u8,
             most: (target - EPSILON).ceil().max(0.0) as u8,
         };
@@ -82,11 +82,11 @@ fn sum_up(tree: &Tree, mut leaves: Vec<f64>) -> Vec<f64> {
 /// Distributes `replicas` over the devices below an element by weight, at most one on each device.
 fn by_weight(tree: &Tree, devices: &[Device], below: u32, replicas: f64) -> Vec<(u32, f64)> {
     let leaves = tree.leaves(below);
-    let claims: Vec<Claim> = leaves
+    let claims: Vec<ShareClaim> = leaves
         .clone()
         .map(|leaf| {
             let weight = devices[usize::from(tree.element(leaf).slot)].weight;
-            Claim { weight, least: 0.0, most: if weight > 0.0 { 1.0 } else { 0.0 } }
+            ShareClaim { weight, least: 0.0, most: if weight > 0.0 { 1.0 } else { 0.0 } }
         })
         .collect();
     leaves.zip(share(replicas, &claims)).collect()
@@ -137,13 +137,13 @@ fn wanted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
             let child = tree.ancestor(leaf, tree.level_of(parent) + 1);
             weights[(child - children.start) as usize] += share;
         }
-        let mut claims: Vec<Claim> = children
+        let mut claims: Vec<ShareClaim> = children
             .clone()
             .zip(weights)
             .map(|(child, weight)| {
                 let room = f64::from(tree.element(child).devices);
                 let (least, most) = spread[child as usize];
-                Claim { weight, least: least.min(room), most: most.min(room) }
+                ShareClaim { weight, least: least.min(room), most: most.min(room) }
             })
             .collect();
         if claims.iter().map(|claim| claim.most).sum::<f64>() < total - EPSILON {
@@ -165,7 +165,7 @@ fn wanted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
 }
 
 /// A claim to a share of a total, with limits.
-struct Claim {
+struct ShareClaim {
     weight: f64,
     least: f64,
     most: f64,
@@ -173,8 +173,8 @@ struct Claim {
 
 /// Distributes `total` in proportion to weight within each claim's limits: finds the factor at
 /// which all shares add up.
-fn share(total: f64, claims: &[Claim]) -> Vec<f64> {
-    let at = |level: f64, claim: &Claim| (claim.weight * level).clamp(claim.least, claim.most);
+fn share(total: f64, claims: &[ShareClaim]) -> Vec<f64> {
+    let at = |level: f64, claim: &ShareClaim| (claim.weight * level).clamp(claim.least, claim.most);
     let sum = |level: f64| claims.iter().map(|claim| at(level, claim)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1.0);
     while sum(high) < total && high < 1e300 {
@@ -189,7 +189,7 @@ fn share(total: f64, claims: &[Claim]) -> Vec<f64> {
         }
     }
     // Exact for claims between their limits, so that equal weights get equal shares.
-    let is_free = |claim: &Claim| {
+    let is_free = |claim: &ShareClaim| {
         let level = claim.weight * high;
         level > claim.least && level < claim.most
     };
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn shares_respect_their_limits() {
-        let claim = |weight, least, most| Claim { weight, least, most };
+        let claim = |weight, least, most| ShareClaim { weight, least, most };
         let shares =
             share(3.0, &[claim(1.0, 0.0, 1.0), claim(1.0, 0.0, 1.0), claim(8.0, 0.0, 1.0)]);
         assert!(shares.iter().all(|share| close(*share, 1.0)));
@@ -243,9 +243,9 @@ mod tests {
         let devices = lopsided();
         let tree = Tree::new(&devices, 0..4);
         let bounds = Targets::new(&tree, &devices, 3.0, 0.0).bounds();
-        assert_eq!(bounds[ROOT as usize], Bounds { least: 3, most: 3 });
-        assert_eq!(bounds[tree.paths[3][2] as usize], Bounds { least: 1, most: 2 });
-        assert_eq!(bounds[tree.leaf(3) as usize], Bounds { least: 1, most: 1 });
-        assert_eq!(bounds[tree.leaf(0) as usize], Bounds { least: 0, most: 1 });
+        assert_eq!(bounds[ROOT as usize], ReplicaBounds { least: 3, most: 3 });
+        assert_eq!(bounds[tree.paths[3][2] as usize], ReplicaBounds { least: 1, most: 2 });
+        assert_eq!(bounds[tree.leaf(3) as usize], ReplicaBounds { least: 1, most: 1 });
+        assert_eq!(bounds[tree.leaf(0) as usize], ReplicaBounds { least: 0, most: 1 });
     }
 }

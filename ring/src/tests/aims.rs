@@ -3,7 +3,7 @@
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, Occasion, Report};
+use crate::builder::{Builder, RebalanceContext, Report};
 use crate::diff::Diff;
 use crate::error::ErrorKind;
 use crate::figures::Figures;
@@ -229,8 +229,8 @@ fn the_same_seed_makes_the_same_ring() {
 
 const HOUR_MS: u64 = 3_600_000;
 
-fn at(hours: u64) -> Occasion {
-    Occasion { now_ms: 1_000_000_000 + hours * HOUR_MS, seed: 1 }
+fn at(hours: u64) -> RebalanceContext {
+    RebalanceContext { now_ms: 1_000_000_000 + hours * HOUR_MS, seed: 1 }
 }
 
 #[test]

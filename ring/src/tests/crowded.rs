@@ -7,7 +7,7 @@ use martlet_protocol::DeviceId;
 
 use crate::builder::Builder;
 use crate::figures::Figures;
-use crate::testing::{Lots, builder, new_device, rebalance};
+use crate::testing::{TestRng, builder, new_device, rebalance};
 
 const PART_POWER: u8 = 13;
 const SEEDS: u64 = 6;
@@ -137,7 +137,7 @@ fn rounding_leans_away_from_a_crowded_zone() {
 fn a_second_rebalance_finds_nothing_to_do() {
     let mut leaning = 0;
     for seed in 0..CLUSTERS {
-        let mut lots = Lots::new(seed);
+        let mut lots = TestRng::new(seed);
         let weights: &[f64] = lots.one_of(&[&[100.0][..], &[100.0, 200.0], &[93.3, 100.0, 171.7]]);
         let mut builder = builder(15, 3.0);
         for zone in 1..=3 + lots.below(2) {

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, Occasion};
+use crate::builder::{Builder, RebalanceContext};
 use crate::error::ErrorKind;
 use crate::ring::Ring;
-use crate::testing::{Lots, add_zones, builder, new_device, rebalance};
+use crate::testing::{TestRng, add_zones, builder, new_device, rebalance};
 
 fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
@@ -26,7 +26,7 @@ fn eventful() -> Builder {
     "serial 7Q, ünïcode".clone_into(&mut device.meta);
     builder.add(device).unwrap();
     builder.record(1_000, "ada", "made a ring");
-    builder.rebalance(Occasion { now_ms: 5_000_000, seed: 2 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 5_000_000, seed: 2 }).unwrap();
     builder
 }
 
@@ -99,7 +99,7 @@ fn what_follows_a_ring_file_is_refused() {
 #[test]
 fn contradictions_under_a_right_hash_are_refused() {
     let good = eventful().ring().unwrap().encode();
-    let mut lots = Lots::new(3);
+    let mut lots = TestRng::new(3);
     let (mut refused, body) = (0, good.len() - 32);
     for _ in 0..3000 {
         let mut bytes = good.clone();
@@ -154,7 +154,7 @@ fn a_builder_comes_back_as_it_was_written() {
 fn moves_of_several_rebalances_come_back_in_their_order() {
     let mut builder = eventful();
     builder.remove(DeviceId(0), true).unwrap();
-    builder.rebalance(Occasion { now_ms: 5_060_000, seed: 3 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 5_060_000, seed: 3 }).unwrap();
     let ring = builder.ring().unwrap();
     let mut changes: Vec<u64> = ring.moves().iter().map(|step| step.change).collect();
     changes.sort_unstable();
@@ -168,7 +168,7 @@ fn moves_of_several_rebalances_come_back_in_their_order() {
 /// Floating-point numbers keep every bit, or the file's own hash would not match.
 #[test]
 fn any_weight_comes_back() {
-    let (mut lots, mut builder) = (Lots::new(5), builder(4, 1.0));
+    let (mut lots, mut builder) = (TestRng::new(5), builder(4, 1.0));
     for disk in 0..2000 {
         let weight = f64::from_bits(lots.next() >> 1);
         let weight = if weight.is_finite() { weight } else { 1.0 };
@@ -214,7 +214,7 @@ fn a_builder_made_again_from_its_ring_moves_nothing() {
     let mut again = Builder::from_ring(&ring, 1, 0.0, now_ms).unwrap();
     assert_eq!(again.ring().unwrap().hash(), ring.hash());
     assert_eq!(again.moving(), ring.moves().len());
-    let later = Occasion { now_ms: now_ms + 2 * 3_600_000, seed: 3 };
+    let later = RebalanceContext { now_ms: now_ms + 2 * 3_600_000, seed: 3 };
     assert_eq!(again.rebalance(later).unwrap().moved, lost.rebalance(later).unwrap().moved);
     assert_eq!(again.ring().unwrap().hash(), lost.ring().unwrap().hash());
     let id = again.add(new_device((1, 1, 1), 77, 100.0)).unwrap();

@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::device::Device;
 use crate::handoff::HandoffOrder;
 use crate::ring::Ring;
-use crate::testing::{Lots, builder, device, new_device, rebalance};
+use crate::testing::{TestRng, builder, device, new_device, rebalance};
 
 fn cluster() -> Builder {
     let mut builder = builder(8, 3.0);
@@ -39,13 +39,13 @@ fn every_other_device_comes_once() {
 }
 
 /// Region, zone or node of a device.
-type Path = for<'a> fn(&'a Device) -> (u32, u32, &'a str);
+type DomainPath = for<'a> fn(&'a Device) -> (u32, u32, &'a str);
 
 /// Unused domains come first: regions, then zones, then nodes, then any device.
 #[test]
 fn unused_regions_zones_and_nodes_come_first() {
     let ring = cluster().ring().unwrap();
-    let paths: [Path; 3] = [
+    let paths: [DomainPath; 3] = [
         |device| (device.region, 0, ""),
         |device| (device.region, device.zone, ""),
         Device::node_path,
@@ -80,7 +80,7 @@ fn a_device_without_weight_comes_last() {
 /// forward: to replace it as the first of its region, zone or node.
 #[test]
 fn a_device_that_goes_leaves_the_others_in_their_order() {
-    let mut lots = Lots::new(11);
+    let mut lots = TestRng::new(11);
     let devices: Vec<Device> = (0..40)
         .map(|id| device(id, 1 + lots.below(2), 1 + lots.below(3), &format!("n{}", lots.below(3))))
         .collect();

@@ -5,28 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::{DeviceId, Partition};
 
-use crate::builder::{Builder, NewDevice, Occasion};
+use crate::builder::{Builder, NewDevice, RebalanceContext};
 use crate::device::Device;
 use crate::figures::Figures;
 use crate::ring::Ring;
-use crate::testing::{Lots, builder, new_device};
+use crate::testing::{TestRng, builder, new_device};
 
 const HISTORIES: u64 = 300;
 const EPOCHS: u32 = 10;
 const HOUR_MS: u64 = 3_600_000;
 
 /// A cluster with the state of its history.
-struct Cluster {
+struct HistoryCluster {
     builder: Builder,
-    lots: Lots,
+    lots: TestRng,
     now_ms: u64,
     disks: u32,
     weights: &'static [f64],
 }
 
-impl Cluster {
+impl HistoryCluster {
     fn found(seed: u64) -> Self {
-        let mut lots = Lots::new(seed);
+        let mut lots = TestRng::new(seed);
         let power = u8::try_from(7 + lots.below(4)).unwrap();
         let mut builder = builder(power, lots.one_of(&[1.0, 2.0, 2.5, 3.0, 3.0, 3.0, 4.0]));
         builder.set_overload(lots.one_of(&[0.0, 0.0, 0.1, 10.0])).unwrap();
@@ -196,11 +196,12 @@ fn check_balance(ring: &Ring) {
 }
 
 /// Rebalances until the reported number of rebalances is done, and checks that number.
-fn settle_down(cluster: &mut Cluster, mut to_go: u32, seed: u64) {
+fn settle_down(cluster: &mut HistoryCluster, mut to_go: u32, seed: u64) {
     while to_go > 0 {
         cluster.builder.settle().unwrap();
         let before = cluster.builder.ring();
-        let report = cluster.builder.rebalance(Occasion { now_ms: cluster.now_ms, seed }).unwrap();
+        let report =
+            cluster.builder.rebalance(RebalanceContext { now_ms: cluster.now_ms, seed }).unwrap();
         let after = cluster.builder.ring().unwrap();
         if let Ok(before) = before {
             check_moves(&before, &after, &BTreeSet::new());
@@ -210,7 +211,7 @@ fn settle_down(cluster: &mut Cluster, mut to_go: u32, seed: u64) {
     }
     cluster.builder.settle().unwrap();
     let (epoch, was) = (cluster.builder.epoch(), cluster.builder.ring().unwrap());
-    let idle = Occasion { now_ms: cluster.now_ms, seed: seed + 1 };
+    let idle = RebalanceContext { now_ms: cluster.now_ms, seed: seed + 1 };
     let report = cluster.builder.rebalance(idle).unwrap();
     assert_eq!((report.moved, report.placed, report.epoch), (0, 0, epoch), "nothing changed");
     assert_eq!(was.hash(), cluster.builder.ring().unwrap().hash());
@@ -239,7 +240,7 @@ fn has_room_below(devices: &[&Device], most: usize, level: usize) -> bool {
     domains.values().all(fits)
 }
 
-fn check_at_rest(cluster: &Cluster) {
+fn check_at_rest(cluster: &HistoryCluster) {
     let (ring, settings) = (cluster.builder.ring().unwrap(), cluster.builder.settings());
     if settings.overload == 0.0 {
         check_balance(&ring);
@@ -252,8 +253,8 @@ fn check_at_rest(cluster: &Cluster) {
 
 /// Runs one cluster from its creation to its last epoch.
 fn history(seed: u64) {
-    let mut cluster = Cluster::found(seed);
-    let first = cluster.builder.rebalance(Occasion { now_ms: HOUR_MS, seed }).unwrap();
+    let mut cluster = HistoryCluster::found(seed);
+    let first = cluster.builder.rebalance(RebalanceContext { now_ms: HOUR_MS, seed }).unwrap();
     settle_down(&mut cluster, first.rebalances_to_go, seed);
     check_at_rest(&cluster);
     let (mut too_soon, mut old) = (false, cluster.builder.ring().unwrap());
@@ -267,7 +268,7 @@ fn history(seed: u64) {
             if too_soon { ", soon" } else { "" }
         );
         cluster.now_ms += if too_soon { HOUR_MS / 2 } else { 2 * HOUR_MS };
-        let occasion = Occasion { now_ms: cluster.now_ms, seed };
+        let occasion = RebalanceContext { now_ms: cluster.now_ms, seed };
         let Ok(report) = cluster.builder.rebalance(occasion) else {
             assert!(too_soon && dead.is_empty(), "refused without need");
             continue;

@@ -6,12 +6,12 @@ use martlet_protocol::DeviceId;
 use crate::builder::Builder;
 use crate::figures::Figures;
 use crate::ring::Ring;
-use crate::testing::{Lots, builder, new_device, rebalance};
+use crate::testing::{TestRng, builder, new_device, rebalance};
 
 const CLUSTERS: u64 = 150;
 
 /// Four to six zones of two to four nodes, at 2^11 partitions × 3.
-fn cluster(lots: &mut Lots, weights: &[f64]) -> Builder {
+fn cluster(lots: &mut TestRng, weights: &[f64]) -> Builder {
     let mut builder = builder(11, 3.0);
     let nodes = 2 + lots.below(3);
     for zone in 1..=4 + lots.below(3) {
@@ -62,7 +62,7 @@ fn check(seed: u64, what: &str, moved: u64, fair: f64) {
 
 /// Adds, reweights and removes devices on one cluster. Returns true if distance required no moves.
 fn history(seed: u64) -> bool {
-    let mut lots = Lots::new(seed);
+    let mut lots = TestRng::new(seed);
     let weights: &[f64] = lots.one_of(&[&[100.0][..], &[100.0, 200.0], &[93.3, 100.0, 171.7]]);
     let mut builder = cluster(&mut lots, weights);
     let mut changed = builder.clone();

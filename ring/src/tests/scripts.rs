@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::DeviceId;
 
-use crate::builder::{Builder, Occasion, Place};
+use crate::builder::{Builder, DeviceLocation, RebalanceContext};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
 use crate::testing::settings;
@@ -21,12 +21,12 @@ use crate::testing::settings;
 const HOUR_MS: u64 = 3_600_000;
 
 /// A builder with the current time.
-struct Stage {
+struct ScriptedBuilder {
     builder: Builder,
     hour: u64,
 }
 
-impl Stage {
+impl ScriptedBuilder {
     /// Runs a command and returns its output.
     fn run(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -42,7 +42,7 @@ impl Stage {
                 Ok(String::new())
             }
             ["add", place, weight] => {
-                let place: Place = place.parse()?;
+                let place: DeviceLocation = place.parse()?;
                 Ok(format!("{}\n", builder.add(place.with(float(weight), ""))?))
             }
             ["remove", id] => builder.remove(device(id), false).map(|()| String::new()),
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     fn rebalance(&mut self) -> Result<String> {
-        let occasion = Occasion { now_ms: self.hour * HOUR_MS, seed: 1 };
+        let occasion = RebalanceContext { now_ms: self.hour * HOUR_MS, seed: 1 };
         let report = self.builder.rebalance(occasion)?;
         Ok(format!(
             "epoch {}: {} moved, {} placed, {} partitions locked, balance {:.2}, dispersion {:.2}, \
@@ -118,7 +118,7 @@ fn device(word: &str) -> DeviceId {
 /// Returns a script with the actual output of its commands.
 fn replay(script: &str) -> String {
     let builder = Builder::create(settings(8, 3.0), [7; 16]).unwrap();
-    let mut stage = Stage { builder, hour: 1000 };
+    let mut stage = ScriptedBuilder { builder, hour: 1000 };
     let mut text = String::new();
     for line in script.lines().filter(|line| !line.starts_with("  ")) {
         text += line;

@@ -2,10 +2,10 @@
 
 use martlet_protocol::{DeviceId, Partition, Phase, PolicyId, Term};
 
-use crate::ring::{Identity, Move, Ring};
+use crate::ring::{Move, Ring, RingIdentity};
 use crate::sets::Sets;
 use crate::table::Table;
-use crate::testing::{Lots, device};
+use crate::testing::{TestRng, device};
 
 /// A ring of one partition on these devices, with moves (replica, previous, change), over all
 /// devices from 0 to 9.
@@ -20,7 +20,7 @@ fn ring(change: u64, primaries: &[u32], moves: &[(u8, u32, u64)]) -> Ring {
         previous: DeviceId(previous),
         change,
     });
-    let identity = Identity {
+    let identity = RingIdentity {
         epoch: change,
         policy: PolicyId(0),
         policy_name: String::new(),
@@ -126,7 +126,7 @@ fn a_quorum_is_more_than_half_of_each_set() {
 /// other.
 #[test]
 fn quorums_of_neighbouring_terms_meet() {
-    let mut lots = Lots::new(11);
+    let mut lots = TestRng::new(11);
     for round in 0..300 {
         let replicas = 1 + lots.below(5);
         let mut ids: Vec<u32> = (0..10).collect();

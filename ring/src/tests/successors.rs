@@ -3,7 +3,7 @@
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{DeviceId, Partition, Phase, Term};
 
-use crate::builder::{Builder, Occasion};
+use crate::builder::{Builder, RebalanceContext};
 use crate::ring::Ring;
 use crate::testing::{add_zones, builder, new_device, rebalance};
 
@@ -19,7 +19,7 @@ fn cluster() -> Builder {
 
 fn grown(builder: &mut Builder, disk: u32, now_ms: u64) -> Ring {
     builder.add(new_device((1, 1, 1), disk, 100.0)).unwrap();
-    builder.rebalance(Occasion { now_ms, seed: 2 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms, seed: 2 }).unwrap();
     builder.ring().unwrap()
 }
 
@@ -91,7 +91,7 @@ fn a_dead_device_is_left_at_once_and_the_earlier_holder_stays_named() {
     let old = grown(&mut builder, 50, HOUR_MS);
     let newcomer = DeviceId(12);
     builder.remove(newcomer, false).unwrap();
-    builder.rebalance(Occasion { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
     let new = builder.ring().unwrap();
     old.check_successor(&new, |_| false).unwrap();
     for step in old.moves() {
@@ -164,7 +164,7 @@ fn a_replica_of_the_index_that_moves_on_before_it_arrived_is_refused() {
     let old = grown(&mut builder, 50, HOUR_MS);
     let newcomer = DeviceId(12);
     builder.remove(newcomer, false).unwrap();
-    builder.rebalance(Occasion { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
     let new = builder.ring().unwrap();
     let over = Term::of(old.change(), Phase::New);
     assert!(
@@ -177,7 +177,7 @@ fn a_replica_of_the_index_that_moves_on_before_it_arrived_is_refused() {
     builder.settle().unwrap();
     let settled = builder.ring().unwrap();
     builder.remove(newcomer, false).unwrap();
-    builder.rebalance(Occasion { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
     let new = builder.ring().unwrap();
     assert!(new.moves().iter().all(|step| step.previous == newcomer));
     settled.check_index_successor(&new, over).unwrap();
@@ -190,7 +190,7 @@ fn the_index_keeps_its_replicas_and_may_have_more_partitions() {
     let over = Term::of(old.change(), Phase::New);
     let mut wider = builder.clone();
     wider.set_replicas(3.5).unwrap();
-    wider.rebalance(Occasion { now_ms: HOUR_MS, seed: 2 }).unwrap();
+    wider.rebalance(RebalanceContext { now_ms: HOUR_MS, seed: 2 }).unwrap();
     let wider = wider.ring().unwrap();
     old.check_successor(&wider, |_| true).unwrap();
     assert!(index_refusal(&old, &wider, over).contains("which can't be changed"));

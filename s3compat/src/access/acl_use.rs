@@ -10,7 +10,7 @@ pub(crate) struct AclUse(Arc<AtomicBool>);
 
 impl AclUse {
     /// Sets the flag.
-    pub(crate) fn note(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 

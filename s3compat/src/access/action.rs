@@ -1,11 +1,11 @@
 //! S3's actions in policies, and the scope of each.
 
-use super::Malformed;
+use super::MalformedPolicy;
 use super::glob::{Atom, atoms, matches};
 
 /// Kind of resource that an action applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum ResourceKind {
     /// The service. Bucket policies don't apply.
     Service,
     /// A bucket.
@@ -31,8 +31,8 @@ macro_rules! actions {
             }
 
             /// Scope of the action.
-            pub(crate) fn scope(self) -> Scope {
-                match self { $($(Self::$name)|* => Scope::$scope,)* }
+            pub(crate) fn scope(self) -> ResourceKind {
+                match self { $($(Self::$name)|* => ResourceKind::$scope,)* }
             }
         }
     };
@@ -71,12 +71,14 @@ pub(super) struct Actions(Vec<Vec<Atom>>);
 
 impl Actions {
     /// Reads names. Each name must match at least one action.
-    pub(super) fn parse(names: &[&str]) -> Result<Self, Malformed> {
+    pub(super) fn parse(names: &[&str]) -> Result<Self, MalformedPolicy> {
         let read = |name: &&str| {
             let pattern: Vec<Atom> = atoms(&name.to_ascii_lowercase()).collect();
             let mut all = Action::ALL.iter();
             let is_known = all.any(|action| is_one(&pattern, *action));
-            is_known.then_some(pattern).ok_or_else(|| Malformed::new("Policy has invalid action"))
+            is_known
+                .then_some(pattern)
+                .ok_or_else(|| MalformedPolicy::new("Policy has invalid action"))
         };
         names.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
@@ -87,10 +89,10 @@ impl Actions {
     }
 
     /// True if each name matches an action in one of the scopes.
-    pub(super) fn all_fit(&self, scopes: &[Scope]) -> bool {
+    pub(super) fn all_fit(&self, scopes: &[ResourceKind]) -> bool {
         // S3 accepts `CreateBucket` in a bucket's policy, though the policy never applies to it.
         let scope_of = |action: Action| match action {
-            Action::CreateBucket => Scope::Bucket,
+            Action::CreateBucket => ResourceKind::Bucket,
             action => action.scope(),
         };
         self.0.iter().all(|pattern| {
@@ -130,11 +132,16 @@ mod tests {
     #[test]
     fn actions_fit_what_they_are_done_to() {
         let fit = |name: &str, scope| Actions::parse(&[name]).unwrap().all_fit(&[scope]);
-        assert!(fit("s3:GetObject", Scope::Object) && !fit("s3:GetObject", Scope::Bucket));
-        assert!(fit("s3:ListBucket", Scope::Bucket) && !fit("s3:ListBucket", Scope::Object));
-        assert!(fit("s3:*", Scope::Bucket) && fit("s3:*", Scope::Object));
+        assert!(
+            fit("s3:GetObject", ResourceKind::Object) && !fit("s3:GetObject", ResourceKind::Bucket)
+        );
+        assert!(
+            fit("s3:ListBucket", ResourceKind::Bucket)
+                && !fit("s3:ListBucket", ResourceKind::Object)
+        );
+        assert!(fit("s3:*", ResourceKind::Bucket) && fit("s3:*", ResourceKind::Object));
         for made in ["s3:CreateBucket", "s3:Create*"] {
-            assert!(fit(made, Scope::Bucket) && !fit(made, Scope::Object), "{made}");
+            assert!(fit(made, ResourceKind::Bucket) && !fit(made, ResourceKind::Object), "{made}");
         }
     }
 

@@ -18,24 +18,24 @@ pub(crate) const NAMES_MAX: usize = 256;
 
 /// A name in a document: of an account, or of a user or role of an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
+pub(crate) struct BoundName {
     pub(crate) account: String,
-    pub(crate) member: Option<(Member, String)>,
+    pub(crate) member: Option<(PrincipalKind, String)>,
 }
 
 /// Kind of principal within an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Member {
+pub(crate) enum PrincipalKind {
     User,
     Role,
 }
 
-impl Name {
+impl BoundName {
     pub(super) fn account(account: &str) -> Self {
         Self { account: account.to_owned(), member: None }
     }
 
-    pub(super) fn member(account: &str, member: Member, name: &str) -> Self {
+    pub(super) fn member(account: &str, member: PrincipalKind, name: &str) -> Self {
         Self { member: Some((member, name.to_owned())), ..Self::account(account) }
     }
 
@@ -44,8 +44,8 @@ impl Name {
         let account = &self.account;
         match &self.member {
             None => account.clone(),
-            Some((Member::User, name)) => format!("{account}/user/{name}"),
-            Some((Member::Role, name)) => format!("{account}/role/{name}"),
+            Some((PrincipalKind::User, name)) => format!("{account}/user/{name}"),
+            Some((PrincipalKind::Role, name)) => format!("{account}/role/{name}"),
         }
     }
 }
@@ -66,7 +66,7 @@ fn hash(document: &[u8]) -> String {
 
 impl Bindings {
     /// Binds the names of a document.
-    pub(crate) fn new(document: &[u8], ids: impl IntoIterator<Item = (Name, String)>) -> Self {
+    pub(crate) fn new(document: &[u8], ids: impl IntoIterator<Item = (BoundName, String)>) -> Self {
         let ids = ids.into_iter().map(|(name, id)| (name.text(), id)).collect();
         Self { of: hash(document), ids }
     }
@@ -83,7 +83,7 @@ impl Bindings {
     }
 
     /// Id of a name. An unbound name has an empty id, which matches no principal.
-    pub(super) fn id(&self, name: &Name) -> String {
+    pub(super) fn id(&self, name: &BoundName) -> String {
         self.ids.get(&name.text()).cloned().unwrap_or_default()
     }
 }
@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn they_are_one_documents_and_know_no_other_names() {
-        let name = Name::member("alice", Member::User, "carol");
+        let name = BoundName::member("alice", PrincipalKind::User, "carol");
         let bindings = Bindings::new(b"{}", [(name.clone(), "7".to_owned())]);
         let kept = bindings.encode();
         let read = Bindings::decode(Some(&kept), b"{}").unwrap();
         assert_eq!((read.id(&name), &read), ("7".to_owned(), &bindings));
-        assert_eq!(read.id(&Name::member("alice", Member::Role, "carol")), "");
+        assert_eq!(read.id(&BoundName::member("alice", PrincipalKind::Role, "carol")), "");
         assert_eq!(Bindings::decode(Some(&kept), b"{ }"), None, "another document");
         assert_eq!(Bindings::decode(None, b"{}"), None);
     }

@@ -1,16 +1,16 @@
 //! Conditions of a statement: all must hold.
 
 use super::json::Json;
-use super::key::{Key, Source};
-use super::operator::{Expected, Operator, Quantifier, Test};
-use super::{Context, Malformed};
+use super::key::{Key, ValueSource};
+use super::operator::{Comparator, ConditionValue, Operator, Quantifier};
+use super::{Context, MalformedPolicy};
 
 /// One line of a condition: an operator, a key, and values of which one must match.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     operator: Operator,
     key: Key,
-    expected: Vec<Expected>,
+    expected: Vec<ConditionValue>,
 }
 
 /// Keys that S3 considers a limit on requesters when they are compared with fixed values.
@@ -23,7 +23,10 @@ const LIMITING: [&str; 4] = [
 
 impl Condition {
     /// Reads the element `Condition` of a statement.
-    pub(super) fn parse_all(json: &Json, has_variables: bool) -> Result<Vec<Self>, Malformed> {
+    pub(super) fn parse_all(
+        json: &Json,
+        has_variables: bool,
+    ) -> Result<Vec<Self>, MalformedPolicy> {
         Self::parse_all_by(json, has_variables, &Key::parse)
     }
 
@@ -32,8 +35,8 @@ impl Condition {
         json: &Json,
         has_variables: bool,
         read_key: &dyn Fn(&str) -> Option<Key>,
-    ) -> Result<Vec<Self>, Malformed> {
-        let syntax = || Malformed::new("Invalid policy syntax.");
+    ) -> Result<Vec<Self>, MalformedPolicy> {
+        let syntax = || MalformedPolicy::new("Invalid policy syntax.");
         let mut conditions = Vec::new();
         for (operator, keys) in json.members().ok_or_else(syntax)? {
             let operator = Operator::parse(operator)?;
@@ -51,10 +54,10 @@ impl Condition {
         key: Option<Key>,
         values: &[String],
         has_variables: bool,
-    ) -> Result<Self, Malformed> {
+    ) -> Result<Self, MalformedPolicy> {
         let key = key
             .filter(|key| operator.takes(key.row.kind))
-            .ok_or_else(|| Malformed::new("Policy has an invalid condition key"))?;
+            .ok_or_else(|| MalformedPolicy::new("Policy has an invalid condition key"))?;
         let expected = values.iter().map(|value| operator.expect(value, has_variables));
         Ok(Self { operator, key, expected: expected.collect::<Result<_, _>>()? })
     }
@@ -67,8 +70,8 @@ impl Condition {
         }
         let said = context.get(&self.key);
         let Operator { quantifier, test, is_negated, if_exists } = self.operator;
-        if test == Test::Absent {
-            return self.expected.contains(&Expected::Flag(said.is_empty()));
+        if test == Comparator::Absent {
+            return self.expected.contains(&ConditionValue::Flag(said.is_empty()));
         }
         if said.is_empty() && if_exists {
             return true;
@@ -94,8 +97,8 @@ impl Condition {
         }
         let is_limiting = LIMITING.contains(&self.key.row.name);
         self.expected.iter().all(|expected| match expected {
-            Expected::Network(network) => !network.is_broad(),
-            Expected::Text(template) => is_limiting && template.is_fixed(),
+            ConditionValue::Network(network) => !network.is_broad(),
+            ConditionValue::Text(template) => is_limiting && template.is_fixed(),
             _ => false,
         })
     }
@@ -103,18 +106,18 @@ impl Condition {
     /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         let variables = self.expected.iter().flat_map(|expected| match expected {
-            Expected::Text(template) => std::slice::from_ref(template),
-            Expected::Arn(templates) => templates.as_slice(),
+            ConditionValue::Text(template) => std::slice::from_ref(template),
+            ConditionValue::Arn(templates) => templates.as_slice(),
             _ => &[],
         });
         std::iter::once(&self.key)
             .chain(variables.flat_map(super::template::Template::keys))
-            .any(|key| key.row.source == Source::ExistingTag)
+            .any(|key| key.row.source == ValueSource::ExistingTag)
     }
 
     /// True if the condition limits the tags that a request may set.
-    pub(super) fn speaks_of_new_tags(&self) -> bool {
-        matches!(self.key.row.source, Source::RequestTag | Source::RequestTagKeys)
+    pub(super) fn reads_new_tags(&self) -> bool {
+        matches!(self.key.row.source, ValueSource::RequestTag | ValueSource::RequestTagKeys)
     }
 }
 
@@ -227,7 +230,7 @@ mod tests {
         let of = |text: &str| {
             let all = conditions(text);
             let existing = all.iter().any(Condition::reads_existing_tags);
-            (existing, all.iter().any(Condition::speaks_of_new_tags))
+            (existing, all.iter().any(Condition::reads_new_tags))
         };
         assert_eq!(of(r#"{"StringEquals": {"s3:ExistingObjectTag/a": "1"}}"#), (true, false));
         assert_eq!(of(r#"{"StringEquals": {"s3:RequestObjectTag/a": "1"}}"#), (false, true));

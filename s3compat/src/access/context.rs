@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::key::{Key, Source};
+use super::key::{Key, ValueSource};
 
 /// Values of a request, under the names of the closed list of condition keys.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,8 +83,8 @@ impl Context {
     ) {
         for row in super::key::KEYS {
             let said = match row.source {
-                Source::Header(name) | Source::ObjectHeader(name) => header(name),
-                Source::Query(name) => query(name),
+                ValueSource::Header(name) | ValueSource::ObjectHeader(name) => header(name),
+                ValueSource::Query(name) => query(name),
                 _ => None,
             };
             if let Some(said) = said {

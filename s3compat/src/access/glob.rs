@@ -101,7 +101,7 @@ fn strip_last<'a>(part: &[Atom], text: &'a [u8]) -> Option<&'a [u8]> {
 /// End of the first match of `part`.
 fn end_of_first(part: &[Atom], text: &str, steps: &mut usize) -> Option<usize> {
     if part.contains(&Atom::One) {
-        return Search::new(part).end_in(text.as_bytes(), steps);
+        return SectionSearch::new(part).end_in(text.as_bytes(), steps);
     }
     let bytes = part.iter().filter_map(|atom| match atom {
         Atom::Byte(byte) => Some(*byte),
@@ -117,7 +117,7 @@ const WORD: usize = 64;
 
 /// Search for a section that contains `?`. All positions in the section that the text may have
 /// reached are tracked at once, one bit each.
-struct Search<'a> {
+struct SectionSearch<'a> {
     part: &'a [Atom],
     words: usize,
     /// Positions of each byte. Bytes that don't occur have no entry.
@@ -126,7 +126,7 @@ struct Search<'a> {
     ones: Vec<u64>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> SectionSearch<'a> {
     fn new(part: &'a [Atom]) -> Self {
         let words = part.len().div_ceil(WORD);
         let (mut bytes, mut ones) = (HashMap::new(), vec![0; words]);

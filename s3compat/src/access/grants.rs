@@ -5,7 +5,7 @@ use super::action::Action;
 
 /// List and permission that decide an action for which no policy has a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Granted {
+pub(crate) enum GrantSource {
     /// No list: only the bucket's owner may perform the action.
     ToOwner,
     /// The bucket's list.
@@ -16,8 +16,8 @@ pub(crate) enum Granted {
 
 impl Action {
     /// List and permission that decide the action.
-    pub(crate) fn granted(self) -> Granted {
-        use Granted::{OnBucket, OnObject, ToOwner};
+    pub(crate) fn granted(self) -> GrantSource {
+        use GrantSource::{OnBucket, OnObject, ToOwner};
         use Permission::{Read, ReadAcp, Write, WriteAcp};
         match self {
             Self::ListBucket | Self::ListBucketVersions | Self::ListBucketMultipartUploads => {
@@ -44,17 +44,23 @@ impl Action {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Scope;
+    use super::super::ResourceKind;
     use super::*;
 
     #[test]
     fn lists_decide_about_what_they_are_on() {
         for action in Action::ALL {
             match action.granted() {
-                Granted::OnObject(_) => assert_eq!(action.scope(), Scope::Object, "{action:?}"),
-                Granted::OnBucket(Permission::Write) => assert_eq!(action.scope(), Scope::Object),
-                Granted::OnBucket(_) => assert_eq!(action.scope(), Scope::Bucket, "{action:?}"),
-                Granted::ToOwner => {}
+                GrantSource::OnObject(_) => {
+                    assert_eq!(action.scope(), ResourceKind::Object, "{action:?}");
+                }
+                GrantSource::OnBucket(Permission::Write) => {
+                    assert_eq!(action.scope(), ResourceKind::Object);
+                }
+                GrantSource::OnBucket(_) => {
+                    assert_eq!(action.scope(), ResourceKind::Bucket, "{action:?}");
+                }
+                GrantSource::ToOwner => {}
             }
         }
     }
@@ -69,7 +75,7 @@ mod tests {
             Action::PutObjectRetention,
             Action::PutObjectTagging,
         ] {
-            assert_eq!(action.granted(), Granted::ToOwner, "{action:?}");
+            assert_eq!(action.granted(), GrantSource::ToOwner, "{action:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 /// Type of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum KeyType {
     Text,
     Number,
     Date,
@@ -16,7 +16,7 @@ pub(super) enum Kind {
 
 /// Source of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum ValueSource {
     /// The requester, the connection, or the clock.
     Request,
     /// A header.
@@ -37,21 +37,21 @@ pub(super) enum Source {
 
 /// A row of the list.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct KeyDefinition {
     /// Name of the key in documents.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) source: Source,
+    pub(super) kind: KeyType,
+    pub(super) source: ValueSource,
 }
 
-const fn row(name: &'static str, kind: Kind, source: Source) -> Row {
-    Row { name, kind, source }
+const fn row(name: &'static str, kind: KeyType, source: ValueSource) -> KeyDefinition {
+    KeyDefinition { name, kind, source }
 }
 
 /// All keys.
-pub(super) static KEYS: &[Row] = {
-    use Kind::{Address, Arn, Date, Flag, Number, Text};
-    use Source::{
+pub(super) static KEYS: &[KeyDefinition] = {
+    use KeyType::{Address, Arn, Date, Flag, Number, Text};
+    use ValueSource::{
         ExistingTag, Header, ObjectHeader, OfObject, Query, Request, RequestTag, RequestTagKeys,
     };
     &[
@@ -118,17 +118,17 @@ pub(super) static KEYS: &[Row] = {
 };
 
 /// Keys that only trust documents use.
-static TRUST_KEYS: [Row; 4] = [
-    row("sts:ExternalId", Kind::Text, Source::Request),
-    row("sts:RoleSessionName", Kind::Text, Source::Request),
-    row("token:aud", Kind::Text, Source::Request),
-    row("token:sub", Kind::Text, Source::Request),
+static TRUST_KEYS: [KeyDefinition; 4] = [
+    row("sts:ExternalId", KeyType::Text, ValueSource::Request),
+    row("sts:RoleSessionName", KeyType::Text, ValueSource::Request),
+    row("token:aud", KeyType::Text, ValueSource::Request),
+    row("token:sub", KeyType::Text, ValueSource::Request),
 ];
 
 /// A key, with the tag's name for keys of tags.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
-    pub(super) row: &'static Row,
+    pub(super) row: &'static KeyDefinition,
     pub(super) tag: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Key {
             Some((name, tag)) => (name, Some(tag.to_owned())),
         };
         let row = KEYS.iter().find(|row| row.name.eq_ignore_ascii_case(name))?;
-        let has_tag = matches!(row.source, Source::ExistingTag | Source::RequestTag);
+        let has_tag = matches!(row.source, ValueSource::ExistingTag | ValueSource::RequestTag);
         let is_right = tag.as_ref().map_or(!has_tag, |tag| has_tag && !tag.is_empty());
         is_right.then_some(Self { row, tag })
     }
@@ -165,7 +165,7 @@ impl Key {
         match of_trust {
             Some(row) => Some(Self { row, tag: None }),
             None => Self::parse(text).filter(|key| {
-                key.row.name.starts_with("aws:") && key.row.source == Source::Request
+                key.row.name.starts_with("aws:") && key.row.source == ValueSource::Request
             }),
         }
     }
@@ -174,11 +174,14 @@ impl Key {
     /// the upload did.
     pub(super) fn is_of_new_objects(&self) -> bool {
         match self.row.source {
-            Source::ObjectHeader(_)
-            | Source::RequestTag
-            | Source::RequestTagKeys
-            | Source::OfObject => true,
-            Source::Request | Source::Header(_) | Source::Query(_) | Source::ExistingTag => false,
+            ValueSource::ObjectHeader(_)
+            | ValueSource::RequestTag
+            | ValueSource::RequestTagKeys
+            | ValueSource::OfObject => true,
+            ValueSource::Request
+            | ValueSource::Header(_)
+            | ValueSource::Query(_)
+            | ValueSource::ExistingTag => false,
         }
     }
 }
@@ -191,7 +194,7 @@ mod tests {
     fn the_list_is_sorted_and_each_is_found() {
         assert!(KEYS.is_sorted_by(|one, other| one.name < other.name));
         for row in KEYS {
-            let has_tag = matches!(row.source, Source::ExistingTag | Source::RequestTag);
+            let has_tag = matches!(row.source, ValueSource::ExistingTag | ValueSource::RequestTag);
             let name = if has_tag { format!("{}/t", row.name) } else { row.name.to_owned() };
             let key = Key::parse(&name.to_uppercase()).unwrap();
             assert_eq!(key.row.name, row.name);

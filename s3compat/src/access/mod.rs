@@ -9,10 +9,11 @@
 //! * `policy`, `statement`: documents, read strictly; `json` refuses ambiguous ones.
 //! * `principal`, `action`, `template`, `condition`, `operator`, `key`: parts of statements.
 //! * `bindings`: ids of the principals that a document names, as of the time it was put.
-//! * `own`: policies that users, roles and sessions carry; `trust`: trust documents of roles.
+//! * `identity_policy`: policies that users, roles and sessions carry; `trust`: trust documents of
+//!   roles.
 //! * `glob`: wildcard matching, without recursion.
 //! * `context`: properties of a request, under the names of condition keys.
-//! * `operations`: actions of each operation in the door's table.
+//! * `operations`: actions of each operation in the HTTP pipeline's table.
 //! * `acl`: lists of grants; `grants`: the permission that each action needs.
 //!
 //! Invariants:
@@ -27,11 +28,11 @@ mod condition;
 mod context;
 mod glob;
 mod grants;
+mod identity_policy;
 mod json;
 mod key;
 mod operations;
 mod operator;
-mod own;
 mod policy;
 mod principal;
 mod statement;
@@ -42,15 +43,15 @@ use std::borrow::Cow;
 
 pub(crate) use acl::{Acl, GRANTS_MAX, Grant, Grantee, Permission};
 pub(crate) use acl_use::AclUse;
-pub(crate) use action::{Action, Scope};
-pub(crate) use bindings::{Bindings, Member, NAMES_MAX, Name};
+pub(crate) use action::{Action, ResourceKind};
+pub(crate) use bindings::{Bindings, BoundName, NAMES_MAX, PrincipalKind};
 pub(crate) use context::Context;
-pub(crate) use grants::Granted;
-pub(crate) use operations::{Case, actions};
-pub(crate) use own::OwnPolicy;
-pub(crate) use policy::{Policy, Verdict};
+pub(crate) use grants::GrantSource;
+pub(crate) use identity_policy::IdentityPolicy;
+pub(crate) use operations::{RequestTraits, actions};
+pub(crate) use policy::{Policy, PolicyDecision};
 pub(crate) use principal::Requester;
-pub(crate) use trust::{Taker, Trust, Way, provider_name};
+pub(crate) use trust::{AssumeMethod, AssumeRequest, Trust, provider_name};
 
 #[cfg(test)]
 mod tests;
@@ -58,9 +59,9 @@ mod tests;
 /// Reason for refusing a document, in S3's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Malformed(Cow<'static, str>);
+pub(crate) struct MalformedPolicy(Cow<'static, str>);
 
-impl Malformed {
+impl MalformedPolicy {
     fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self(message.into())
     }

@@ -7,7 +7,7 @@ use super::action::Action;
 /// Properties of a request, besides its operation, that decide its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent header or query key")]
-pub(crate) struct Case {
+pub(crate) struct RequestTraits {
     /// It names a version of the object.
     pub(crate) names_version: bool,
     /// It sets tags of the object that it writes.
@@ -28,7 +28,7 @@ pub(crate) struct Case {
 /// `DeleteObjects` and `PostObject` name their keys in their bodies: the actions apply to each key.
 /// For a copy these are the actions on the destination; reading the source is checked separately,
 /// as `GetObject`.
-pub(crate) fn actions(operation: &str, case: Case) -> Option<Vec<Action>> {
+pub(crate) fn actions(operation: &str, case: RequestTraits) -> Option<Vec<Action>> {
     use Action as A;
     if let Some(action) = of_bucket(operation) {
         return Some(vec![action]);
@@ -135,9 +135,9 @@ fn of_bucket(operation: &str) -> Option<Action> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Scope;
+    use super::super::ResourceKind;
     use super::*;
-    use crate::door::{PathKind, TABLE};
+    use crate::http::{PathKind, TABLE};
 
     /// Operations on a bucket that name their keys in their bodies.
     const BY_KEY: [&str; 2] = ["DeleteObjects", "PostObject"];
@@ -145,14 +145,14 @@ mod tests {
     #[test]
     fn every_operation_of_the_table_has_its_actions() {
         for row in TABLE {
-            let actions = actions(row.name, Case::default());
+            let actions = actions(row.name, RequestTraits::default());
             let actions = actions.unwrap_or_else(|| panic!("{} is no action", row.name));
             let scope = match row.path {
-                _ if BY_KEY.contains(&row.name) => Scope::Object,
-                _ if row.name == "CreateBucket" => Scope::Service,
-                PathKind::Service => Scope::Service,
-                PathKind::Bucket => Scope::Bucket,
-                PathKind::Object => Scope::Object,
+                _ if BY_KEY.contains(&row.name) => ResourceKind::Object,
+                _ if row.name == "CreateBucket" => ResourceKind::Service,
+                PathKind::Service => ResourceKind::Service,
+                PathKind::Bucket => ResourceKind::Bucket,
+                PathKind::Object => ResourceKind::Object,
             };
             for action in actions {
                 assert_eq!(action.scope(), scope, "{} is {}", row.name, action.name());
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn versions_have_actions_of_their_own() {
-        let case = Case { names_version: true, ..Case::default() };
+        let case = RequestTraits { names_version: true, ..RequestTraits::default() };
         for (operation, action) in [
             ("GetObject", "s3:GetObjectVersion"),
             ("HeadObject", "s3:GetObjectVersion"),
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_a_write_sets_is_asked_for_too() {
-        let all = Case {
+        let all = RequestTraits {
             names_version: false,
             sets_tags: true,
             sets_acl: true,
@@ -201,14 +201,14 @@ mod tests {
             assert_eq!(actions(operation, all).unwrap(), expected, "{operation}");
         }
         assert_eq!(actions("GetObject", all).unwrap(), [Action::GetObject]);
-        let bypass = Case { bypasses_governance: true, ..Case::default() };
+        let bypass = RequestTraits { bypasses_governance: true, ..RequestTraits::default() };
         let both = [Action::DeleteObject, Action::BypassGovernanceRetention];
         assert_eq!(actions("DeleteObject", bypass).unwrap(), both);
     }
 
     #[test]
     fn what_is_not_known_has_none() {
-        assert_eq!(actions("RenameObject", Case::default()), None);
-        assert_eq!(actions("getobject", Case::default()), None);
+        assert_eq!(actions("RenameObject", RequestTraits::default()), None);
+        assert_eq!(actions("getobject", RequestTraits::default()), None);
     }
 }

@@ -8,15 +8,15 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
 
-use super::key::Kind;
+use super::key::KeyType;
 use super::template::Template;
-use super::{Context, Malformed};
+use super::{Context, MalformedPolicy};
 
 /// An operator, with the prefix and suffix of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operator {
     pub(super) quantifier: Option<Quantifier>,
-    pub(super) test: Test,
+    pub(super) test: Comparator,
     pub(super) is_negated: bool,
     /// True if a request without a value passes.
     pub(super) if_exists: bool,
@@ -31,7 +31,7 @@ pub(super) enum Quantifier {
 
 /// Kind of comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+pub(super) enum Comparator {
     Text,
     TextInAnyCase,
     Pattern,
@@ -56,7 +56,7 @@ pub(super) enum Order {
 
 /// A parsed value of a condition.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expected {
+pub(super) enum ConditionValue {
     Text(Template),
     /// The six parts of an ARN.
     Arn(Vec<Template>),
@@ -69,8 +69,8 @@ pub(super) enum Expected {
 
 impl Operator {
     /// Reads the name of an operator.
-    pub(super) fn parse(name: &str) -> Result<Self, Malformed> {
-        let unknown = || Malformed::new(format!("Invalid condition type : {name}"));
+    pub(super) fn parse(name: &str) -> Result<Self, MalformedPolicy> {
+        let unknown = || MalformedPolicy::new(format!("Invalid condition type : {name}"));
         let (quantifier, rest) = match name.split_once(':') {
             None => (None, name),
             Some(("ForAnyValue", rest)) => (Some(Quantifier::Any), rest),
@@ -82,67 +82,82 @@ impl Operator {
             None => (rest, false),
         };
         let (test, is_negated) = test(base).ok_or_else(unknown)?;
-        if test == Test::Absent && (quantifier.is_some() || if_exists) {
+        if test == Comparator::Absent && (quantifier.is_some() || if_exists) {
             return Err(unknown());
         }
         Ok(Self { quantifier, test, is_negated, if_exists })
     }
 
     /// True if the operator accepts keys of this kind. Any value can be compared as text.
-    pub(super) fn takes(self, kind: Kind) -> bool {
+    pub(super) fn takes(self, kind: KeyType) -> bool {
         match self.test {
-            Test::Text | Test::TextInAnyCase | Test::Pattern | Test::Absent => true,
-            Test::Address => kind == Kind::Address,
-            Test::Flag => kind == Kind::Flag,
-            Test::Number(_) => kind == Kind::Number,
-            Test::Date(_) => kind == Kind::Date,
-            Test::Arn => kind == Kind::Arn,
+            Comparator::Text
+            | Comparator::TextInAnyCase
+            | Comparator::Pattern
+            | Comparator::Absent => true,
+            Comparator::Address => kind == KeyType::Address,
+            Comparator::Flag => kind == KeyType::Flag,
+            Comparator::Number(_) => kind == KeyType::Number,
+            Comparator::Date(_) => kind == KeyType::Date,
+            Comparator::Arn => kind == KeyType::Arn,
         }
     }
 
     /// Reads a value for the operator.
-    pub(super) fn expect(self, text: &str, has_variables: bool) -> Result<Expected, Malformed> {
-        let wrong = || Malformed::new(format!("Invalid value in a condition: {text}"));
+    pub(super) fn expect(
+        self,
+        text: &str,
+        has_variables: bool,
+    ) -> Result<ConditionValue, MalformedPolicy> {
+        let wrong = || MalformedPolicy::new(format!("Invalid value in a condition: {text}"));
         match self.test {
-            Test::Text | Test::TextInAnyCase | Test::Pattern => {
-                Template::parse(text, has_variables).map(Expected::Text)
+            Comparator::Text | Comparator::TextInAnyCase | Comparator::Pattern => {
+                Template::parse(text, has_variables).map(ConditionValue::Text)
             }
-            Test::Arn => {
+            Comparator::Arn => {
                 let parts = arn_parts(text).ok_or_else(wrong)?;
                 let parts = parts.iter().map(|part| Template::parse(part, has_variables));
-                parts.collect::<Result<_, _>>().map(Expected::Arn)
+                parts.collect::<Result<_, _>>().map(ConditionValue::Arn)
             }
-            Test::Address => Network::parse(text).map(Expected::Network).ok_or_else(wrong),
-            Test::Flag | Test::Absent => flag(text).map(Expected::Flag).ok_or_else(wrong),
-            Test::Number(_) => number(text).map(Expected::Number).ok_or_else(wrong),
-            Test::Date(_) => date(text).map(Expected::Date).ok_or_else(wrong),
+            Comparator::Address => {
+                Network::parse(text).map(ConditionValue::Network).ok_or_else(wrong)
+            }
+            Comparator::Flag | Comparator::Absent => {
+                flag(text).map(ConditionValue::Flag).ok_or_else(wrong)
+            }
+            Comparator::Number(_) => number(text).map(ConditionValue::Number).ok_or_else(wrong),
+            Comparator::Date(_) => date(text).map(ConditionValue::Date).ok_or_else(wrong),
         }
     }
 
     /// True if a request's value meets the expected one, before negation. An unreadable value meets
     /// none.
-    pub(super) fn meets(self, said: &str, expected: &Expected, context: &Context) -> bool {
+    pub(super) fn meets(self, said: &str, expected: &ConditionValue, context: &Context) -> bool {
         match (self.test, expected) {
-            (Test::Text, Expected::Text(template)) => {
+            (Comparator::Text, ConditionValue::Text(template)) => {
                 template.literal(context).is_some_and(|text| text == said)
             }
-            (Test::TextInAnyCase, Expected::Text(template)) => template
+            (Comparator::TextInAnyCase, ConditionValue::Text(template)) => template
                 .literal(context)
                 .is_some_and(|text| text.to_lowercase() == said.to_lowercase()),
-            (Test::Pattern, Expected::Text(template)) => template.matches(said, context),
-            (Test::Arn, Expected::Arn(templates)) => arn_parts(said).is_some_and(|parts| {
-                let mut pairs = templates.iter().zip(parts);
-                pairs.all(|(template, part)| template.matches(part, context))
-            }),
-            (Test::Address, Expected::Network(network)) => {
+            (Comparator::Pattern, ConditionValue::Text(template)) => {
+                template.matches(said, context)
+            }
+            (Comparator::Arn, ConditionValue::Arn(templates)) => {
+                arn_parts(said).is_some_and(|parts| {
+                    let mut pairs = templates.iter().zip(parts);
+                    pairs.all(|(template, part)| template.matches(part, context))
+                })
+            }
+            (Comparator::Address, ConditionValue::Network(network)) => {
                 said.parse::<IpAddr>().is_ok_and(|address| network.contains(address))
             }
-            (Test::Flag, Expected::Flag(expected)) => flag(said) == Some(*expected),
-            (Test::Number(order), Expected::Number(expected)) => {
+            (Comparator::Flag, ConditionValue::Flag(expected)) => flag(said) == Some(*expected),
+            (Comparator::Number(order), ConditionValue::Number(expected)) => {
                 let ordering = number(said).and_then(|said| said.partial_cmp(expected));
                 ordering.is_some_and(|ordering| order.is(ordering))
             }
-            (Test::Date(order), Expected::Date(expected)) => {
+            (Comparator::Date(order), ConditionValue::Date(expected)) => {
                 date(said).is_some_and(|said| order.is(said.cmp(expected)))
             }
             _ => false,
@@ -163,27 +178,27 @@ impl Order {
 }
 
 /// Test of a name, and true if it is negated.
-fn test(name: &str) -> Option<(Test, bool)> {
+fn test(name: &str) -> Option<(Comparator, bool)> {
     let plain = |test| Some((test, false));
     let negated = |test| Some((test, true));
     match name {
         // Binary values are base64 in policies and in requests.
-        "StringEquals" | "BinaryEquals" => plain(Test::Text),
-        "StringNotEquals" => negated(Test::Text),
-        "StringEqualsIgnoreCase" => plain(Test::TextInAnyCase),
-        "StringNotEqualsIgnoreCase" => negated(Test::TextInAnyCase),
-        "StringLike" => plain(Test::Pattern),
-        "StringNotLike" => negated(Test::Pattern),
-        "IpAddress" => plain(Test::Address),
-        "NotIpAddress" => negated(Test::Address),
-        "Bool" => plain(Test::Flag),
-        "Null" => plain(Test::Absent),
-        "ArnEquals" | "ArnLike" => plain(Test::Arn),
-        "ArnNotEquals" | "ArnNotLike" => negated(Test::Arn),
+        "StringEquals" | "BinaryEquals" => plain(Comparator::Text),
+        "StringNotEquals" => negated(Comparator::Text),
+        "StringEqualsIgnoreCase" => plain(Comparator::TextInAnyCase),
+        "StringNotEqualsIgnoreCase" => negated(Comparator::TextInAnyCase),
+        "StringLike" => plain(Comparator::Pattern),
+        "StringNotLike" => negated(Comparator::Pattern),
+        "IpAddress" => plain(Comparator::Address),
+        "NotIpAddress" => negated(Comparator::Address),
+        "Bool" => plain(Comparator::Flag),
+        "Null" => plain(Comparator::Absent),
+        "ArnEquals" | "ArnLike" => plain(Comparator::Arn),
+        "ArnNotEquals" | "ArnNotLike" => negated(Comparator::Arn),
         _ => {
             let (kind, order) = match name.strip_prefix("Numeric") {
-                Some(order) => (Test::Number as fn(Order) -> Test, order),
-                None => (Test::Date as fn(Order) -> Test, name.strip_prefix("Date")?),
+                Some(order) => (Comparator::Number as fn(Order) -> Comparator, order),
+                None => (Comparator::Date as fn(Order) -> Comparator, name.strip_prefix("Date")?),
             };
             let (order, is_negated) = match order {
                 "Equals" => (Order::Equal, false),
@@ -252,7 +267,7 @@ mod tests {
     fn names_are_read_with_what_surrounds_them() {
         let operator = Operator::parse("ForAllValues:StringNotLikeIfExists").unwrap();
         assert_eq!(operator.quantifier, Some(Quantifier::All));
-        assert_eq!((operator.test, operator.is_negated), (Test::Pattern, true));
+        assert_eq!((operator.test, operator.is_negated), (Comparator::Pattern, true));
         assert!(operator.if_exists);
         for name in [
             "stringequals",

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 
-use super::bindings::{Bindings, Name};
+use super::bindings::{Bindings, BoundName};
 use super::json::Json;
-use super::statement::{Effect, Reading, Statement};
-use super::{Action, Malformed, Question, Requester};
+use super::statement::{Effect, Statement, StatementContext};
+use super::{Action, MalformedPolicy, Question, Requester};
 
 /// Version that has variables.
 const VERSION_WITH_VARIABLES: &str = "2012-10-17";
@@ -28,7 +28,7 @@ pub(crate) struct Policy {
 
 /// Answer of a policy to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PolicyDecision {
     /// A statement allows it, and none denies it.
     Allow,
     /// A statement denies it.
@@ -39,33 +39,33 @@ pub(crate) enum Verdict {
 
 impl Policy {
     /// Reads a document that is put to `bucket`.
-    pub(crate) fn parse(document: &[u8], bucket: &str) -> Result<Self, Malformed> {
+    pub(crate) fn parse(document: &[u8], bucket: &str) -> Result<Self, MalformedPolicy> {
         Self::parse_for(document, Some(bucket))
     }
 
     /// Reads a document without principals, which applies to its holder.
-    pub(super) fn parse_own(document: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn parse_own(document: &[u8]) -> Result<Self, MalformedPolicy> {
         Self::parse_for(document, None)
     }
 
-    fn parse_for(document: &[u8], bucket: Option<&str>) -> Result<Self, Malformed> {
+    fn parse_for(document: &[u8], bucket: Option<&str>) -> Result<Self, MalformedPolicy> {
         if document.len() > POLICY_BYTES_MAX {
-            return Err(Malformed::new(format!(
+            return Err(MalformedPolicy::new(format!(
                 "Normalized policy document exceeds the maximum allowed size of {POLICY_BYTES_MAX} \
                  bytes."
             )));
         }
         let is_object = document.trim_ascii_start().first() == Some(&b'{');
         let text = std::str::from_utf8(document).ok().filter(|_| is_object).ok_or_else(|| {
-            Malformed::new("Policies must be valid JSON and the first byte must be '{'")
+            MalformedPolicy::new("Policies must be valid JSON and the first byte must be '{'")
         })?;
         let json = Json::parse(text);
-        let json = json.ok_or_else(|| Malformed::new("This policy contains invalid Json"))?;
+        let json = json.ok_or_else(|| MalformedPolicy::new("This policy contains invalid Json"))?;
         Self::from_json(&json, bucket)
     }
 
-    fn from_json(json: &Json, bucket: Option<&str>) -> Result<Self, Malformed> {
-        let syntax = || Malformed::new("Invalid policy syntax.");
+    fn from_json(json: &Json, bucket: Option<&str>) -> Result<Self, MalformedPolicy> {
+        let syntax = || MalformedPolicy::new("Invalid policy syntax.");
         let (mut version, mut statements) = (VERSION_DEFAULT, None);
         for (name, json) in json.members().ok_or_else(syntax)? {
             match (name.as_str(), json) {
@@ -73,20 +73,20 @@ impl Policy {
                 ("Id", Json::Text(_)) => {}
                 ("Version" | "Id", _) => return Err(syntax()),
                 ("Statement", json) => statements = Some(json),
-                _ => return Err(Malformed::new(format!("Unknown field {name}"))),
+                _ => return Err(MalformedPolicy::new(format!("Unknown field {name}"))),
             }
         }
         if ![VERSION_WITH_VARIABLES, VERSION_DEFAULT].contains(&version) {
-            return Err(Malformed::new("The policy must contain a valid version string"));
+            return Err(MalformedPolicy::new("The policy must contain a valid version string"));
         }
-        let reading = Reading { bucket, has_variables: version == VERSION_WITH_VARIABLES };
+        let reading = StatementContext { bucket, has_variables: version == VERSION_WITH_VARIABLES };
         let statements = match statements {
-            None => return Err(Malformed::new("Missing required field Statement")),
+            None => return Err(MalformedPolicy::new("Missing required field Statement")),
             Some(Json::List(list)) => list.as_slice(),
             Some(one) => std::slice::from_ref(one),
         };
         if statements.is_empty() {
-            return Err(Malformed::new("Could not parse the policy: Statement is empty!"));
+            return Err(MalformedPolicy::new("Could not parse the policy: Statement is empty!"));
         }
         let statements = statements.iter().map(|json| Statement::parse(json, reading));
         let statements: Vec<Statement> = statements.collect::<Result<_, _>>()?;
@@ -95,7 +95,7 @@ impl Policy {
     }
 
     /// Names of the principals in the policy.
-    pub(crate) fn names(&self) -> BTreeSet<Name> {
+    pub(crate) fn names(&self) -> BTreeSet<BoundName> {
         self.statements.iter().flat_map(Statement::names).collect()
     }
 
@@ -108,16 +108,16 @@ impl Policy {
     }
 
     /// Judges a question.
-    pub(crate) fn judge(&self, question: &Question<'_>) -> Verdict {
-        let mut verdict = Verdict::Undecided;
+    pub(crate) fn evaluate(&self, question: &Question<'_>) -> PolicyDecision {
+        let mut verdict = PolicyDecision::Undecided;
         for statement in &self.statements {
-            if verdict == Verdict::Allow && statement.effect == Effect::Allow {
+            if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {
                 continue;
             }
             if statement.is_about(question) {
                 match statement.effect {
-                    Effect::Deny => return Verdict::Deny,
-                    Effect::Allow => verdict = Verdict::Allow,
+                    Effect::Deny => return PolicyDecision::Deny,
+                    Effect::Allow => verdict = PolicyDecision::Allow,
                 }
             }
         }
@@ -143,11 +143,11 @@ impl Policy {
 }
 
 /// Refuses a document with two statements of one id.
-fn check_names(statements: &[Statement]) -> Result<(), Malformed> {
+fn check_names(statements: &[Statement]) -> Result<(), MalformedPolicy> {
     let mut names = std::collections::HashSet::new();
     let mut sids = statements.iter().filter_map(|statement| statement.sid.as_deref());
     if sids.all(|sid| names.insert(sid)) {
         return Ok(());
     }
-    Err(Malformed::new("Statement IDs (SID) in a single policy must be unique."))
+    Err(MalformedPolicy::new("Statement IDs (SID) in a single policy must be unique."))
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use martlet_proxy::{Role, is_of_tenant};
 
-use super::Malformed;
-use super::action::{Action, Scope};
-use super::bindings::{Bindings, Member, Name};
+use super::MalformedPolicy;
+use super::action::{Action, ResourceKind};
+use super::bindings::{Bindings, BoundName, PrincipalKind};
 use super::json::Json;
-use super::{Question, Verdict};
-use crate::auth::Who;
+use super::{PolicyDecision, Question};
+use crate::auth::AccountIdentity;
 
 /// Principal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum Requester {
     /// An unsigned request.
     Anonymous,
     /// An account, or a user of one.
-    User(Arc<Who>),
+    User(Arc<AccountIdentity>),
     /// The store itself, when it delivers the access logs of buckets.
     LogDelivery,
 }
@@ -116,7 +116,7 @@ impl Requester {
     /// The account `name`.
     #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
-        Self::User(Arc::new(Who::named(name)))
+        Self::User(Arc::new(AccountIdentity::named(name)))
     }
 
     /// True if the requester's role permits the action, whatever else decides.
@@ -141,20 +141,20 @@ impl Requester {
     /// Verdict of the policies that the requester carries; `None` if it carries none. A session's
     /// own policy must allow the action, otherwise the verdict is Deny. If so, the policy of the
     /// role or user decides.
-    pub(crate) fn own_verdict(&self, question: &Question<'_>) -> Option<Verdict> {
+    pub(crate) fn own_verdict(&self, question: &Question<'_>) -> Option<PolicyDecision> {
         let Self::User(who) = self else { return None };
         let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
-        if limit.is_some_and(|policy| policy.judge(question) != Verdict::Allow) {
-            return Some(Verdict::Deny);
+        if limit.is_some_and(|policy| policy.evaluate(question) != PolicyDecision::Allow) {
+            return Some(PolicyDecision::Deny);
         }
-        who.own.as_ref().map(|policy| policy.judge(question))
+        who.own.as_ref().map(|policy| policy.evaluate(question))
     }
 
     /// True if evaluating these policies needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
         let Self::User(who) = self else { return false };
         let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
-        who.own.iter().chain(limit).any(super::OwnPolicy::reads_existing_tags)
+        who.own.iter().chain(limit).any(super::IdentityPolicy::reads_existing_tags)
     }
 
     /// True if the requester is this owner, or root, which owns everything.
@@ -181,17 +181,17 @@ pub(super) struct Principals(Vec<Principal>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Principal {
     Everyone,
-    Account(Called),
+    Account(BoundPrincipal),
     /// The account's own keys.
-    Whole(Called),
+    Whole(BoundPrincipal),
     User {
-        account: Called,
-        user: Called,
+        account: BoundPrincipal,
+        user: BoundPrincipal,
     },
     /// All sessions of a role, or one.
     Role {
-        account: Called,
-        role: Called,
+        account: BoundPrincipal,
+        role: BoundPrincipal,
         session: Option<String>,
     },
     Canonical(String),
@@ -200,18 +200,18 @@ enum Principal {
 
 /// A name, and the id of its holder when the document was put, if bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Called {
+struct BoundPrincipal {
     name: String,
     id: Option<String>,
 }
 
-impl Called {
+impl BoundPrincipal {
     fn new(name: &str) -> Self {
         Self { name: name.to_owned(), id: None }
     }
 
     /// Returns true if this is the requester's account.
-    fn is_account_of(&self, who: &Who) -> bool {
+    fn is_account_of(&self, who: &AccountIdentity) -> bool {
         match &self.id {
             Some(id) => **id == *who.canonical_id,
             None => *self.name == *who.account || *self.name == *who.canonical_id,
@@ -224,8 +224,8 @@ const NAME_BYTES_MAX: usize = 128;
 
 impl Principals {
     /// Reads the element `Principal` or `NotPrincipal`.
-    pub(super) fn parse(json: &Json) -> Result<Self, Malformed> {
-        let wrong = || Malformed::new("Invalid principal in policy");
+    pub(super) fn parse(json: &Json) -> Result<Self, MalformedPolicy> {
+        let wrong = || MalformedPolicy::new("Invalid principal in policy");
         if let Json::Text(text) = json {
             return (text == "*").then(|| Self(vec![Principal::Everyone])).ok_or_else(wrong);
         }
@@ -252,7 +252,7 @@ impl Principals {
     }
 
     /// Names of the principals.
-    pub(super) fn names(&self) -> impl Iterator<Item = Name> + '_ {
+    pub(super) fn names(&self) -> impl Iterator<Item = BoundName> + '_ {
         self.0.iter().flat_map(Principal::names)
     }
 
@@ -289,11 +289,11 @@ impl Principal {
             return Self::parse_session(rest);
         }
         let Some(rest) = text.strip_prefix("arn:aws:iam::") else {
-            return is_name(text).then(|| Self::Account(Called::new(text)));
+            return is_name(text).then(|| Self::Account(BoundPrincipal::new(text)));
         };
         let (account, who) = rest.split_once(':')?;
         if who == "root" {
-            return is_name(account).then(|| Self::Account(Called::new(account)));
+            return is_name(account).then(|| Self::Account(BoundPrincipal::new(account)));
         }
         if let Some(role) = who.strip_prefix("role/") {
             return Self::role(account, role, None);
@@ -302,25 +302,36 @@ impl Principal {
         let is_right = (account.is_empty() || is_name(account)) && user.split('/').all(is_name);
         is_right.then(|| match account {
             // Without an account, the user is the one that stands for a whole account.
-            "" => Self::Whole(Called::new(user)),
-            _ => Self::User { account: Called::new(account), user: Called::new(user) },
+            "" => Self::Whole(BoundPrincipal::new(user)),
+            _ => Self::User {
+                account: BoundPrincipal::new(account),
+                user: BoundPrincipal::new(user),
+            },
         })
     }
 
-    fn names(&self) -> Vec<Name> {
+    fn names(&self) -> Vec<BoundName> {
         match self {
             // An id is never reused and needs no binding. The name is returned so that the tenant's
             // existence is checked.
-            Self::Canonical(id) if is_of_tenant(id) => vec![Name::account(id)],
+            Self::Canonical(id) if is_of_tenant(id) => vec![BoundName::account(id)],
             Self::Everyone | Self::Canonical(_) | Self::Service(_) => Vec::new(),
-            Self::Account(account) | Self::Whole(account) => vec![Name::account(&account.name)],
-            Self::User { account, user: Called { name, .. } } => {
-                let account = &account.name;
-                vec![Name::account(account), Name::member(account, Member::User, name)]
+            Self::Account(account) | Self::Whole(account) => {
+                vec![BoundName::account(&account.name)]
             }
-            Self::Role { account, role: Called { name, .. }, .. } => {
+            Self::User { account, user: BoundPrincipal { name, .. } } => {
                 let account = &account.name;
-                vec![Name::account(account), Name::member(account, Member::Role, name)]
+                vec![
+                    BoundName::account(account),
+                    BoundName::member(account, PrincipalKind::User, name),
+                ]
+            }
+            Self::Role { account, role: BoundPrincipal { name, .. }, .. } => {
+                let account = &account.name;
+                vec![
+                    BoundName::account(account),
+                    BoundName::member(account, PrincipalKind::Role, name),
+                ]
             }
         }
     }
@@ -335,7 +346,7 @@ impl Principal {
             Self::Account(account) | Self::Whole(account) => account.id = id,
             // The user with its account's own name is the account itself.
             Self::User { account, .. } if member == id => {
-                *self = Self::Whole(Called { id, ..account.clone() });
+                *self = Self::Whole(BoundPrincipal { id, ..account.clone() });
             }
             Self::User { account, user: it } | Self::Role { account, role: it, .. } => {
                 (account.id, it.id) = (id, member);
@@ -346,8 +357,8 @@ impl Principal {
     fn role(account: &str, role: &str, session: Option<&str>) -> Option<Self> {
         let is_right = is_name(account) && is_name(role) && session.is_none_or(is_name);
         is_right.then(|| Self::Role {
-            account: Called::new(account),
-            role: Called::new(role),
+            account: BoundPrincipal::new(account),
+            role: BoundPrincipal::new(role),
             session: session.map(str::to_owned),
         })
     }
@@ -388,7 +399,7 @@ impl Principal {
 }
 
 /// Returns true if `user` names the requester within its account.
-fn is_user(user: &Called, who: &Who) -> bool {
+fn is_user(user: &BoundPrincipal, who: &AccountIdentity) -> bool {
     match &user.id {
         Some(id) => who.user_id.as_deref() == Some(id.as_str()),
         None => *user.name == *who.user || who.is_account() && user.is_account_of(who),
@@ -414,7 +425,7 @@ fn role_allows(role: Role, action: Action) -> bool {
         let name = action.name();
         name.starts_with("s3:Get") || name.starts_with("s3:List")
     };
-    let is_writing = || action.scope() == Scope::Object && !BEYOND_WRITING.contains(&action);
+    let is_writing = || action.scope() == ResourceKind::Object && !BEYOND_WRITING.contains(&action);
     match role {
         Role::Admin => true,
         Role::ReadWrite => is_reading() || is_writing(),

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{Action, Actions, Scope};
-use super::bindings::{Bindings, Name};
+use super::action::{Action, Actions, ResourceKind};
+use super::bindings::{Bindings, BoundName};
 use super::condition::Condition;
 use super::glob::{atoms, goes_beyond, matches_text};
 use super::json::Json;
 use super::principal::Principals;
 use super::template::Template;
-use super::{Malformed, Question, Requester};
+use super::{MalformedPolicy, Question, Requester};
 
 /// Beginning of a resource's ARN.
 const ARN: &str = "arn:aws:s3:::";
@@ -26,20 +26,20 @@ pub(super) enum Effect {
 pub(super) struct Statement {
     pub(super) sid: Option<String>,
     pub(super) effect: Effect,
-    principals: Named<Principals>,
-    actions: Named<Actions>,
-    resources: Named<Vec<Template>>,
+    principals: ElementSet<Principals>,
+    actions: ElementSet<Actions>,
+    resources: ElementSet<Vec<Template>>,
     conditions: Vec<Condition>,
 }
 
 /// The named elements, or all except them.
 #[derive(Clone, Debug, PartialEq)]
-enum Named<T> {
+enum ElementSet<T> {
     Only(T),
     AllBut(T),
 }
 
-impl<T> Named<T> {
+impl<T> ElementSet<T> {
     fn has(&self, is_named: impl Fn(&T) -> bool) -> bool {
         match self {
             Self::Only(named) => is_named(named),
@@ -50,7 +50,7 @@ impl<T> Named<T> {
 
 /// Context for reading a statement.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading<'a> {
+pub(super) struct StatementContext<'a> {
     /// `None` for a policy that its holder carries.
     pub(super) bucket: Option<&'a str>,
     pub(super) has_variables: bool,
@@ -71,21 +71,26 @@ const ELEMENTS: [&str; 9] = [
 
 impl Statement {
     /// Reads a statement of a policy.
-    pub(super) fn parse(json: &Json, reading: Reading<'_>) -> Result<Self, Malformed> {
-        let members = json.members().ok_or_else(|| Malformed::new("Invalid policy syntax."))?;
+    pub(super) fn parse(
+        json: &Json,
+        reading: StatementContext<'_>,
+    ) -> Result<Self, MalformedPolicy> {
+        let members =
+            json.members().ok_or_else(|| MalformedPolicy::new("Invalid policy syntax."))?;
         if let Some((name, _)) = members.iter().find(|(name, _)| !ELEMENTS.contains(&&**name)) {
-            return Err(Malformed::new(format!("Unknown field {name}")));
+            return Err(MalformedPolicy::new(format!("Unknown field {name}")));
         }
         let sid = match get(members, "Sid") {
             None => None,
             // Clients write a missing id as an empty one.
             Some(Json::Text(sid)) => Some(sid.clone()).filter(|sid| !sid.is_empty()),
-            Some(_) => return Err(Malformed::new("Invalid policy syntax.")),
+            Some(_) => return Err(MalformedPolicy::new("Invalid policy syntax.")),
         };
         let effect = effect(members)?;
         let principals = principals(members, effect, reading)?;
         let actions = named(members, "Action", |json| {
-            let names = json.texts().ok_or_else(|| Malformed::new("Policy has invalid action"))?;
+            let names =
+                json.texts().ok_or_else(|| MalformedPolicy::new("Policy has invalid action"))?;
             Actions::parse(&names)
         })?;
         let resources = named(members, "Resource", |json| resources(json, reading))?;
@@ -100,14 +105,14 @@ impl Statement {
     }
 
     /// Names of the principals in the statement.
-    pub(super) fn names(&self) -> BTreeSet<Name> {
-        let (Named::Only(named) | Named::AllBut(named)) = &self.principals;
+    pub(super) fn names(&self) -> BTreeSet<BoundName> {
+        let (ElementSet::Only(named) | ElementSet::AllBut(named)) = &self.principals;
         named.names().collect()
     }
 
     /// Binds its names to their holders at the time when the policy was put.
     pub(super) fn bind(&mut self, bindings: &Bindings) {
-        let (Named::Only(named) | Named::AllBut(named)) = &mut self.principals;
+        let (ElementSet::Only(named) | ElementSet::AllBut(named)) = &mut self.principals;
         named.bind(bindings);
     }
 
@@ -137,7 +142,7 @@ impl Statement {
         self.actions.has(|named| named.name(action))
             || (action == Action::PutObjectTagging
                 && self.effect == Effect::Allow
-                && self.conditions.iter().any(Condition::speaks_of_new_tags)
+                && self.conditions.iter().any(Condition::reads_new_tags)
                 && self.actions.has(|named| named.name(Action::PutObject)))
     }
 
@@ -152,9 +157,10 @@ impl Statement {
     /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         let named = match &self.resources {
-            Named::Only(named) | Named::AllBut(named) => named,
+            ElementSet::Only(named) | ElementSet::AllBut(named) => named,
         };
-        let is_existing = |key: &super::key::Key| key.row.source == super::key::Source::ExistingTag;
+        let is_existing =
+            |key: &super::key::Key| key.row.source == super::key::ValueSource::ExistingTag;
         self.conditions.iter().any(Condition::reads_existing_tags)
             || named.iter().flat_map(Template::keys).any(is_existing)
     }
@@ -164,16 +170,16 @@ fn get<'a>(members: &'a [(String, Json)], name: &str) -> Option<&'a Json> {
     members.iter().find(|(other, _)| other == name).map(|(_, json)| json)
 }
 
-fn missing(name: &str) -> Malformed {
-    Malformed::new(format!("Missing required field {name}"))
+fn missing(name: &str) -> MalformedPolicy {
+    MalformedPolicy::new(format!("Missing required field {name}"))
 }
 
-fn effect(members: &[(String, Json)]) -> Result<Effect, Malformed> {
+fn effect(members: &[(String, Json)]) -> Result<Effect, MalformedPolicy> {
     match get(members, "Effect").ok_or_else(|| missing("Effect"))? {
         Json::Text(text) if text == "Allow" => Ok(Effect::Allow),
         Json::Text(text) if text == "Deny" => Ok(Effect::Deny),
-        Json::Text(text) => Err(Malformed::new(format!("Invalid effect: {text}"))),
-        _ => Err(Malformed::new("Invalid policy syntax.")),
+        Json::Text(text) => Err(MalformedPolicy::new(format!("Invalid effect: {text}"))),
+        _ => Err(MalformedPolicy::new("Invalid policy syntax.")),
     }
 }
 
@@ -181,13 +187,13 @@ fn effect(members: &[(String, Json)]) -> Result<Effect, Malformed> {
 fn named<T>(
     members: &[(String, Json)],
     name: &str,
-    read: impl Fn(&Json) -> Result<T, Malformed>,
-) -> Result<Named<T>, Malformed> {
+    read: impl Fn(&Json) -> Result<T, MalformedPolicy>,
+) -> Result<ElementSet<T>, MalformedPolicy> {
     match (get(members, name), get(members, &format!("Not{name}"))) {
-        (Some(json), None) => read(json).map(Named::Only),
-        (None, Some(json)) => read(json).map(Named::AllBut),
+        (Some(json), None) => read(json).map(ElementSet::Only),
+        (None, Some(json)) => read(json).map(ElementSet::AllBut),
         (None, None) => Err(missing(name)),
-        (Some(_), Some(_)) => Err(Malformed::new("Invalid policy syntax.")),
+        (Some(_), Some(_)) => Err(MalformedPolicy::new("Invalid policy syntax.")),
     }
 }
 
@@ -195,23 +201,23 @@ fn named<T>(
 fn principals(
     members: &[(String, Json)],
     effect: Effect,
-    reading: Reading<'_>,
-) -> Result<Named<Principals>, Malformed> {
+    reading: StatementContext<'_>,
+) -> Result<ElementSet<Principals>, MalformedPolicy> {
     if reading.bucket.is_some() {
         let principals = named(members, "Principal", Principals::parse)?;
-        if effect == Effect::Allow && matches!(principals, Named::AllBut(_)) {
-            return Err(Malformed::new("Allow with NotPrincipal is not allowed"));
+        if effect == Effect::Allow && matches!(principals, ElementSet::AllBut(_)) {
+            return Err(MalformedPolicy::new("Allow with NotPrincipal is not allowed"));
         }
         return Ok(principals);
     }
     if members.iter().any(|(name, _)| name.ends_with("Principal")) {
-        return Err(Malformed::new("Policy document should not specify a principal."));
+        return Err(MalformedPolicy::new("Policy document should not specify a principal."));
     }
-    Ok(Named::AllBut(Principals::nobody()))
+    Ok(ElementSet::AllBut(Principals::nobody()))
 }
 
-fn resources(json: &Json, reading: Reading<'_>) -> Result<Vec<Template>, Malformed> {
-    let wrong = || Malformed::new("Policy has invalid resource");
+fn resources(json: &Json, reading: StatementContext<'_>) -> Result<Vec<Template>, MalformedPolicy> {
+    let wrong = || MalformedPolicy::new("Policy has invalid resource");
     let texts = json.texts().ok_or_else(wrong)?;
     let read = |text: &&str| {
         let template = Template::parse(text, reading.has_variables)?;
@@ -225,32 +231,32 @@ fn resources(json: &Json, reading: Reading<'_>) -> Result<Vec<Template>, Malform
 }
 
 /// Parts of the bucket that a resource may match: the bucket itself, its objects, or neither.
-fn scopes(template: &Template, bucket: &str) -> Vec<Scope> {
+fn scopes(template: &Template, bucket: &str) -> Vec<ResourceKind> {
     let widest = template.widest();
     let mut scopes = Vec::new();
     if matches_text(&widest, &format!("{ARN}{bucket}")) {
-        scopes.push(Scope::Bucket);
+        scopes.push(ResourceKind::Bucket);
     }
     let pattern: Vec<_> = atoms(&widest).collect();
     if goes_beyond(&pattern, &format!("{ARN}{bucket}/")) {
-        scopes.push(Scope::Object);
+        scopes.push(ResourceKind::Object);
     }
     scopes
 }
 
 /// Refuses actions that don't apply to any of the resources.
 fn check_fit(
-    actions: &Named<Actions>,
-    resources: &Named<Vec<Template>>,
+    actions: &ElementSet<Actions>,
+    resources: &ElementSet<Vec<Template>>,
     bucket: &str,
-) -> Result<(), Malformed> {
-    let (Named::Only(actions), Named::Only(resources)) = (actions, resources) else {
+) -> Result<(), MalformedPolicy> {
+    let (ElementSet::Only(actions), ElementSet::Only(resources)) = (actions, resources) else {
         return Ok(());
     };
-    let scopes: Vec<Scope> =
+    let scopes: Vec<ResourceKind> =
         resources.iter().flat_map(|template| scopes(template, bucket)).collect();
     if actions.all_fit(&scopes) {
         return Ok(());
     }
-    Err(Malformed::new("Action does not apply to any resource(s) in statement"))
+    Err(MalformedPolicy::new("Action does not apply to any resource(s) in statement"))
 }

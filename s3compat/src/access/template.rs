@@ -9,16 +9,16 @@ use std::borrow::Cow;
 
 use super::glob::{Atom, atoms, matches};
 use super::key::Key;
-use super::{Context, Malformed};
+use super::{Context, MalformedPolicy};
 
 /// A text of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Piece {
+enum TemplatePart {
     /// Literal text, wildcards included.
     Text(String),
     /// A character without its special meaning: `${*}`.
@@ -29,42 +29,42 @@ enum Piece {
 
 impl Template {
     /// Reads a text. `has_variables` is true if the policy's version has variables.
-    pub(super) fn parse(text: &str, has_variables: bool) -> Result<Self, Malformed> {
+    pub(super) fn parse(text: &str, has_variables: bool) -> Result<Self, MalformedPolicy> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${").filter(|_| has_variables) {
             let (inner, after) = after.split_once('}').ok_or_else(|| unknown(after))?;
-            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(TemplatePart::Text(before.to_owned()));
             pieces.push(variable(inner)?);
             rest = after;
         }
-        pieces.push(Piece::Text(rest.to_owned()));
-        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        pieces.push(TemplatePart::Text(rest.to_owned()));
+        pieces.retain(|piece| !matches!(piece, TemplatePart::Text(text) if text.is_empty()));
         Ok(Self { pieces })
     }
 
     /// True if the text has neither variables nor wildcards.
     pub(super) fn is_fixed(&self) -> bool {
         self.pieces.iter().all(|piece| match piece {
-            Piece::Text(text) => !text.contains(['*', '?']),
-            Piece::Escaped(_) => true,
-            Piece::Variable(..) => false,
+            TemplatePart::Text(text) => !text.contains(['*', '?']),
+            TemplatePart::Escaped(_) => true,
+            TemplatePart::Variable(..) => false,
         })
     }
 
     /// Text for a request, with wildcards as ordinary characters. `None` if the request lacks a
     /// variable's value.
     pub(super) fn literal(&self, context: &Context) -> Option<Cow<'_, str>> {
-        if let [Piece::Text(text)] = &self.pieces[..] {
+        if let [TemplatePart::Text(text)] = &self.pieces[..] {
             return Some(Cow::Borrowed(text));
         }
         let mut whole = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => whole.push_str(text),
-                Piece::Escaped(character) => whole.push(*character),
-                Piece::Variable(key, default) => {
-                    whole.push_str(said(key, default.as_deref(), context)?);
+                TemplatePart::Text(text) => whole.push_str(text),
+                TemplatePart::Escaped(character) => whole.push(*character),
+                TemplatePart::Variable(key, default) => {
+                    whole.push_str(variable_text(key, default.as_deref(), context)?);
                 }
             }
         }
@@ -76,14 +76,16 @@ impl Template {
         let mut pattern = Vec::with_capacity(64);
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => pattern.extend(atoms(text)),
-                Piece::Escaped(character) => {
+                TemplatePart::Text(text) => pattern.extend(atoms(text)),
+                TemplatePart::Escaped(character) => {
                     pattern.extend(character.to_string().bytes().map(Atom::Byte));
                 }
-                Piece::Variable(key, default) => match said(key, default.as_deref(), context) {
-                    Some(said) => pattern.extend(said.bytes().map(Atom::Byte)),
-                    None => return false,
-                },
+                TemplatePart::Variable(key, default) => {
+                    match variable_text(key, default.as_deref(), context) {
+                        Some(said) => pattern.extend(said.bytes().map(Atom::Byte)),
+                        None => return false,
+                    }
+                }
             }
         }
         matches(&pattern, text)
@@ -92,9 +94,9 @@ impl Template {
     /// A pattern that matches everything the template can match, with variables as `*`.
     pub(super) fn widest(&self) -> String {
         let pieces = self.pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Escaped(_) => "?".to_owned(),
-            Piece::Variable(..) => "*".to_owned(),
+            TemplatePart::Text(text) => text.clone(),
+            TemplatePart::Escaped(_) => "?".to_owned(),
+            TemplatePart::Variable(..) => "*".to_owned(),
         });
         pieces.collect()
     }
@@ -102,13 +104,13 @@ impl Template {
     /// Keys of the variables.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Variable(key, _) => Some(key),
+            TemplatePart::Variable(key, _) => Some(key),
             _ => None,
         })
     }
 }
 
-fn said<'a>(key: &Key, default: Option<&'a str>, context: &'a Context) -> Option<&'a str> {
+fn variable_text<'a>(key: &Key, default: Option<&'a str>, context: &'a Context) -> Option<&'a str> {
     match context.get(key) {
         [only] => Some(only),
         // Of several values none can be chosen.
@@ -116,9 +118,9 @@ fn said<'a>(key: &Key, default: Option<&'a str>, context: &'a Context) -> Option
     }
 }
 
-fn variable(inner: &str) -> Result<Piece, Malformed> {
+fn variable(inner: &str) -> Result<TemplatePart, MalformedPolicy> {
     if let "*" | "?" | "$" = inner {
-        return Ok(Piece::Escaped(char::from(inner.as_bytes()[0])));
+        return Ok(TemplatePart::Escaped(char::from(inner.as_bytes()[0])));
     }
     let (name, default) = match inner.split_once(',') {
         None => (inner, None),
@@ -129,11 +131,11 @@ fn variable(inner: &str) -> Result<Piece, Malformed> {
         }
     };
     let key = Key::parse(name.trim()).ok_or_else(|| unknown(inner))?;
-    Ok(Piece::Variable(key, default))
+    Ok(TemplatePart::Variable(key, default))
 }
 
-fn unknown(inner: &str) -> Malformed {
-    Malformed::new(format!("Policy has an invalid variable: {inner}"))
+fn unknown(inner: &str) -> MalformedPolicy {
+    MalformedPolicy::new(format!("Policy has an invalid variable: {inner}"))
 }
 
 #[cfg(test)]

@@ -26,21 +26,21 @@ fn refusal(text: &str) -> String {
     Policy::parse(text.as_bytes(), "bkt").unwrap_err().to_string()
 }
 
-fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> Verdict {
+fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> PolicyDecision {
     let context = Context::default().with("aws:username", who);
     let requester = if who.is_empty() { Requester::Anonymous } else { Requester::named(who) };
-    policy.judge(&Question { requester: &requester, action, resource, context: &context })
+    policy.evaluate(&Question { requester: &requester, action, resource, context: &context })
 }
 
 #[test]
 fn what_is_allowed_is_allowed_and_no_more() {
     let policy = policy(ALLOW_GET);
-    assert_eq!(judge(&policy, "", Action::GetObject, "bkt/k"), Verdict::Allow);
-    assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/a/b"), Verdict::Allow);
-    assert_eq!(judge(&policy, "bob", Action::GetObjectVersion, "bkt/k"), Verdict::Undecided);
-    assert_eq!(judge(&policy, "bob", Action::PutObject, "bkt/k"), Verdict::Undecided);
-    assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt2/k"), Verdict::Undecided);
-    assert_eq!(judge(&policy, "bob", Action::ListBucket, "bkt"), Verdict::Undecided);
+    assert_eq!(judge(&policy, "", Action::GetObject, "bkt/k"), PolicyDecision::Allow);
+    assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/a/b"), PolicyDecision::Allow);
+    assert_eq!(judge(&policy, "bob", Action::GetObjectVersion, "bkt/k"), PolicyDecision::Undecided);
+    assert_eq!(judge(&policy, "bob", Action::PutObject, "bkt/k"), PolicyDecision::Undecided);
+    assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt2/k"), PolicyDecision::Undecided);
+    assert_eq!(judge(&policy, "bob", Action::ListBucket, "bkt"), PolicyDecision::Undecided);
 }
 
 #[test]
@@ -50,9 +50,12 @@ fn a_deny_wins_wherever_it_stands() {
                   "Resource": "arn:aws:s3:::bkt/private/*""#;
     for order in [[allow.as_str(), deny], [deny, &allow]] {
         let policy = policy(&document(&order));
-        assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/private/x"), Verdict::Deny);
-        assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/x"), Verdict::Allow);
-        assert_eq!(judge(&policy, "eve", Action::GetObject, "bkt/private/x"), Verdict::Allow);
+        assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/private/x"), PolicyDecision::Deny);
+        assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/x"), PolicyDecision::Allow);
+        assert_eq!(
+            judge(&policy, "eve", Action::GetObject, "bkt/private/x"),
+            PolicyDecision::Allow
+        );
     }
 }
 
@@ -61,15 +64,21 @@ fn all_but_what_is_named() {
     let not_principal = document(&[r#""Effect": "Deny", "NotPrincipal": {"AWS": "alice"},
         "Action": "s3:*", "Resource": ["arn:aws:s3:::bkt", "arn:aws:s3:::bkt/*"]"#]);
     let not_principal = policy(&not_principal);
-    assert_eq!(judge(&not_principal, "alice", Action::GetObject, "bkt/x"), Verdict::Undecided);
-    assert_eq!(judge(&not_principal, "bob", Action::GetObject, "bkt/x"), Verdict::Deny);
-    assert_eq!(judge(&not_principal, "", Action::ListBucket, "bkt"), Verdict::Deny);
+    assert_eq!(
+        judge(&not_principal, "alice", Action::GetObject, "bkt/x"),
+        PolicyDecision::Undecided
+    );
+    assert_eq!(judge(&not_principal, "bob", Action::GetObject, "bkt/x"), PolicyDecision::Deny);
+    assert_eq!(judge(&not_principal, "", Action::ListBucket, "bkt"), PolicyDecision::Deny);
     let not_action = document(&[r#""Effect": "Allow", "Principal": "*",
         "NotAction": ["s3:Put*", "s3:Delete*"], "NotResource": "arn:aws:s3:::bkt/private/*""#]);
     let not_action = policy(&not_action);
-    assert_eq!(judge(&not_action, "bob", Action::GetObject, "bkt/x"), Verdict::Allow);
-    assert_eq!(judge(&not_action, "bob", Action::PutObject, "bkt/x"), Verdict::Undecided);
-    assert_eq!(judge(&not_action, "bob", Action::GetObject, "bkt/private/x"), Verdict::Undecided);
+    assert_eq!(judge(&not_action, "bob", Action::GetObject, "bkt/x"), PolicyDecision::Allow);
+    assert_eq!(judge(&not_action, "bob", Action::PutObject, "bkt/x"), PolicyDecision::Undecided);
+    assert_eq!(
+        judge(&not_action, "bob", Action::GetObject, "bkt/private/x"),
+        PolicyDecision::Undecided
+    );
     let grants_to_others = document(&[r#""Effect": "Allow", "NotPrincipal": {"AWS": "alice"},
         "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::bkt""#]);
     assert_eq!(refusal(&grants_to_others), "Allow with NotPrincipal is not allowed");
@@ -80,10 +89,10 @@ fn variables_give_everyone_a_folder() {
     let text = document(&[r#""Effect": "Allow", "Principal": "*", "Action": "s3:*Object",
         "Resource": "arn:aws:s3:::bkt/own/${aws:username}/*""#]);
     let home = policy(&text);
-    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/own/bob/x"), Verdict::Allow);
-    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/own/eve/x"), Verdict::Undecided);
+    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/own/bob/x"), PolicyDecision::Allow);
+    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/own/eve/x"), PolicyDecision::Undecided);
     let old = policy(&text.replace("2012-10-17", "2008-10-17"));
-    assert_eq!(judge(&old, "bob", Action::PutObject, "bkt/own/bob/x"), Verdict::Undecided);
+    assert_eq!(judge(&old, "bob", Action::PutObject, "bkt/own/bob/x"), PolicyDecision::Undecided);
 }
 
 #[test]
@@ -100,15 +109,20 @@ fn tags_are_set_by_whom_the_statement_says() {
         let requester = Requester::named("bob");
         let judge = |action| {
             let resource = "bkt/k";
-            policy.judge(&Question { requester: &requester, action, resource, context: &context })
+            policy.evaluate(&Question {
+                requester: &requester,
+                action,
+                resource,
+                context: &context,
+            })
         };
         [Action::PutObject, Action::PutObjectTagging].map(judge)
     };
     let limited =
         tagged(r#", "Condition": {"StringEquals": {"s3:RequestObjectTag/security": "public"}}"#);
-    assert_eq!(asks(&limited, "public"), [Verdict::Allow; 2]);
-    assert_eq!(asks(&limited, "secret"), [Verdict::Undecided; 2]);
-    assert_eq!(asks(&tagged(""), "public"), [Verdict::Allow, Verdict::Undecided]);
+    assert_eq!(asks(&limited, "public"), [PolicyDecision::Allow; 2]);
+    assert_eq!(asks(&limited, "secret"), [PolicyDecision::Undecided; 2]);
+    assert_eq!(asks(&tagged(""), "public"), [PolicyDecision::Allow, PolicyDecision::Undecided]);
 }
 
 #[test]
@@ -245,7 +259,7 @@ proptest! {
         let mut statements = vec![allow.as_str(); allows];
         statements.insert(at.min(allows), &deny);
         let denied = policy(&document(&statements));
-        prop_assert_eq!(judge(&denied, "bob", Action::GetObject, "bkt/k"), Verdict::Deny);
+        prop_assert_eq!(judge(&denied, "bob", Action::GetObject, "bkt/k"), PolicyDecision::Deny);
     }
 
     #[test]

@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use super::bindings::{Bindings, Name};
+use super::bindings::{Bindings, BoundName};
 use super::condition::Condition;
 use super::glob::{Atom, atoms, matches};
 use super::json::Json;
 use super::key::Key;
 use super::principal::Principals;
-use super::{Context, Malformed, Requester};
+use super::{Context, MalformedPolicy, Requester};
 
 /// Maximum size of a document in bytes.
 const TRUST_BYTES_MAX: usize = 10 * 1024;
@@ -24,15 +24,15 @@ const PROVIDER: &str = ":oidc-provider/";
 
 /// A way to assume a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum AssumeMethod {
     AssumeRole,
     AssumeRoleWithWebIdentity,
 }
 
 /// A request to assume a role.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taker<'a> {
-    pub(crate) way: Way,
+pub(crate) struct AssumeRequest<'a> {
+    pub(crate) way: AssumeMethod,
     /// Signer of the request; anonymous for requests with a token.
     pub(crate) requester: &'a Requester,
     /// Provider of the token: the issuer's name without its scheme.
@@ -47,13 +47,13 @@ pub(crate) struct Trust(Vec<Statement>);
 #[derive(Clone, Debug, PartialEq)]
 struct Statement {
     is_allowing: bool,
-    whom: Whom,
+    whom: TrustedPrincipal,
     actions: Vec<Vec<Atom>>,
     conditions: Vec<Condition>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Whom {
+enum TrustedPrincipal {
     Principals(Principals),
     Provider(String),
 }
@@ -64,7 +64,7 @@ pub(crate) fn provider_name(issuer: &str) -> &str {
     name.unwrap_or(issuer).trim_end_matches('/')
 }
 
-impl Way {
+impl AssumeMethod {
     fn name(self) -> &'static str {
         match self {
             Self::AssumeRole => "sts:assumerole",
@@ -75,13 +75,13 @@ impl Way {
 
 impl Trust {
     /// Reads a document; refuses one that can't be evaluated.
-    pub(crate) fn parse(text: &str) -> Result<Self, Malformed> {
+    pub(crate) fn parse(text: &str) -> Result<Self, MalformedPolicy> {
         if text.len() > TRUST_BYTES_MAX {
             let message = format!("a trust document must have at most {TRUST_BYTES_MAX} bytes");
-            return Err(Malformed::new(message));
+            return Err(MalformedPolicy::new(message));
         }
-        let json =
-            Json::parse(text).ok_or_else(|| Malformed::new("This policy contains invalid Json"))?;
+        let json = Json::parse(text)
+            .ok_or_else(|| MalformedPolicy::new("This policy contains invalid Json"))?;
         let mut statements = None;
         for (name, json) in json.members().ok_or_else(syntax)? {
             match (name.as_str(), json) {
@@ -90,20 +90,20 @@ impl Trust {
                 ("Version" | "Id", _) => return Err(syntax()),
                 ("Statement", Json::List(list)) => statements = Some(list.as_slice()),
                 ("Statement", one) => statements = Some(std::slice::from_ref(one)),
-                _ => return Err(Malformed::new(format!("Unknown field {name}"))),
+                _ => return Err(MalformedPolicy::new(format!("Unknown field {name}"))),
             }
         }
         let statements = statements.filter(|all| !all.is_empty());
         let statements =
-            statements.ok_or_else(|| Malformed::new("Missing required field Statement"))?;
+            statements.ok_or_else(|| MalformedPolicy::new("Missing required field Statement"))?;
         statements.iter().map(Statement::parse).collect::<Result<_, _>>().map(Self)
     }
 
     /// Names of the principals in the document.
-    pub(crate) fn names(&self) -> BTreeSet<Name> {
+    pub(crate) fn names(&self) -> BTreeSet<BoundName> {
         let named = self.0.iter().filter_map(|one| match &one.whom {
-            Whom::Principals(principals) => Some(principals),
-            Whom::Provider(_) => None,
+            TrustedPrincipal::Principals(principals) => Some(principals),
+            TrustedPrincipal::Provider(_) => None,
         });
         named.flat_map(Principals::names).collect()
     }
@@ -111,7 +111,9 @@ impl Trust {
     /// Returns the document with its names bound to their holders at the time when it was put.
     pub(crate) fn bound(mut self, bindings: Option<&Bindings>) -> Self {
         for statement in &mut self.0 {
-            if let (Whom::Principals(named), Some(bindings)) = (&mut statement.whom, bindings) {
+            if let (TrustedPrincipal::Principals(named), Some(bindings)) =
+                (&mut statement.whom, bindings)
+            {
                 named.bind(bindings);
             }
         }
@@ -119,7 +121,7 @@ impl Trust {
     }
 
     /// True if the document permits the request to assume the role.
-    pub(crate) fn admits(&self, taker: Taker<'_>) -> bool {
+    pub(crate) fn admits(&self, taker: AssumeRequest<'_>) -> bool {
         let about = |allowing| {
             let mut all = self.0.iter().filter(move |one| one.is_allowing == allowing);
             all.any(|one| one.is_about(taker))
@@ -129,7 +131,7 @@ impl Trust {
 }
 
 impl Statement {
-    fn parse(json: &Json) -> Result<Self, Malformed> {
+    fn parse(json: &Json) -> Result<Self, MalformedPolicy> {
         let (mut effect, mut whom, mut actions, mut conditions) = (None, None, None, None);
         for (name, json) in json.members().ok_or_else(syntax)? {
             match (name.as_str(), json) {
@@ -137,17 +139,17 @@ impl Statement {
                 ("Effect", Json::Text(text)) if text == "Allow" => effect = Some(true),
                 ("Effect", Json::Text(text)) if text == "Deny" => effect = Some(false),
                 ("Effect" | "Sid", _) => return Err(syntax()),
-                ("Principal", json) => whom = Some(Whom::parse(json)?),
+                ("Principal", json) => whom = Some(TrustedPrincipal::parse(json)?),
                 ("Action", json) => actions = Some(parse_actions(json)?),
                 ("Condition", json) => conditions = Some(json),
-                _ => return Err(Malformed::new(format!("Unknown field {name}"))),
+                _ => return Err(MalformedPolicy::new(format!("Unknown field {name}"))),
             }
         }
-        let missing = |name: &str| Malformed::new(format!("Missing required field {name}"));
+        let missing = |name: &str| MalformedPolicy::new(format!("Missing required field {name}"));
         let whom = whom.ok_or_else(|| missing("Principal"))?;
         let provider = match &whom {
-            Whom::Provider(name) => Some(name.as_str()),
-            Whom::Principals(_) => None,
+            TrustedPrincipal::Provider(name) => Some(name.as_str()),
+            TrustedPrincipal::Principals(_) => None,
         };
         let read_key = |text: &str| Key::of_trust(text, provider);
         let conditions = match conditions {
@@ -162,23 +164,23 @@ impl Statement {
         })
     }
 
-    fn is_about(&self, taker: Taker<'_>) -> bool {
+    fn is_about(&self, taker: AssumeRequest<'_>) -> bool {
         let is_named = match (&self.whom, taker.way) {
-            (Whom::Principals(named), Way::AssumeRole) => {
+            (TrustedPrincipal::Principals(named), AssumeMethod::AssumeRole) => {
                 let is_whole = !self.is_allowing || taker.requester.is_whole();
                 let is_somebody = *taker.requester != Requester::Anonymous;
                 is_somebody
                     && named.name(taker.requester)
                     && (is_whole || named.name_closely(taker.requester))
             }
-            (Whom::Provider(name), Way::AssumeRoleWithWebIdentity) => {
+            (TrustedPrincipal::Provider(name), AssumeMethod::AssumeRoleWithWebIdentity) => {
                 taker.provider == Some(name.as_str())
             }
             // A deny for everyone also denies tokens.
-            (Whom::Principals(named), Way::AssumeRoleWithWebIdentity) => {
+            (TrustedPrincipal::Principals(named), AssumeMethod::AssumeRoleWithWebIdentity) => {
                 !self.is_allowing && named.has_everyone()
             }
-            (Whom::Provider(_), Way::AssumeRole) => false,
+            (TrustedPrincipal::Provider(_), AssumeMethod::AssumeRole) => false,
         };
         is_named
             && self.actions.iter().any(|pattern| matches(pattern, taker.way.name()))
@@ -186,9 +188,9 @@ impl Statement {
     }
 }
 
-impl Whom {
-    fn parse(json: &Json) -> Result<Self, Malformed> {
-        let wrong = || Malformed::new("Invalid principal in policy");
+impl TrustedPrincipal {
+    fn parse(json: &Json) -> Result<Self, MalformedPolicy> {
+        let wrong = || MalformedPolicy::new("Invalid principal in policy");
         let Some([(kind, named)]) = json.members() else {
             return Principals::parse(json).map(Self::Principals);
         };
@@ -211,11 +213,11 @@ impl Whom {
     }
 }
 
-fn parse_actions(json: &Json) -> Result<Vec<Vec<Atom>>, Malformed> {
-    let wrong = || Malformed::new("Policy has invalid action");
+fn parse_actions(json: &Json) -> Result<Vec<Vec<Atom>>, MalformedPolicy> {
+    let wrong = || MalformedPolicy::new("Policy has invalid action");
     let read = |name: &&str| {
         let pattern: Vec<Atom> = atoms(&name.to_ascii_lowercase()).collect();
-        let is_known = [Way::AssumeRole, Way::AssumeRoleWithWebIdentity]
+        let is_known = [AssumeMethod::AssumeRole, AssumeMethod::AssumeRoleWithWebIdentity]
             .iter()
             .any(|way| matches(&pattern, way.name()));
         is_known.then_some(pattern).ok_or_else(wrong)
@@ -223,8 +225,8 @@ fn parse_actions(json: &Json) -> Result<Vec<Vec<Atom>>, Malformed> {
     json.texts().ok_or_else(wrong)?.iter().map(read).collect()
 }
 
-fn syntax() -> Malformed {
-    Malformed::new("Invalid policy syntax.")
+fn syntax() -> MalformedPolicy {
+    MalformedPolicy::new("Invalid policy syntax.")
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ use martlet_protocol::Clock;
 use sha2::{Digest, Sha256};
 
 use super::date::Timestamp;
+use super::identity::Identity;
 use super::keys::{Credential, Keys};
-use super::payload::{Announced, Payload};
+use super::payload::{DeclaredPayload, Payload};
 use super::query::Query;
 use super::refusal::Refusal;
-use super::target::{Target, decode};
-use super::who::Identity;
+use super::target::{RequestTarget, decode};
 use super::{v2, v4};
-use crate::sentences;
+use crate::messages;
 use crate::sts::Sessions;
 
 /// Header or query key of a session's token.
@@ -43,20 +43,20 @@ impl Default for AuthConfig {
 
 /// A request as it came over the wire, without its body.
 #[derive(Clone, Copy, Debug)]
-pub struct Head<'a> {
+pub struct RequestHead<'a> {
     /// Method.
     pub method: &'a Method,
     /// Path, undecoded.
     pub raw_path: &'a str,
     /// The path, parsed.
-    pub target: &'a Target,
+    pub target: &'a RequestTarget,
     /// Query.
     pub query: &'a Query<'a>,
     /// Headers.
     pub headers: &'a HeaderMap,
 }
 
-impl<'a> Head<'a> {
+impl<'a> RequestHead<'a> {
     /// The one value of a header.
     pub(crate) fn header(&self, name: &'static str) -> Result<Option<&'a str>, Refusal> {
         single_header(self.headers, name)
@@ -89,7 +89,7 @@ pub(crate) fn single_header<'a>(
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().ok().filter(|_| values.next().is_none());
-    text.map(str::trim).map(Some).ok_or_else(|| sentences::HEADER_TWICE.named(name))
+    text.map(str::trim).map(Some).ok_or_else(|| messages::HEADER_TWICE.named(name))
 }
 
 /// Mechanism by which a request is signed.
@@ -104,7 +104,7 @@ pub(crate) enum Mechanism {
 
 /// Result of authentication.
 #[derive(Debug)]
-pub struct Authenticated {
+pub struct AuthenticatedHead {
     /// Identity of the signer.
     pub identity: Identity,
     /// Requirement on the body.
@@ -124,7 +124,7 @@ pub struct Caller {
 }
 
 /// Context of a signature check.
-pub(super) struct Site<'a> {
+pub(super) struct CheckContext<'a> {
     pub(super) keys: &'a Keys,
     pub(super) caller: &'a Caller,
     pub(super) service: &'static str,
@@ -132,7 +132,7 @@ pub(super) struct Site<'a> {
     pub(super) now: Timestamp,
 }
 
-impl Site<'_> {
+impl CheckContext<'_> {
     /// Credential of an access key.
     pub(super) fn credential(&self, access_key: &str) -> Result<&Arc<Credential>, Refusal> {
         let called = || self.caller.credential.as_ref().filter(|it| it.access_key() == access_key);
@@ -242,11 +242,11 @@ impl Authenticator {
     /// signer's credential.
     pub(crate) fn authenticate_form_request(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         body: &[u8],
         caller: &Caller,
     ) -> Result<Arc<Credential>, Refusal> {
-        let site = Site { service: "sts", ..self.site(caller) };
+        let site = CheckContext { service: "sts", ..self.site(caller) };
         let authorization = head.header("authorization")?.unwrap_or_default();
         let payload = hex::encode(Sha256::digest(body));
         let (authenticated, credential) = v4::by_header_over(&payload, head, authorization, &site)?;
@@ -260,7 +260,11 @@ impl Authenticator {
     ///
     /// # Errors
     /// A wrong signature, or an address outside the signer's networks.
-    pub fn authenticate(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
+    pub fn authenticate(
+        &self,
+        head: &RequestHead<'_>,
+        caller: &Caller,
+    ) -> Result<AuthenticatedHead, Refusal> {
         let authenticated = self.prove(head, caller)?;
         if let Some(who) = authenticated.identity.who() {
             who.check_source(caller.peer)?;
@@ -272,12 +276,12 @@ impl Authenticator {
     }
 
     /// Context of a signature check at the current time.
-    pub(super) fn site<'a>(&'a self, caller: &'a Caller) -> Site<'a> {
+    pub(super) fn site<'a>(&'a self, caller: &'a Caller) -> CheckContext<'a> {
         let now = Timestamp::from_unix_ms(self.clock.now_ms());
-        Site { keys: &self.keys, caller, service: "s3", regions: &self.config.regions, now }
+        CheckContext { keys: &self.keys, caller, service: "s3", regions: &self.config.regions, now }
     }
 
-    fn prove(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
+    fn prove(&self, head: &RequestHead<'_>, caller: &Caller) -> Result<AuthenticatedHead, Refusal> {
         let site = self.site(caller);
         // An empty header counts as absent.
         let authorization = head.header("authorization")?.filter(|text| !text.is_empty());
@@ -288,9 +292,9 @@ impl Authenticator {
         {
             return Err(match authorization {
                 Some(authorization) => {
-                    sentences::MECHANISMS.argument("Authorization", authorization)
+                    messages::MECHANISMS.argument("Authorization", authorization)
                 }
-                None => sentences::MECHANISMS.refusal(),
+                None => messages::MECHANISMS.refusal(),
             });
         }
         let has_token = head.headers.contains_key(TOKEN) || head.query_header(TOKEN).is_some();
@@ -326,12 +330,12 @@ fn check_covered(headers: &HeaderMap) -> Result<(), Refusal> {
     if stray.is_empty() { Ok(()) } else { Err(v4::not_signed(&stray)) }
 }
 
-fn anonymous(head: &Head<'_>) -> Result<Authenticated, Refusal> {
+fn anonymous(head: &RequestHead<'_>) -> Result<AuthenticatedHead, Refusal> {
     let announced = head.header("x-amz-content-sha256")?;
-    let announced = announced.map(|text| Announced::of(head.method, text)).transpose()?;
-    Ok(Authenticated {
+    let announced = announced.map(|text| DeclaredPayload::of(head.method, text)).transpose()?;
+    Ok(AuthenticatedHead {
         identity: Identity::Anonymous,
-        payload: announced.unwrap_or(Announced::Unsigned).without_signer()?,
+        payload: announced.unwrap_or(DeclaredPayload::Unsigned).without_signer()?,
         mechanism: Mechanism::None,
     })
 }

@@ -3,11 +3,11 @@
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use super::authenticator::Head;
+use super::authenticator::RequestHead;
 
 /// Parts of the canonical request that the signature itself declares.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Covered<'a> {
+pub(super) struct SignedParts<'a> {
     /// Signed headers as the client listed them, such as `host;x-amz-date`.
     pub(super) signed_headers: &'a str,
     /// Value of `x-amz-content-sha256`, or its substitute.
@@ -15,7 +15,11 @@ pub(super) struct Covered<'a> {
 }
 
 /// Canonical request with `path`.
-pub(super) fn canonical_request(head: &Head<'_>, path: &str, covered: Covered<'_>) -> String {
+pub(super) fn canonical_request(
+    head: &RequestHead<'_>,
+    path: &str,
+    covered: SignedParts<'_>,
+) -> String {
     let mut out = String::with_capacity(1024);
     out.push_str(head.method.as_str());
     out.push('\n');

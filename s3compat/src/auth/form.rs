@@ -2,12 +2,12 @@
 
 use super::authenticator::{Authenticator, Caller};
 use super::date::Timestamp;
+use super::identity::Identity;
 use super::refusal::Refusal;
-use super::scope::{Place, Scope};
+use super::scope::{CredentialScope, CredentialSource};
 use super::v2;
 use super::v4::{is_equal, mismatch};
-use super::who::Identity;
-use crate::sentences;
+use crate::messages;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Fields of a signature of Version 4. One is enough to recognize such a form.
@@ -69,13 +69,16 @@ impl Authenticator {
         let get = |name: &str, shown| field(name).ok_or_else(|| missing(shown));
         let algorithm = get("x-amz-algorithm", "X-Amz-Algorithm")?;
         if algorithm != ALGORITHM {
-            return Err(sentences::FORM_ALGORITHM.argument("X-Amz-Algorithm", algorithm));
+            return Err(messages::FORM_ALGORITHM.argument("X-Amz-Algorithm", algorithm));
         }
-        let scope = Scope::parse(get("x-amz-credential", "X-Amz-Credential")?, Place::Form)?;
+        let scope = CredentialScope::parse(
+            get("x-amz-credential", "X-Amz-Credential")?,
+            CredentialSource::Form,
+        )?;
         let date = get("x-amz-date", "X-Amz-Date")?;
         let time = Timestamp::parse_basic(date)
-            .ok_or_else(|| sentences::FORM_DATE.argument("X-Amz-Date", date))?;
-        scope.check(time, ("s3", &self.config.regions), Place::Form)?;
+            .ok_or_else(|| messages::FORM_DATE.argument("X-Amz-Date", date))?;
+        scope.check(time, ("s3", &self.config.regions), CredentialSource::Form)?;
         let signature = get("x-amz-signature", "X-Amz-Signature")?;
         let key = scope.access_key;
         let site = self.site(caller);
@@ -110,7 +113,7 @@ impl Authenticator {
 }
 
 fn missing(name: &str) -> Refusal {
-    sentences::FORM_FIELD.named(name)
+    messages::FORM_FIELD.named(name)
 }
 
 #[cfg(test)]

@@ -9,16 +9,16 @@ use martlet_proxy::{Accounts, Holder, KeyCache, ROOT};
 use parking_lot::RwLock;
 
 use super::date::Timestamp;
+use super::identity::{AccountIdentity, Identity};
 use super::refusal::Refusal;
-use super::who::{Identity, Who};
 use crate::limits::meter::Registry;
 use crate::sts::{IdentityProvider, SessionKey, Sessions};
 
 /// A secret access key. It is never printed.
 #[derive(Clone)]
-pub struct Secret(Box<str>);
+pub struct SecretKey(Box<str>);
 
-impl Secret {
+impl SecretKey {
     /// Creates a secret.
     pub fn new(secret: &str) -> Self {
         Self(secret.into())
@@ -29,9 +29,9 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
+        f.write_str("SecretKey(…)")
     }
 }
 
@@ -47,12 +47,12 @@ pub struct Keys {
 
 impl Keys {
     /// One key, for root, which owns everything.
-    pub fn root(access_key: &str, secret: Secret) -> Self {
+    pub fn root(access_key: &str, secret: SecretKey) -> Self {
         Self::new([(access_key.to_owned(), secret, Identity::known(ROOT))])
     }
 
     /// Access keys with their secrets and identities.
-    pub fn new(keys: impl IntoIterator<Item = (String, Secret, Identity)>) -> Self {
+    pub fn new(keys: impl IntoIterator<Item = (String, SecretKey, Identity)>) -> Self {
         let credentials = keys.into_iter().map(|(access_key, secret, identity)| {
             let credential = Credential::new(&access_key, secret, identity);
             (access_key, Arc::new(credential))
@@ -66,9 +66,9 @@ impl Keys {
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         let meters = self.meters.clone();
         let directory = KeyCache::new(accounts, move |holder: &Holder, secret: &str| {
-            let who = Who { meters: meters.of(holder), ..Who::of(holder) };
+            let who = AccountIdentity { meters: meters.of(holder), ..AccountIdentity::of(holder) };
             let identity = Identity::Known(Arc::new(who));
-            Credential::new(&holder.key.access_key, Secret::new(secret), identity)
+            Credential::new(&holder.key.access_key, SecretKey::new(secret), identity)
         });
         Self { directory: Some(directory), ..self }
     }
@@ -122,25 +122,25 @@ impl Keys {
 #[derive(Debug)]
 pub struct Credential {
     access_key: Box<str>,
-    secret: Secret,
+    secret: SecretKey,
     identity: Identity,
-    derived: RwLock<Vec<Derived>>,
+    derived: RwLock<Vec<DerivedKey>>,
 }
 
 /// Maximum number of cached signing keys of a credential. Enough for presigned links, which live
 /// for a week, and one region or two.
 const DERIVED_MAX: usize = 16;
 
-struct Derived {
+struct DerivedKey {
     service: &'static str,
     day: u32,
     region: Box<str>,
     key: SigningKey,
 }
 
-impl fmt::Debug for Derived {
+impl fmt::Debug for DerivedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Derived")
+        f.debug_struct("DerivedKey")
             .field("day", &self.day)
             .field("region", &self.region)
             .finish_non_exhaustive()
@@ -165,7 +165,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl Credential {
-    pub(crate) fn new(access_key: &str, secret: Secret, identity: Identity) -> Self {
+    pub(crate) fn new(access_key: &str, secret: SecretKey, identity: Identity) -> Self {
         Self { access_key: access_key.into(), secret, identity, derived: RwLock::default() }
     }
 
@@ -179,7 +179,7 @@ impl Credential {
         &self.identity
     }
 
-    pub(crate) fn secret(&self) -> &Secret {
+    pub(crate) fn secret(&self) -> &SecretKey {
         &self.secret
     }
 
@@ -197,7 +197,7 @@ impl Credential {
         region: &str,
     ) -> SigningKey {
         let day = time.day();
-        let is_it = |derived: &&Derived| {
+        let is_it = |derived: &&DerivedKey| {
             (derived.service, derived.day) == (service, day) && *derived.region == *region
         };
         if let Some(derived) = self.derived.read().iter().find(is_it) {
@@ -211,7 +211,7 @@ impl Credential {
         if cache.len() >= DERIVED_MAX {
             cache.remove(0);
         }
-        cache.push(Derived { service, day, region: region.into(), key });
+        cache.push(DerivedKey { service, day, region: region.into(), key });
         key
     }
 }
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     fn keys() -> Keys {
-        Keys::root("AKIDEXAMPLE", Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"))
+        Keys::root("AKIDEXAMPLE", SecretKey::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"))
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //!   anonymous.
 //! * [`Keys`] holds access keys, secrets and [`Identity`]s, and caches signing keys. Keys of
 //!   tenants are looked up before a request is authenticated: [`Caller`].
-//! * [`Target`] is the bucket and key of a request, with its path decoded once and encoded once.
-//!   Signature and operations use one decoding, so that the operation acts on exactly the path that
-//!   was signed.
+//! * [`RequestTarget`] is the bucket and key of a request, with its path decoded once and encoded
+//!   once. Signature and operations use one decoding, so that the operation acts on exactly the
+//!   path that was signed.
 //! * [`Refusal`] is the reason for refusing a request, with S3's own error code.
 //!
 //! Promises:
@@ -19,6 +19,7 @@ mod authenticator;
 mod canonical;
 mod date;
 mod form;
+mod identity;
 mod keys;
 mod payload;
 mod query;
@@ -27,21 +28,22 @@ mod scope;
 mod target;
 mod v2;
 mod v4;
-mod who;
 
-pub use authenticator::{AuthConfig, Authenticated, Authenticator, Caller, Head, UNNAMED_REGION};
+pub use authenticator::{
+    AuthConfig, AuthenticatedHead, Authenticator, Caller, RequestHead, UNNAMED_REGION,
+};
 pub(crate) use authenticator::{Mechanism, single_header};
 pub use date::Timestamp;
-pub use keys::{Credential, Keys, Secret, SigningKey};
+pub(crate) use identity::RoleSession;
+pub use identity::{AccountIdentity, Identity};
+pub use keys::{Credential, Keys, SecretKey, SigningKey};
 pub use payload::Payload;
 pub use query::{Pair, Query};
 pub use refusal::{Code, Refusal};
-pub use target::Target;
+pub use target::RequestTarget;
 pub(crate) use target::decode as percent_decode;
 pub(crate) use v2::signs as signs_v2;
 pub(crate) use v4::unknown_key;
-pub(crate) use who::SessionOf;
-pub use who::{Identity, Who};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -3,7 +3,7 @@
 use http::Method;
 
 use crate::decode::ChunkSigner;
-use crate::sentences;
+use crate::messages;
 
 use super::refusal::Refusal;
 
@@ -25,7 +25,7 @@ pub enum Payload {
 
 /// Parsed value of `x-amz-content-sha256`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Announced {
+pub(super) enum DeclaredPayload {
     Unsigned,
     Sha256([u8; 32]),
     Chunked { is_signed: bool, has_trailer: bool },
@@ -33,7 +33,7 @@ pub(super) enum Announced {
 
 pub(super) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
-impl Announced {
+impl DeclaredPayload {
     pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
         let chunked = |is_signed, has_trailer| Ok(Self::Chunked { is_signed, has_trailer });
         match text {
@@ -80,13 +80,13 @@ impl Announced {
             Self::Chunked { is_signed: false, has_trailer } => {
                 Ok(Payload::Chunked { signer: None, has_trailer })
             }
-            Self::Chunked { is_signed: true, .. } => Err(sentences::CHUNKS_UNSIGNED.refusal()),
+            Self::Chunked { is_signed: true, .. } => Err(messages::CHUNKS_UNSIGNED.refusal()),
         }
     }
 }
 
 fn unknown(text: &str) -> Refusal {
-    sentences::CONTENT_SHA256_VALUE.argument("x-amz-content-sha256", text)
+    messages::CONTENT_SHA256_VALUE.argument("x-amz-content-sha256", text)
 }
 
 #[cfg(test)]
@@ -96,27 +96,31 @@ mod tests {
 
     #[test]
     fn only_its_own_words_are_understood() {
-        assert_eq!(Announced::parse("UNSIGNED-PAYLOAD"), Ok(Announced::Unsigned));
-        assert_eq!(Announced::parse(&"0a".repeat(32)), Ok(Announced::Sha256([10; 32])));
+        assert_eq!(DeclaredPayload::parse("UNSIGNED-PAYLOAD"), Ok(DeclaredPayload::Unsigned));
+        assert_eq!(DeclaredPayload::parse(&"0a".repeat(32)), Ok(DeclaredPayload::Sha256([10; 32])));
         for wrong in ["", "unsigned-payload", "STREAMING-", "required", &"0a".repeat(31)] {
-            assert_eq!(Announced::parse(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");
+            assert_eq!(
+                DeclaredPayload::parse(wrong).unwrap_err().code,
+                Code::InvalidArgument,
+                "{wrong}"
+            );
         }
-        let ecdsa = Announced::parse("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD");
+        let ecdsa = DeclaredPayload::parse("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD");
         assert_eq!(ecdsa.unwrap_err().code, Code::NotImplemented);
     }
 
     #[test]
     fn what_reads_may_say_anything_of_its_body() {
         for method in [Method::GET, Method::HEAD] {
-            assert_eq!(Announced::of(&method, "nonsense"), Ok(Announced::Unsigned));
+            assert_eq!(DeclaredPayload::of(&method, "nonsense"), Ok(DeclaredPayload::Unsigned));
         }
-        assert!(Announced::of(&Method::PUT, "nonsense").is_err());
-        assert!(Announced::of(&Method::DELETE, "nonsense").is_err());
+        assert!(DeclaredPayload::of(&Method::PUT, "nonsense").is_err());
+        assert!(DeclaredPayload::of(&Method::DELETE, "nonsense").is_err());
     }
 
     #[test]
     fn chunks_are_not_signed_by_nobody() {
-        let signed = Announced::Chunked { is_signed: true, has_trailer: false };
+        let signed = DeclaredPayload::Chunked { is_signed: true, has_trailer: false };
         assert_eq!(signed.without_signer().unwrap_err().code, Code::InvalidRequest);
     }
 }

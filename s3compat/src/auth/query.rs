@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::refusal::Refusal;
 use super::target::{decode, push_encoded};
-use crate::sentences;
+use crate::messages;
 
 /// A name and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ impl<'a> Query<'a> {
             let (name, value) = raw.split_once('=').unwrap_or((raw, ""));
             let pair = Pair { raw, name: decode(name, true)?, value: decode(value, true)? };
             if pairs.len() == PAIRS_MAX {
-                return Err(sentences::QUERY_KEYS.refusal());
+                return Err(messages::QUERY_KEYS.refusal());
             }
             if pairs.iter().any(|other| other.name == pair.name) {
-                return Err(sentences::QUERY_KEY_TWICE.named(pair.name));
+                return Err(messages::QUERY_KEY_TWICE.named(pair.name));
             }
             pairs.push(pair);
         }

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::door::{DETAIL, detail};
-use crate::sentences;
+use crate::http::{DETAIL, detail};
+use crate::messages;
 
 /// S3's error codes that are raised before the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -205,22 +205,22 @@ impl Refusal {
 
     /// An invalid session token, or another session's.
     pub(crate) fn invalid_token() -> Self {
-        sentences::INVALID_TOKEN.refusal()
+        messages::INVALID_TOKEN.refusal()
     }
 
     /// A signature of a version that is unknown or disabled.
     pub(crate) fn unsupported_mechanism() -> Self {
-        sentences::MECHANISM.refusal()
+        messages::MECHANISM.refusal()
     }
 
     /// 503, with a retry after one second.
     pub(crate) fn try_again() -> Self {
-        sentences::UNAVAILABLE.refusal().with_header("retry-after", "1")
+        messages::UNAVAILABLE.refusal().with_header("retry-after", "1")
     }
 
     /// A feature of S3 that isn't supported. `what` names the header.
     pub fn not_implemented(what: &str) -> Self {
-        sentences::NOT_IMPLEMENTED.refusal().with_detail("Header", what)
+        messages::NOT_IMPLEMENTED.refusal().with_detail("Header", what)
     }
 }
 

@@ -3,11 +3,11 @@
 use super::authenticator::UNNAMED_REGION;
 use super::date::Timestamp;
 use super::refusal::{Code, Refusal};
-use crate::sentences;
+use crate::messages;
 
 /// `AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scope<'a> {
+pub(super) struct CredentialScope<'a> {
     pub(super) access_key: &'a str,
     pub(super) region: &'a str,
     day: &'a str,
@@ -18,24 +18,24 @@ pub(super) struct Scope<'a> {
 
 /// Origin of a credential. It decides the wording of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CredentialSource {
     Header,
     Query,
     Form,
 }
 
-impl Place {
+impl CredentialSource {
     pub(super) fn malformed(self, what: &str) -> Refusal {
         match self {
-            Self::Header => sentences::AUTHORIZATION.about(what),
-            Self::Query => sentences::AUTHORIZATION_QUERY.about(what),
+            Self::Header => messages::AUTHORIZATION.with_subject(what),
+            Self::Query => messages::AUTHORIZATION_QUERY.with_subject(what),
             Self::Form => Refusal::new(Code::InvalidArgument, what.to_owned()),
         }
     }
 }
 
-impl<'a> Scope<'a> {
-    pub(super) fn parse(credential: &'a str, place: Place) -> Result<Self, Refusal> {
+impl<'a> CredentialScope<'a> {
+    pub(super) fn parse(credential: &'a str, place: CredentialSource) -> Result<Self, Refusal> {
         let mut parts = credential.rsplitn(5, '/');
         let mut next = || parts.next().filter(|part| !part.is_empty());
         let parsed = (next(), next(), next(), next(), next());
@@ -59,7 +59,7 @@ impl<'a> Scope<'a> {
         &self,
         time: Timestamp,
         (service, regions): (&str, &[String]),
-        place: Place,
+        place: CredentialSource,
     ) -> Result<(), Refusal> {
         if !time.is_on(self.day) {
             return Err(place.malformed(&format!(
@@ -88,7 +88,11 @@ mod tests {
 
     #[test]
     fn a_scope_has_five_parts() {
-        let scope = Scope::parse("a/b/20130524/eu-west-1/s3/aws4_request", Place::Header).unwrap();
+        let scope = CredentialScope::parse(
+            "a/b/20130524/eu-west-1/s3/aws4_request",
+            CredentialSource::Header,
+        )
+        .unwrap();
         assert_eq!((scope.access_key, scope.region), ("a/b", "eu-west-1"));
         assert_eq!(scope.text, "20130524/eu-west-1/s3/aws4_request");
         for wrong in [
@@ -98,11 +102,11 @@ mod tests {
             "AKID/20130524//s3/aws4_request",
             "20130524/eu-west-1/s3/aws4_request",
         ] {
-            let header = Scope::parse(wrong, Place::Header).unwrap_err();
+            let header = CredentialScope::parse(wrong, CredentialSource::Header).unwrap_err();
             assert_eq!(header.code, Code::AuthorizationHeaderMalformed, "{wrong}");
-            let query = Scope::parse(wrong, Place::Query).unwrap_err();
+            let query = CredentialScope::parse(wrong, CredentialSource::Query).unwrap_err();
             assert_eq!(query.code, Code::AuthorizationQueryParametersError, "{wrong}");
-            let form = Scope::parse(wrong, Place::Form).unwrap_err();
+            let form = CredentialScope::parse(wrong, CredentialSource::Form).unwrap_err();
             assert_eq!(form.code, Code::InvalidArgument, "{wrong}");
         }
     }

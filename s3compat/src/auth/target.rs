@@ -9,7 +9,7 @@ use martlet_protocol::limits::KEY_BYTES_MAX;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::refusal::Refusal;
-use crate::sentences;
+use crate::messages;
 
 /// Encodes all but S3's unreserved characters.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -18,7 +18,7 @@ const PATH: &AsciiSet = &VALUE.remove(b'/');
 
 /// Target of a request: the service, a bucket, or a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct RequestTarget {
     bucket: Option<String>,
     key: Option<String>,
     /// Path of the request, encoded by S3's rule, as it is signed.
@@ -27,15 +27,15 @@ pub struct Target {
     path: String,
 }
 
-impl Target {
+impl RequestTarget {
     /// Parses the raw path of a request; `host_bucket` is the bucket that the host names.
     pub fn parse(raw_path: &str, host_bucket: Option<&str>) -> Result<Self, Refusal> {
         let decoded = decode(raw_path, false)?;
         let Some(rest) = decoded.strip_prefix('/') else {
-            return Err(sentences::PATH.refusal());
+            return Err(messages::PATH.refusal());
         };
         if rest.contains('\0') {
-            return Err(sentences::KEY_NUL.refusal());
+            return Err(messages::KEY_NUL.refusal());
         }
         let (bucket, key) = match (host_bucket, rest) {
             (Some(bucket), key) => (Some(bucket), key),
@@ -47,7 +47,7 @@ impl Target {
         };
         check_bucket(bucket)?;
         if key.len() > KEY_BYTES_MAX {
-            return Err(sentences::KEY_TOO_LONG
+            return Err(messages::KEY_TOO_LONG
                 .refusal()
                 .with_detail("Size", key.len().to_string())
                 .with_detail("MaxSizeAllowed", KEY_BYTES_MAX.to_string()));
@@ -88,7 +88,7 @@ fn check_bucket(bucket: Option<&str>) -> Result<(), Refusal> {
     if (1..=255).contains(&bucket.len()) && bucket.bytes().all(is_plain) {
         return Ok(());
     }
-    Err(sentences::BUCKET_NAME.refusal())
+    Err(messages::BUCKET_NAME.refusal())
 }
 
 /// Percent-decodes strictly. With `plus_is_space`, as in a query, a plus becomes a space.
@@ -115,7 +115,7 @@ fn decode_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
 }
 
 fn invalid_uri() -> Refusal {
-    sentences::INVALID_URI.refusal()
+    messages::INVALID_URI.refusal()
 }
 
 /// Appends a query name or value, encoded by S3's rule.
@@ -130,8 +130,8 @@ mod tests {
     use super::*;
     use crate::auth::Code;
 
-    fn parse(path: &str) -> Target {
-        Target::parse(path, None).unwrap()
+    fn parse(path: &str) -> RequestTarget {
+        RequestTarget::parse(path, None).unwrap()
     }
 
     #[test]
@@ -150,16 +150,16 @@ mod tests {
 
     #[test]
     fn a_host_may_name_the_bucket() {
-        let target = Target::parse("/a/b%3D", Some("photos")).unwrap();
+        let target = RequestTarget::parse("/a/b%3D", Some("photos")).unwrap();
         assert_eq!((target.bucket(), target.key()), (Some("photos"), Some("a/b=")));
         assert_eq!((target.path(), target.signed_path()), ("/photos/a/b%3D", "/a/b%3D"));
-        let target = Target::parse("/", Some("photos")).unwrap();
+        let target = RequestTarget::parse("/", Some("photos")).unwrap();
         assert_eq!((target.bucket(), target.key()), (Some("photos"), None));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let code = |path: &str| Target::parse(path, None).unwrap_err().code;
+        let code = |path: &str| RequestTarget::parse(path, None).unwrap_err().code;
         assert_eq!(code("/b/%ff"), Code::InvalidUri);
         assert_eq!(code("/b/%f"), Code::InvalidUri);
         assert_eq!(code("/b/%zz"), Code::InvalidUri);

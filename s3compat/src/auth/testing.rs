@@ -10,7 +10,7 @@ use aws_sigv4::http_request::{
 use aws_sigv4::sign::v4::SigningParams;
 use http::{HeaderMap, Request, Uri};
 
-use super::{Keys, Secret, Timestamp};
+use super::{Keys, SecretKey, Timestamp};
 
 /// Access key of the examples in AWS's documentation.
 pub(crate) const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
@@ -21,12 +21,12 @@ pub(crate) const NOW_MS: u64 = 1_369_353_600_000;
 
 /// Keys of a server with the documentation's key as root.
 pub(crate) fn keys() -> Keys {
-    Keys::root(ACCESS_KEY, Secret::new(SECRET))
+    Keys::root(ACCESS_KEY, SecretKey::new(SECRET))
 }
 
 /// Parameters of a signed request.
 #[derive(Clone, Copy)]
-pub(crate) struct Signing {
+pub(crate) struct TestSignature {
     pub(crate) at_ms: u64,
     pub(crate) access_key: &'static str,
     pub(crate) secret: &'static str,
@@ -36,7 +36,7 @@ pub(crate) struct Signing {
     pub(crate) expires_s: Option<u64>,
 }
 
-impl Default for Signing {
+impl Default for TestSignature {
     fn default() -> Self {
         Self {
             at_ms: NOW_MS,
@@ -49,7 +49,7 @@ impl Default for Signing {
     }
 }
 
-impl Signing {
+impl TestSignature {
     /// A link that is valid for an hour.
     pub(crate) fn link() -> Self {
         Self { expires_s: Some(3600), ..Self::default() }

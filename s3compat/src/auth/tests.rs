@@ -5,17 +5,17 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Request};
 use martlet_protocol::ManualClock;
 
-use super::testing::{ACCESS_KEY, NOW_MS, Signing, keys};
+use super::testing::{ACCESS_KEY, NOW_MS, TestSignature, keys};
 use super::*;
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-struct Server {
+struct TestServer {
     authenticator: Authenticator,
     host_bucket: Option<&'static str>,
 }
 
-impl Server {
+impl TestServer {
     fn at(now_ms: u64) -> Self {
         Self::of(AuthConfig::default(), now_ms)
     }
@@ -31,10 +31,10 @@ impl Server {
         Self { authenticator: Authenticator::new(config, clock, keys()), host_bucket: None }
     }
 
-    fn check(&self, request: &Request<()>) -> Result<Authenticated, Refusal> {
-        let target = Target::parse(request.uri().path(), self.host_bucket)?;
+    fn check(&self, request: &Request<()>) -> Result<AuthenticatedHead, Refusal> {
+        let target = RequestTarget::parse(request.uri().path(), self.host_bucket)?;
         let query = Query::parse(request.uri().query().unwrap_or_default())?;
-        let head = Head {
+        let head = RequestHead {
             method: request.method(),
             raw_path: request.uri().path(),
             target: &target,
@@ -68,7 +68,7 @@ fn example(method: &str, path: &str, headers: &[(&str, &str)], signature: &str) 
 
 #[test]
 fn the_published_examples_hold() {
-    let mut server = Server::at(NOW_MS);
+    let mut server = TestServer::at(NOW_MS);
     server.host_bucket = Some("examplebucket");
     let base = [("x-amz-content-sha256", EMPTY), ("x-amz-date", "20130524T000000Z")];
     let get = [&[("range", "bytes=0-9")][..], &base].concat();
@@ -128,7 +128,7 @@ fn the_published_link_holds_for_its_day() {
         (NOW_MS - 14 * 60_000, None),
         (NOW_MS - 16 * 60_000, Some(Code::AccessDenied)),
     ] {
-        let server = Server { host_bucket: Some("examplebucket"), ..Server::at(at_ms) };
+        let server = TestServer { host_bucket: Some("examplebucket"), ..TestServer::at(at_ms) };
         assert_eq!(server.code(&request), expected, "{at_ms}");
     }
 }
@@ -139,7 +139,7 @@ fn get(path: &str) -> Request<()> {
 
 #[test]
 fn aws_own_signer_is_understood_on_odd_paths_and_queries() {
-    let server = Server::at(NOW_MS);
+    let server = TestServer::at(NOW_MS);
     for path in [
         "/",
         "/b/plain",
@@ -154,7 +154,7 @@ fn aws_own_signer_is_understood_on_odd_paths_and_queries() {
         "/b?list-type=2&prefix=a%20b%2Fc&delimiter=%2F",
         "/b?uploads",
     ] {
-        for signing in [Signing::default(), Signing::link()] {
+        for signing in [TestSignature::default(), TestSignature::link()] {
             let request = signing.sign(get(path), "UNSIGNED-PAYLOAD");
             let identity = server.check(&request).map(|found| found.identity);
             assert_eq!(identity, Ok(Identity::known("root")), "{}", request.uri());
@@ -164,34 +164,34 @@ fn aws_own_signer_is_understood_on_odd_paths_and_queries() {
 
 #[test]
 fn wrong_signatures_are_refused() {
-    let server = Server::at(NOW_MS);
-    let sign = |signing: Signing| signing.sign(get("/b/k"), "UNSIGNED-PAYLOAD");
-    let code = |signing: Signing| server.code(&sign(signing));
-    let good = Signing::default();
+    let server = TestServer::at(NOW_MS);
+    let sign = |signing: TestSignature| signing.sign(get("/b/k"), "UNSIGNED-PAYLOAD");
+    let code = |signing: TestSignature| server.code(&sign(signing));
+    let good = TestSignature::default();
     assert_eq!(code(good), None);
-    assert_eq!(code(Signing { secret: "x", ..good }), Some(Code::SignatureDoesNotMatch));
-    assert_eq!(code(Signing { access_key: "x", ..good }), Some(Code::InvalidAccessKeyId));
+    assert_eq!(code(TestSignature { secret: "x", ..good }), Some(Code::SignatureDoesNotMatch));
+    assert_eq!(code(TestSignature { access_key: "x", ..good }), Some(Code::InvalidAccessKeyId));
     let header = Some(Code::AuthorizationHeaderMalformed);
-    assert_eq!(code(Signing { region: "mars-1", ..good }), header);
-    assert_eq!(code(Signing { service: "sqs", ..good }), header);
+    assert_eq!(code(TestSignature { region: "mars-1", ..good }), header);
+    assert_eq!(code(TestSignature { service: "sqs", ..good }), header);
     let query = Some(Code::AuthorizationQueryParametersError);
-    assert_eq!(code(Signing { region: "mars-1", ..Signing::link() }), query);
-    assert_eq!(code(Signing { expires_s: Some(604_800), ..good }), None);
+    assert_eq!(code(TestSignature { region: "mars-1", ..TestSignature::link() }), query);
+    assert_eq!(code(TestSignature { expires_s: Some(604_800), ..good }), None);
     let denied = Some(Code::AccessDenied);
-    assert_eq!(code(Signing { expires_s: Some(604_801), ..good }), denied);
-    assert_eq!(code(Signing { expires_s: Some(0), ..good }), denied);
+    assert_eq!(code(TestSignature { expires_s: Some(604_801), ..good }), denied);
+    assert_eq!(code(TestSignature { expires_s: Some(0), ..good }), denied);
     for minutes in [14, 16] {
         let expected = (minutes > 15).then_some(Code::RequestTimeTooSkewed);
         for at_ms in [NOW_MS - minutes * 60_000, NOW_MS + minutes * 60_000] {
-            assert_eq!(code(Signing { at_ms, ..good }), expected, "{at_ms}");
+            assert_eq!(code(TestSignature { at_ms, ..good }), expected, "{at_ms}");
         }
     }
 }
 
 #[test]
 fn what_was_changed_after_signing_is_refused() {
-    let server = Server::at(NOW_MS);
-    let signed = || Signing::default().sign(get("/b/k?tagging"), EMPTY);
+    let server = TestServer::at(NOW_MS);
+    let signed = || TestSignature::default().sign(get("/b/k?tagging"), EMPTY);
     let mut other_path = signed();
     *other_path.uri_mut() = "/b/j?tagging".parse().unwrap();
     let mut other_query = signed();
@@ -211,8 +211,8 @@ fn what_was_changed_after_signing_is_refused() {
 
 #[test]
 fn every_amazon_header_must_be_signed() {
-    let server = Server::at(NOW_MS);
-    for signing in [Signing::default(), Signing::link()] {
+    let server = TestServer::at(NOW_MS);
+    for signing in [TestSignature::default(), TestSignature::link()] {
         for (name, expected) in [
             ("x-amz-copy-source", Some(Code::AccessDenied)),
             ("x-amz-acl", Some(Code::AccessDenied)),
@@ -235,8 +235,8 @@ fn every_amazon_header_must_be_signed() {
 
 #[test]
 fn a_header_in_the_query_of_a_link_is_signed() {
-    let server = Server::at(NOW_MS);
-    let mut request = Signing::link().sign(get("/b/k?x-amz-acl=private"), "UNSIGNED-PAYLOAD");
+    let server = TestServer::at(NOW_MS);
+    let mut request = TestSignature::link().sign(get("/b/k?x-amz-acl=private"), "UNSIGNED-PAYLOAD");
     assert_eq!(server.code(&request), None);
     request.headers_mut().insert("x-amz-acl", "private".parse().unwrap());
     assert_eq!(server.code(&request), None);
@@ -256,7 +256,7 @@ fn with(headers: &[(&'static str, &str)]) -> Request<()> {
 
 #[test]
 fn malformed_authorizations_have_their_codes() {
-    let server = Server::with_v2(NOW_MS);
+    let server = TestServer::with_v2(NOW_MS);
     let fields = "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,";
     let rest = "SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=00";
     let full = format!("AWS4-HMAC-SHA256 {fields}{rest}");
@@ -294,8 +294,8 @@ fn malformed_authorizations_have_their_codes() {
 
 #[test]
 fn malformed_links_have_their_codes() {
-    let server = Server::at(NOW_MS);
-    let good = Signing::link().sign(get("/b/k"), "UNSIGNED-PAYLOAD").uri().to_string();
+    let server = TestServer::at(NOW_MS);
+    let good = TestSignature::link().sign(get("/b/k"), "UNSIGNED-PAYLOAD").uri().to_string();
     let code = |from: &str, to: &str| {
         assert!(good.contains(from), "{good}");
         server.code(&get(&good.replace(from, to)))
@@ -331,7 +331,7 @@ const V2_LINK: &str = "/photos/puppy.jpg?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE\
 #[test]
 fn the_published_v2_link_holds_where_version_2_is_turned_on() {
     let now_ms = 1_175_139_000_000;
-    let server = Server::with_v2(now_ms);
+    let server = TestServer::with_v2(now_ms);
     let link =
         || Request::get(V2_LINK).header("host", "johnsmith.s3.amazonaws.com").body(()).unwrap();
     assert_eq!(server.check(&link()).unwrap().identity, Identity::known("root"));
@@ -341,9 +341,9 @@ fn the_published_v2_link_holds_where_version_2_is_turned_on() {
     let mut other = link();
     *other.uri_mut() = format!("{V2_LINK}&acl").parse().unwrap();
     assert_eq!(server.code(&other), Some(Code::SignatureDoesNotMatch));
-    let late = Server::with_v2(now_ms + 3_600_000);
+    let late = TestServer::with_v2(now_ms + 3_600_000);
     assert_eq!(late.code(&link()), Some(Code::AccessDenied));
-    let usual = Server { host_bucket: Some("johnsmith"), ..Server::at(now_ms) };
+    let usual = TestServer { host_bucket: Some("johnsmith"), ..TestServer::at(now_ms) };
     let refusal = usual.check(&link()).unwrap_err();
     assert_eq!((refusal.code, &*refusal.message), (Code::InvalidRequest, UNSUPPORTED));
 }
@@ -354,7 +354,7 @@ const UNSUPPORTED: &str =
 /// Values are signed decoded, so that both requests have one string to sign.
 #[test]
 fn a_v2_signature_does_not_stand_for_two_requests() {
-    let server = Server::with_v2(NOW_MS);
+    let server = TestServer::with_v2(NOW_MS);
     let expires = NOW_MS / 1000 + 300;
     let path = "/photos/puppy.jpg";
     let text = format!(
@@ -377,7 +377,7 @@ fn a_v2_signature_does_not_stand_for_two_requests() {
 /// The header examples of the Signature Version 2 documentation.
 #[test]
 fn the_published_v2_headers_hold_for_what_they_were_made_for() {
-    let server = Server::with_v2(1_175_024_202_000);
+    let server = TestServer::with_v2(1_175_024_202_000);
     let signed = |method: &str, path: &str, date: &str, signature: &str| {
         let authorization = format!("AWS AKIAIOSFODNN7EXAMPLE:{signature}");
         let request = Request::builder().method(method).uri(path);
@@ -402,16 +402,16 @@ fn the_published_v2_headers_hold_for_what_they_were_made_for() {
     let mut undated = read();
     undated.headers_mut().remove("date");
     assert_eq!(server.code(&undated), Some(Code::AccessDenied));
-    let late = Server::with_v2(1_175_028_202_000);
+    let late = TestServer::with_v2(1_175_028_202_000);
     assert_eq!(late.code(&read()), Some(Code::RequestTimeTooSkewed));
-    let usual = Server { host_bucket: Some("johnsmith"), ..Server::at(1_175_024_202_000) };
+    let usual = TestServer { host_bucket: Some("johnsmith"), ..TestServer::at(1_175_024_202_000) };
     let refusal = usual.check(&read()).unwrap_err();
     assert_eq!((refusal.code, &*refusal.message), (Code::InvalidRequest, UNSUPPORTED));
 }
 
 #[test]
 fn who_does_not_sign_is_anonymous() {
-    let server = Server::at(NOW_MS);
+    let server = TestServer::at(NOW_MS);
     let found = server.check(&get("/b/k")).unwrap();
     assert_eq!(found.identity, Identity::Anonymous);
     let silent = with(&[("authorization", "")]);
@@ -423,8 +423,8 @@ fn who_does_not_sign_is_anonymous() {
 /// Prints the cost of authentication. Times differ between machines, so the test checks none.
 #[test]
 fn what_it_costs() {
-    let server = Server::at(NOW_MS);
-    for (name, signing) in [("header", Signing::default()), ("link", Signing::link())] {
+    let server = TestServer::at(NOW_MS);
+    for (name, signing) in [("header", TestSignature::default()), ("link", TestSignature::link())] {
         let request = signing.sign(get("/bucket/some/key-0001"), "UNSIGNED-PAYLOAD");
         let started = std::time::Instant::now();
         let rounds = 20_000;
@@ -437,9 +437,9 @@ fn what_it_costs() {
 
 #[test]
 fn a_link_may_pin_its_payload() {
-    let server = Server::at(NOW_MS);
+    let server = TestServer::at(NOW_MS);
     for name in ["X-Amz-Content-Sha256", "x-amz-content-sha256"] {
-        let link = Signing::link().sign(get(&format!("/b/k?{name}={EMPTY}")), EMPTY);
+        let link = TestSignature::link().sign(get(&format!("/b/k?{name}={EMPTY}")), EMPTY);
         let payload = server.check(&link).map(|found| found.payload);
         assert!(matches!(payload, Ok(Payload::Sha256(_))), "{name}: {payload:?}");
     }

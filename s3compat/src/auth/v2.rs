@@ -9,12 +9,12 @@ use hmac::{Hmac, Mac};
 use http::HeaderMap;
 use sha1::Sha1;
 
-use super::authenticator::{Authenticated, Head, Mechanism, Site};
-use super::keys::Secret;
-use super::payload::Announced;
+use super::authenticator::{AuthenticatedHead, CheckContext, Mechanism, RequestHead};
+use super::keys::SecretKey;
+use super::payload::DeclaredPayload;
 use super::refusal::Refusal;
 use super::v4::{check_skew, header_time, is_equal, mismatch};
-use crate::sentences;
+use crate::messages;
 
 /// Header or query key of a session's token.
 const TOKEN: &str = "x-amz-security-token";
@@ -63,13 +63,13 @@ pub(super) fn claim(authorization: &str) -> Option<&str> {
 
 /// Authenticates by the `Authorization` header.
 pub(super) fn by_header(
-    head: &Head<'_>,
+    head: &RequestHead<'_>,
     authorization: &str,
-    site: &Site<'_>,
-) -> Result<Authenticated, Refusal> {
+    site: &CheckContext<'_>,
+) -> Result<AuthenticatedHead, Refusal> {
     let pair = claim(authorization).and_then(|claim| claim.split_once(':'));
     let (access_key, signature) =
-        pair.ok_or_else(|| sentences::AUTHORIZATION_V2.argument("Authorization", authorization))?;
+        pair.ok_or_else(|| messages::AUTHORIZATION_V2.argument("Authorization", authorization))?;
     check_skew(header_time(head)?, site.now)?;
     // `x-amz-date` is signed like any other `x-amz-*` header.
     let date = if head.headers.contains_key("x-amz-date") { None } else { head.header("date")? };
@@ -77,26 +77,29 @@ pub(super) fn by_header(
 }
 
 /// Authenticates by `AWSAccessKeyId`, `Expires` and `Signature`.
-pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated, Refusal> {
-    let value = |name| head.query_get(name).ok_or_else(|| sentences::QUERY_FIELDS_V2.refusal());
+pub(super) fn by_query(
+    head: &RequestHead<'_>,
+    site: &CheckContext<'_>,
+) -> Result<AuthenticatedHead, Refusal> {
+    let value = |name| head.query_get(name).ok_or_else(|| messages::QUERY_FIELDS_V2.refusal());
     let (access_key, expires) = (value("AWSAccessKeyId")?, value("Expires")?);
     let signature = value("Signature")?;
     let expires_s = Some(expires).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let expires_s = expires_s
         .and_then(|text| text.parse::<u64>().ok())
-        .ok_or_else(|| sentences::EXPIRES_V2.refusal())?;
+        .ok_or_else(|| messages::EXPIRES_V2.refusal())?;
     if site.now.unix_ms() / 1000 > expires_s {
-        return Err(sentences::EXPIRED.refusal().with_detail("ServerTime", site.now.to_iso()));
+        return Err(messages::EXPIRED.refusal().with_detail("ServerTime", site.now.to_iso()));
     }
     check(head, site, (access_key, signature), (expires, Mechanism::QueryV2))
 }
 
 fn check(
-    head: &Head<'_>,
-    site: &Site<'_>,
+    head: &RequestHead<'_>,
+    site: &CheckContext<'_>,
     (access_key, signature): (&str, &str),
     (date, mechanism): (&str, Mechanism),
-) -> Result<Authenticated, Refusal> {
+) -> Result<AuthenticatedHead, Refusal> {
     let credential = site.credential(access_key)?;
     let text = string_to_sign(head, date, "");
     if is_ambiguous(head) {
@@ -107,16 +110,16 @@ fn check(
     if !is_known {
         return Err(mismatch(access_key, signature, &text));
     }
-    let announced = head.header("x-amz-content-sha256")?.map(Announced::parse).transpose()?;
-    Ok(Authenticated {
+    let announced = head.header("x-amz-content-sha256")?.map(DeclaredPayload::parse).transpose()?;
+    Ok(AuthenticatedHead {
         identity: credential.identity().clone(),
-        payload: announced.unwrap_or(Announced::Unsigned).without_signer()?,
+        payload: announced.unwrap_or(DeclaredPayload::Unsigned).without_signer()?,
         mechanism,
     })
 }
 
 /// Signature of `text`.
-pub(super) fn sign(secret: &Secret, text: &str) -> String {
+pub(super) fn sign(secret: &SecretKey, text: &str) -> String {
     let mut mac = Hmac::<Sha1>::new_from_slice(secret.expose().as_bytes())
         .expect("an HMAC takes a key of any length");
     mac.update(text.as_bytes());
@@ -124,18 +127,18 @@ pub(super) fn sign(secret: &Secret, text: &str) -> String {
 }
 
 /// True if the path is only a bucket's name: many clients sign such a path with a slash at its end.
-fn is_bare(head: &Head<'_>) -> bool {
+fn is_bare(head: &RequestHead<'_>) -> bool {
     head.target.bucket().is_some() && head.target.key().is_none() && !head.raw_path.ends_with('/')
 }
 
 /// True if a signed value contains an `&` after decoding. Values are signed decoded, so one
 /// signature would be valid for two requests: `a=x%26b=y` and `a=x&b=y`.
-fn is_ambiguous(head: &Head<'_>) -> bool {
+fn is_ambiguous(head: &RequestHead<'_>) -> bool {
     head.query.pairs().iter().any(|pair| signs(&pair.name) && pair.value.contains('&'))
 }
 
 /// String to sign, with `end` after the path.
-fn string_to_sign(head: &Head<'_>, date: &str, end: &str) -> String {
+fn string_to_sign(head: &RequestHead<'_>, date: &str, end: &str) -> String {
     let mut out = format!("{}\n", head.method);
     for name in ["content-md5", "content-type"] {
         push_values(&mut out, head.headers, name);
@@ -172,7 +175,7 @@ fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
     }
 }
 
-fn push_resource(out: &mut String, head: &Head<'_>, end: &str) {
+fn push_resource(out: &mut String, head: &RequestHead<'_>, end: &str) {
     match head.target.bucket() {
         // A bucket alone is signed with a slash at its end if the host names the bucket.
         Some(bucket) if head.target.signed_path() != head.target.path() => {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
-use super::authenticator::{Authenticated, Head, Mechanism, Site};
-use super::canonical::{Covered, canonical_request, string_to_sign};
+use super::authenticator::{AuthenticatedHead, CheckContext, Mechanism, RequestHead};
+use super::canonical::{SignedParts, canonical_request, string_to_sign};
 use super::date::Timestamp;
 use super::keys::{Credential, SigningKey};
-use super::payload::{Announced, UNSIGNED_PAYLOAD};
+use super::payload::{DeclaredPayload, UNSIGNED_PAYLOAD};
 use super::refusal::Refusal;
-use super::scope::{Place, Scope};
+use super::scope::{CredentialScope, CredentialSource};
 use crate::decode::ChunkSigner;
-use crate::sentences;
+use crate::messages;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Maximum difference of the client's and the server's clock.
@@ -24,9 +24,9 @@ const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
 const UNSIGNED_ALLOWED: [&str; 3] = ["x-amz-user-agent", "x-amz-checksum-mode", "x-amz-cf-id"];
 
 /// A signature with its parameters.
-struct Claim<'a> {
-    place: Place,
-    scope: Scope<'a>,
+struct PresentedSignature<'a> {
+    place: CredentialSource,
+    scope: CredentialScope<'a>,
     signed_headers: &'a str,
     signature: &'a str,
     time: Timestamp,
@@ -35,38 +35,41 @@ struct Claim<'a> {
 
 /// Authenticates by the `Authorization` header.
 pub(super) fn by_header(
-    head: &Head<'_>,
+    head: &RequestHead<'_>,
     authorization: &str,
-    site: &Site<'_>,
-) -> Result<Authenticated, Refusal> {
+    site: &CheckContext<'_>,
+) -> Result<AuthenticatedHead, Refusal> {
     let payload =
-        head.header("x-amz-content-sha256")?.ok_or_else(|| sentences::MISSING_SHA256.refusal())?;
+        head.header("x-amz-content-sha256")?.ok_or_else(|| messages::MISSING_SHA256.refusal())?;
     by_header_over(payload, head, authorization, site).map(|(authenticated, _)| authenticated)
 }
 
 /// As [`by_header`], for a body with the hash `payload`. Also returns the signer's credential.
 pub(super) fn by_header_over(
     payload: &str,
-    head: &Head<'_>,
+    head: &RequestHead<'_>,
     authorization: &str,
-    site: &Site<'_>,
-) -> Result<(Authenticated, Arc<Credential>), Refusal> {
-    let claim = Claim::from_header(payload, head, authorization)?;
+    site: &CheckContext<'_>,
+) -> Result<(AuthenticatedHead, Arc<Credential>), Refusal> {
+    let claim = PresentedSignature::from_header(payload, head, authorization)?;
     check_skew(claim.time, site.now)?;
     let authenticated = claim.verify(head, site, Mechanism::Header)?;
     Ok((authenticated, site.credential(claim.scope.access_key)?.clone()))
 }
 
 /// Authenticates by the query.
-pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated, Refusal> {
-    let claim = Claim::from_query(head)?;
+pub(super) fn by_query(
+    head: &RequestHead<'_>,
+    site: &CheckContext<'_>,
+) -> Result<AuthenticatedHead, Refusal> {
+    let claim = PresentedSignature::from_query(head)?;
     let expires_s = parse_expires(query_value(head, "X-Amz-Expires")?)?;
     let (signed, now) = (claim.time.unix_ms(), site.now.unix_ms());
     if signed > now + SKEW_MS_MAX {
-        return Err(sentences::NOT_YET_VALID.refusal());
+        return Err(messages::NOT_YET_VALID.refusal());
     }
     if now > signed + expires_s * 1000 {
-        return Err(sentences::EXPIRED
+        return Err(messages::EXPIRED
             .refusal()
             .with_detail("X-Amz-Expires", expires_s.to_string())
             .with_detail("ServerTime", site.now.to_iso()));
@@ -74,13 +77,13 @@ pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated
     claim.verify(head, site, Mechanism::Query)
 }
 
-impl<'a> Claim<'a> {
+impl<'a> PresentedSignature<'a> {
     fn from_header(
         payload: &'a str,
-        head: &Head<'a>,
+        head: &RequestHead<'a>,
         authorization: &'a str,
     ) -> Result<Self, Refusal> {
-        let place = Place::Header;
+        let place = CredentialSource::Header;
         let fields = authorization
             .strip_prefix(ALGORITHM)
             .filter(|fields| fields.starts_with([' ', '\t']))
@@ -102,7 +105,7 @@ impl<'a> Claim<'a> {
         let credential = credential.ok_or_else(|| missing("Credential"))?;
         Ok(Self {
             place,
-            scope: Scope::parse(credential, place)?,
+            scope: CredentialScope::parse(credential, place)?,
             signed_headers: signed_headers.ok_or_else(|| missing("SignedHeaders"))?,
             signature: signature.ok_or_else(|| missing("Signature"))?,
             time: header_time(head)?,
@@ -110,20 +113,20 @@ impl<'a> Claim<'a> {
         })
     }
 
-    fn from_query(head: &Head<'a>) -> Result<Self, Refusal> {
-        let place = Place::Query;
+    fn from_query(head: &RequestHead<'a>) -> Result<Self, Refusal> {
+        let place = CredentialSource::Query;
         if query_value(head, "X-Amz-Algorithm")? != ALGORITHM {
-            return Err(sentences::QUERY_ALGORITHM.refusal());
+            return Err(messages::QUERY_ALGORITHM.refusal());
         }
         let date = query_value(head, "X-Amz-Date")?;
-        let time = Timestamp::parse_basic(date).ok_or_else(|| sentences::QUERY_DATE.refusal())?;
+        let time = Timestamp::parse_basic(date).ok_or_else(|| messages::QUERY_DATE.refusal())?;
         let payload = match head.header("x-amz-content-sha256")? {
             Some(payload) => payload,
             None => head.query_header("x-amz-content-sha256").unwrap_or(UNSIGNED_PAYLOAD),
         };
         Ok(Self {
             place,
-            scope: Scope::parse(query_value(head, "X-Amz-Credential")?, place)?,
+            scope: CredentialScope::parse(query_value(head, "X-Amz-Credential")?, place)?,
             signed_headers: query_value(head, "X-Amz-SignedHeaders")?,
             signature: query_value(head, "X-Amz-Signature")?,
             time,
@@ -133,19 +136,19 @@ impl<'a> Claim<'a> {
 
     fn verify(
         &self,
-        head: &Head<'_>,
-        site: &Site<'_>,
+        head: &RequestHead<'_>,
+        site: &CheckContext<'_>,
         mechanism: Mechanism,
-    ) -> Result<Authenticated, Refusal> {
+    ) -> Result<AuthenticatedHead, Refusal> {
         self.check_signed_headers(head)?;
-        let announced = Announced::of(head.method, self.payload)?;
+        let announced = DeclaredPayload::of(head.method, self.payload)?;
         // A wrong region or service is reported before an unknown access key.
         self.scope.check(self.time, (site.service, site.regions), self.place)?;
         let credential = site.credential(self.scope.access_key)?;
         let date = self.time.to_basic();
         let key = self.check_signature(head, site.service, credential, &date)?;
         let signer = || ChunkSigner::new(key, &date, self.scope.text, self.signature);
-        Ok(Authenticated {
+        Ok(AuthenticatedHead {
             identity: credential.identity().clone(),
             payload: announced.with_signer(signer),
             mechanism,
@@ -153,7 +156,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Refuses unsigned headers that must be signed.
-    fn check_signed_headers(&self, head: &Head<'_>) -> Result<(), Refusal> {
+    fn check_signed_headers(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
         let is_signed = |name: &str| self.signed_headers.split(';').any(|signed| signed == name);
         let mut unsigned = Vec::new();
         if !is_signed("host") {
@@ -164,7 +167,7 @@ impl<'a> Claim<'a> {
             if !must_be_signed(name) || is_signed(name) {
                 continue;
             }
-            let is_in_query = self.place == Place::Query && head.is_hoisted(name, value);
+            let is_in_query = self.place == CredentialSource::Query && head.is_hoisted(name, value);
             if !is_in_query {
                 unsigned.push(name);
             }
@@ -176,13 +179,13 @@ impl<'a> Claim<'a> {
     /// encode the path otherwise and sign it as they send it. Both decode to the same path.
     fn check_signature(
         &self,
-        head: &Head<'_>,
+        head: &RequestHead<'_>,
         service: &'static str,
         credential: &Credential,
         date: &str,
     ) -> Result<SigningKey, Refusal> {
         let key = credential.signing_key_for(service, self.time, self.scope.region);
-        let covered = Covered { signed_headers: self.signed_headers, payload: self.payload };
+        let covered = SignedParts { signed_headers: self.signed_headers, payload: self.payload };
         let canonical_path = head.target.signed_path();
         let sign = |path: &str| {
             let request = canonical_request(head, path, covered);
@@ -206,7 +209,7 @@ pub(super) fn must_be_signed(name: &str) -> bool {
 }
 
 pub(super) fn not_signed(names: &[&str]) -> Refusal {
-    sentences::HEADERS_NOT_SIGNED.refusal().with_detail("HeadersNotSigned", names.join(", "))
+    messages::HEADERS_NOT_SIGNED.refusal().with_detail("HeadersNotSigned", names.join(", "))
 }
 
 /// Compares in constant time.
@@ -215,7 +218,7 @@ pub(super) fn is_equal(expected: &str, given: &str) -> bool {
 }
 
 pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) -> Refusal {
-    sentences::SIGNATURE
+    messages::SIGNATURE
         .refusal()
         .with_detail("AWSAccessKeyId", access_key)
         .with_detail("StringToSign", string_to_sign)
@@ -223,7 +226,7 @@ pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) 
 }
 
 pub(crate) fn unknown_key(access_key: &str) -> Refusal {
-    sentences::ACCESS_KEY.refusal().with_detail("AWSAccessKeyId", access_key)
+    messages::ACCESS_KEY.refusal().with_detail("AWSAccessKeyId", access_key)
 }
 
 fn unsupported(authorization: &str) -> Refusal {
@@ -231,7 +234,7 @@ fn unsupported(authorization: &str) -> Refusal {
     if is_known {
         return Refusal::unsupported_mechanism();
     }
-    sentences::AUTHORIZATION_TYPE.argument("Authorization", authorization)
+    messages::AUTHORIZATION_TYPE.argument("Authorization", authorization)
 }
 
 /// Checks that the clocks of client and server differ by 15 minutes at most.
@@ -239,7 +242,7 @@ pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Re
     if request.unix_ms().abs_diff(server.unix_ms()) <= SKEW_MS_MAX {
         return Ok(());
     }
-    Err(sentences::CLOCKS
+    Err(messages::CLOCKS
         .refusal()
         .with_detail("RequestTime", request.to_basic())
         .with_detail("ServerTime", server.to_iso())
@@ -247,16 +250,16 @@ pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Re
 }
 
 /// Signing time of a request, from its headers.
-pub(super) fn header_time(head: &Head<'_>) -> Result<Timestamp, Refusal> {
+pub(super) fn header_time(head: &RequestHead<'_>) -> Result<Timestamp, Refusal> {
     let time = match head.header("x-amz-date")? {
         Some(date) => Timestamp::parse_header(date),
         None => head.header("date")?.and_then(Timestamp::parse_header),
     };
-    time.ok_or_else(|| sentences::DATE_HEADER.refusal())
+    time.ok_or_else(|| messages::DATE_HEADER.refusal())
 }
 
-fn query_value<'a>(head: &Head<'a>, name: &str) -> Result<&'a str, Refusal> {
-    head.query_get(name).ok_or_else(|| sentences::QUERY_FIELDS.refusal())
+fn query_value<'a>(head: &RequestHead<'a>, name: &str) -> Result<&'a str, Refusal> {
+    head.query_get(name).ok_or_else(|| messages::QUERY_FIELDS.refusal())
 }
 
 fn parse_expires(text: &str) -> Result<u64, Refusal> {
@@ -264,10 +267,10 @@ fn parse_expires(text: &str) -> Result<u64, Refusal> {
     // A negative lifetime has its own error.
     let is_negative = text.strip_prefix('-').is_some_and(is_number);
     match text.parse::<u64>() {
-        _ if is_negative => Err(sentences::EXPIRES_NEGATIVE.refusal()),
-        _ if !is_number(text) => Err(sentences::EXPIRES_NUMBER.refusal()),
-        Ok(0) => Err(sentences::EXPIRES_ZERO.refusal()),
+        _ if is_negative => Err(messages::EXPIRES_NEGATIVE.refusal()),
+        _ if !is_number(text) => Err(messages::EXPIRES_NUMBER.refusal()),
+        Ok(0) => Err(messages::EXPIRES_ZERO.refusal()),
         Ok(seconds) if seconds <= EXPIRES_S_MAX => Ok(seconds),
-        _ => Err(sentences::EXPIRES_WEEK.refusal()),
+        _ => Err(messages::EXPIRES_WEEK.refusal()),
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! s3s has fields for five algorithms, and refuses the elements of the other five. So a value of
 //! another algorithm travels in the field of SHA256, after its algorithm's name and a [mark](MARK).
-//! The door puts it into that field before s3s parses a document ([`carry`]). Once s3s has written
-//! a document, the value is moved to its own element ([`unload`]). Documents without such values
-//! are unchanged.
+//! The HTTP pipeline puts it into that field before s3s parses a document ([`insert_values`]). Once
+//! s3s has written a document, the value is moved to its own element ([`unload`]). Documents
+//! without such values are unchanged.
 
 use http::Extensions;
 use martlet_protocol::entry::{Checksum, ChecksumAlgorithm};
@@ -12,14 +12,14 @@ use martlet_protocol::entry::{Checksum, ChecksumAlgorithm};
 use super::name;
 
 /// Separator of an algorithm's name and its value in the field of SHA256. No client's document
-/// holds it: the door refuses NUL.
+/// holds it: the HTTP pipeline refuses NUL.
 const MARK: char = '\0';
 /// Element that carries the values.
 const CARRIER: &str = "ChecksumSHA256";
 
 /// Marks a reply whose document has carried values, in its extensions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried;
+pub(crate) struct CarriedValues;
 
 /// Returns true for an algorithm that s3s has no field for.
 const fn is_carried(algorithm: ChecksumAlgorithm) -> bool {
@@ -43,12 +43,12 @@ fn named(text: &str) -> Option<ChecksumAlgorithm> {
 }
 
 /// Marks a reply if its document has carried values.
-pub(crate) fn note<'a>(
+pub(crate) fn collect<'a>(
     extensions: &mut Extensions,
     checksums: impl IntoIterator<Item = &'a Checksum>,
 ) {
     if checksums.into_iter().any(|checksum| is_carried(checksum.algorithm)) {
-        extensions.insert(Carried);
+        extensions.insert(CarriedValues);
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn loaded(field: String) -> (ChecksumAlgorithm, String) {
 
 /// Moves the elements that s3s lacks to that of SHA256. The document must have passed
 /// inspection.
-pub(crate) fn carry(document: &str) -> String {
+pub(crate) fn insert_values(document: &str) -> String {
     let mut pieces = document.split('<');
     let mut out = String::with_capacity(document.len() + 1024);
     out.push_str(pieces.next().unwrap_or_default());
@@ -128,13 +128,13 @@ mod tests {
         let document = "<Complete><Part><ChecksumXXHASH3>\nAA==</ChecksumXXHASH3></Part><Part>\
                         <ChecksumSHA256>BB==</ChecksumSHA256><ChecksumMD5 a='1'>CC==</ChecksumMD5 >\
                         <ChecksumSHA512/><ETag>ChecksumMD5</ETag></Part></Complete>";
-        let carrying = carry(document);
+        let carrying = insert_values(document);
         let expected = "<Complete><Part><ChecksumSHA256>XXHASH3\0\nAA==</ChecksumSHA256></Part><Part>\
                         <ChecksumSHA256>BB==</ChecksumSHA256><ChecksumSHA256 a='1'>MD5\0CC==\
                         </ChecksumSHA256 ><ChecksumSHA256/><ETag>ChecksumMD5</ETag></Part></Complete>";
         assert_eq!(carrying, expected);
         let plain = "<A><ChecksumSHA256>BB==</ChecksumSHA256><ChecksumCRC32>x</ChecksumCRC32></A>";
-        assert_eq!((carry(plain), unload(plain)), (plain.to_owned(), plain.to_owned()));
+        assert_eq!((insert_values(plain), unload(plain)), (plain.to_owned(), plain.to_owned()));
         let sum = load(ChecksumAlgorithm::Xxhash128, "AA==-2");
         let reply = format!("<A><ChecksumSHA256>{sum}</ChecksumSHA256><B/></A>");
         assert_eq!(unload(&reply), "<A><ChecksumXXHASH128>AA==-2</ChecksumXXHASH128><B/></A>");

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::chunked::ChunkDecoder;
 use super::error::BodyError;
 use super::facts::BodyFacts;
-use crate::limits::documents::Share;
+use crate::limits::documents::DocumentMemory;
 
 /// Chunks shorter than this are copied: a short one may be all that is used of a long buffer.
 const PIECE_BYTES_MIN: usize = 8 * 1024;
@@ -36,12 +36,12 @@ pub(crate) enum Framing {
 pub(crate) struct BodyPlan {
     pub(crate) framing: Framing,
     pub(crate) facts: Arc<BodyFacts>,
-    pub(crate) patience: Patience,
+    pub(crate) patience: BodyTimeouts,
 }
 
 /// Timeouts for a client within a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct BodyTimeouts {
     /// Maximum silence. Zero means no limit, whatever the rate.
     pub(crate) idle: Duration,
     /// Minimum bytes for each second of waiting, over a time of `idle`. Zero means that any byte
@@ -55,17 +55,17 @@ pub(crate) struct Patience {
 #[derive(Debug)]
 pub struct DecodedBody<B> {
     inner: B,
-    check: Check,
+    check: BodyCheck,
     facts: Arc<BodyFacts>,
     passed: u64,
     /// Bytes that complete the announced length, held until everything else is checked.
     last: Option<Bytes>,
     is_ended: bool,
-    wait: Wait,
+    wait: WaitBudget,
 }
 
 #[derive(Debug)]
-enum Check {
+enum BodyCheck {
     None,
     Hash(Sha256, [u8; 32]),
     Chunks(Box<ChunkDecoder>),
@@ -76,8 +76,8 @@ enum Check {
 /// The client has a budget of waiting time. Waiting uses the budget up. Received bytes refill it at
 /// the minimum rate, up to its initial value. Without a minimum rate any byte refills it.
 #[derive(Debug)]
-struct Wait {
-    patience: Patience,
+struct WaitBudget {
+    patience: BodyTimeouts,
     /// Remaining waiting time.
     left: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -88,9 +88,9 @@ struct Wait {
 impl<B> DecodedBody<B> {
     pub(crate) fn new(inner: B, plan: BodyPlan) -> Self {
         let check = match plan.framing {
-            Framing::Plain => Check::None,
-            Framing::Hashed(expected) => Check::Hash(Sha256::new(), expected),
-            Framing::Chunked(decoder) => Check::Chunks(decoder),
+            Framing::Plain => BodyCheck::None,
+            Framing::Hashed(expected) => BodyCheck::Hash(Sha256::new(), expected),
+            Framing::Chunked(decoder) => BodyCheck::Chunks(decoder),
         };
         Self {
             inner,
@@ -99,19 +99,19 @@ impl<B> DecodedBody<B> {
             passed: 0,
             last: None,
             is_ended: false,
-            wait: Wait::new(plan.patience),
+            wait: WaitBudget::new(plan.patience),
         }
     }
 
     /// Accepts a chunk as received. Returns a chunk to pass on, if any.
     fn push(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
         match &mut self.check {
-            Check::None => self.admit(bytes),
-            Check::Hash(hash, _) => {
+            BodyCheck::None => self.admit(bytes),
+            BodyCheck::Hash(hash, _) => {
                 hash.update(&bytes);
                 self.admit(bytes)
             }
-            Check::Chunks(decoder) => {
+            BodyCheck::Chunks(decoder) => {
                 decoder.push(bytes)?;
                 self.pop()
             }
@@ -120,7 +120,7 @@ impl<B> DecodedBody<B> {
 
     /// Returns the decoder's next chunk, if any.
     fn pop(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let Check::Chunks(decoder) = &mut self.check else { return Ok(None) };
+        let BodyCheck::Chunks(decoder) = &mut self.check else { return Ok(None) };
         match decoder.pop() {
             Some(bytes) => self.admit(bytes),
             None => Ok(None),
@@ -146,8 +146,8 @@ impl<B> DecodedBody<B> {
     /// Makes all checks that need the whole body.
     fn end(&mut self) -> Result<(), BodyError> {
         let trailers = match &mut self.check {
-            Check::None => HeaderMap::new(),
-            Check::Hash(hash, expected) => {
+            BodyCheck::None => HeaderMap::new(),
+            BodyCheck::Hash(hash, expected) => {
                 let digest: [u8; 32] = hash.finalize_reset().into();
                 // A truncated body also has another hash: report the truncation.
                 if digest != *expected && self.facts.length().is_none_or(|at| at == self.passed) {
@@ -155,7 +155,7 @@ impl<B> DecodedBody<B> {
                 }
                 HeaderMap::new()
             }
-            Check::Chunks(decoder) => decoder.finish()?,
+            BodyCheck::Chunks(decoder) => decoder.finish()?,
         };
         if self.facts.length().is_some_and(|length| length != self.passed) {
             return Err(BodyError::Incomplete);
@@ -166,14 +166,14 @@ impl<B> DecodedBody<B> {
     }
 }
 
-impl Wait {
-    fn new(patience: Patience) -> Self {
+impl WaitBudget {
+    fn new(patience: BodyTimeouts) -> Self {
         Self { patience, left: patience.idle, timer: None, since: None }
     }
 
     /// Records received bytes.
     fn came(&mut self, bytes: usize) {
-        let Patience { idle, bytes_per_second_min: rate, .. } = self.patience;
+        let BodyTimeouts { idle, bytes_per_second_min: rate, .. } = self.patience;
         let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let earned = (bytes as u64 * 1_000_000).checked_div(rate).map(Duration::from_micros);
         self.left = earned.map_or(idle, |earned| {
@@ -287,7 +287,7 @@ where
 pub(crate) async fn collect<B>(
     body: DecodedBody<B>,
     limit: u64,
-    share: &mut Share,
+    share: &mut DocumentMemory,
 ) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -307,7 +307,7 @@ where
 async fn gather<B>(
     mut body: DecodedBody<B>,
     limit: u64,
-    share: &mut Share,
+    share: &mut DocumentMemory,
 ) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -42,7 +42,7 @@ const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 /// Decodes aws-chunked bytes to object bytes and trailers.
 #[derive(Debug)]
 pub struct ChunkDecoder {
-    state: State,
+    state: ChunkState,
     signer: Option<ChunkSigner>,
     declared: Option<Vec<HeaderName>>,
     /// Current line, up to its LF.
@@ -53,7 +53,7 @@ pub struct ChunkDecoder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// At a chunk's header.
     Header,
     /// In a chunk, with this many bytes to come.
@@ -93,7 +93,7 @@ impl ChunkDecoder {
     /// `x-amz-trailer`) the body must have a trailer.
     pub fn new(signer: Option<ChunkSigner>, declared: Option<Vec<HeaderName>>) -> Self {
         Self {
-            state: State::Header,
+            state: ChunkState::Header,
             signer,
             declared,
             line: Vec::new(),
@@ -107,9 +107,11 @@ impl ChunkDecoder {
     pub fn push(&mut self, mut bytes: Bytes) -> Result<(), BodyError> {
         while !bytes.is_empty() {
             match self.state {
-                State::Data(left) => self.take_data(&mut bytes, left)?,
-                State::End => self.take_behind(&std::mem::take(&mut bytes))?,
-                State::Header | State::DataEnd | State::Trailer => self.take_line(&mut bytes)?,
+                ChunkState::Data(left) => self.take_data(&mut bytes, left)?,
+                ChunkState::End => self.take_behind(&std::mem::take(&mut bytes))?,
+                ChunkState::Header | ChunkState::DataEnd | ChunkState::Trailer => {
+                    self.take_line(&mut bytes)?;
+                }
             }
         }
         Ok(())
@@ -122,16 +124,16 @@ impl ChunkDecoder {
 
     /// Ends the input, and returns the trailers. Refuses an incomplete body.
     pub fn finish(&mut self) -> Result<HeaderMap, BodyError> {
-        if self.state == State::Trailer && self.signer.is_some() && !self.line.is_empty() {
+        if self.state == ChunkState::Trailer && self.signer.is_some() && !self.line.is_empty() {
             let line = std::mem::take(&mut self.line);
             self.take_trailer_line(&line)?;
         }
         // The signature of a trailer proves that no line is missing.
-        if self.state == State::Trailer && self.trailer.is_signed {
+        if self.state == ChunkState::Trailer && self.trailer.is_signed {
             self.end_trailer()?;
         }
         match self.state {
-            State::End => Ok(std::mem::take(&mut self.trailer.headers)),
+            ChunkState::End => Ok(std::mem::take(&mut self.trailer.headers)),
             _ => Err(BodyError::Truncated),
         }
     }
@@ -158,11 +160,11 @@ impl ChunkDecoder {
         } else {
             self.ready.push_back(piece);
         }
-        self.state = State::Data(left);
+        self.state = ChunkState::Data(left);
         if left == 0 {
             self.check_chunk()?;
             self.ready.extend(self.chunk.held.take_all());
-            self.state = State::DataEnd;
+            self.state = ChunkState::DataEnd;
         }
         Ok(())
     }
@@ -178,7 +180,9 @@ impl ChunkDecoder {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let length = end.map_or(bytes.len(), |end| end + 1);
         let (limit, too_long) = match self.state {
-            State::Trailer => (TRAILER_BYTES_MAX, BodyError::MalformedTrailer("it is too long")),
+            ChunkState::Trailer => {
+                (TRAILER_BYTES_MAX, BodyError::MalformedTrailer("it is too long"))
+            }
             _ => (LINE_BYTES_MAX, BodyError::MalformedChunk("a header is too long")),
         };
         if self.line.len() + length > limit {
@@ -198,14 +202,18 @@ impl ChunkDecoder {
 
     fn act_on(&mut self, line: &[u8]) -> Result<(), BodyError> {
         match self.state {
-            State::Header => self.begin_chunk(line),
-            State::DataEnd if line == b"\r\n" => {
-                self.state = State::Header;
+            ChunkState::Header => self.begin_chunk(line),
+            ChunkState::DataEnd if line == b"\r\n" => {
+                self.state = ChunkState::Header;
                 Ok(())
             }
-            State::DataEnd => Err(BodyError::MalformedChunk("a chunk is longer than its size")),
-            State::Trailer => self.take_trailer_line(line),
-            State::Data(_) | State::End => unreachable!("only states that read lines reach this"),
+            ChunkState::DataEnd => {
+                Err(BodyError::MalformedChunk("a chunk is longer than its size"))
+            }
+            ChunkState::Trailer => self.take_trailer_line(line),
+            ChunkState::Data(_) | ChunkState::End => {
+                unreachable!("only states that read lines reach this")
+            }
         }
     }
 
@@ -234,9 +242,9 @@ impl ChunkDecoder {
         self.chunk.is_held = self.signer.is_some() && size <= HELD_BYTES_MAX;
         if size == 0 {
             self.check_chunk()?;
-            self.state = State::Trailer;
+            self.state = ChunkState::Trailer;
         } else {
-            self.state = State::Data(size);
+            self.state = ChunkState::Data(size);
         }
         Ok(())
     }
@@ -289,7 +297,7 @@ impl ChunkDecoder {
                 };
             }
         }
-        self.state = State::End;
+        self.state = ChunkState::End;
         Ok(())
     }
 }

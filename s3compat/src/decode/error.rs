@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use crate::auth::{Code, Refusal};
-use crate::sentences::{self, Sentence};
+use crate::messages::{self, ErrorMessage};
 
 /// Reason for which a body is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,14 +93,14 @@ impl BodyError {
     }
 
     /// S3's sentence for this error, if S3 has such an error.
-    fn sentence(&self) -> Option<&'static Sentence> {
+    fn sentence(&self) -> Option<&'static ErrorMessage> {
         Some(match self {
-            Self::Incomplete | Self::Transport(_) => &sentences::CONTENT_LENGTH,
-            Self::Truncated | Self::MalformedChunk(_) => &sentences::INCOMPLETE_BODY,
-            Self::ChunkSignature | Self::TrailerSignature => &sentences::SIGNATURE,
-            Self::ContentSha256 { .. } => &sentences::CONTENT_SHA256,
-            Self::ShortChunk { .. } => &sentences::CHUNK_SIZE,
-            Self::MalformedTrailer(_) => &sentences::MALFORMED_TRAILER,
+            Self::Incomplete | Self::Transport(_) => &messages::CONTENT_LENGTH,
+            Self::Truncated | Self::MalformedChunk(_) => &messages::INCOMPLETE_BODY,
+            Self::ChunkSignature | Self::TrailerSignature => &messages::SIGNATURE,
+            Self::ContentSha256 { .. } => &messages::CONTENT_SHA256,
+            Self::ShortChunk { .. } => &messages::CHUNK_SIZE,
+            Self::MalformedTrailer(_) => &messages::MALFORMED_TRAILER,
             _ => return None,
         })
     }
@@ -130,7 +130,7 @@ impl From<BodyError> for Refusal {
                 .refusal()
                 .with_detail("ClientComputedContentSHA256", hex::encode(given))
                 .with_detail("S3ComputedContentSHA256", hex::encode(computed)),
-            BodyError::ShortChunk { least } => sentence.about(least),
+            BodyError::ShortChunk { least } => sentence.with_subject(least),
             _ => sentence.refusal(),
         }
     }

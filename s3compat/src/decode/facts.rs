@@ -27,8 +27,8 @@ impl BodyFacts {
         self.length
     }
 
-    /// Content-MD5 of the decoded body, if the client sent one. Documents are checked by the door;
-    /// the readers of other bodies must check it.
+    /// Content-MD5 of the decoded body, if the client sent one. Documents are checked by the HTTP
+    /// pipeline; the readers of other bodies must check it.
     pub fn content_md5(&self) -> Option<[u8; 16]> {
         self.content_md5
     }

@@ -23,7 +23,7 @@ mod facts;
 mod signer;
 
 pub use body::DecodedBody;
-pub(crate) use body::{BodyPlan, Framing, Patience, collect};
+pub(crate) use body::{BodyPlan, BodyTimeouts, Framing, collect};
 pub use chunked::ChunkDecoder;
 pub use error::BodyError;
 pub use facts::BodyFacts;

@@ -9,7 +9,7 @@ use martlet_protocol::entry::Bucket;
 use martlet_protocol::id::random_bytes;
 use martlet_proxy::{Expired, Witness};
 
-use super::{About, Event, Happening, Outlet, tell};
+use super::{Event, EventSink, ObjectEvent, RecordContext, send_events};
 use crate::auth::UNNAMED_REGION;
 
 /// Requester and source of lifecycle events.
@@ -18,22 +18,22 @@ const SERVICE: &str = "s3.amazonaws.com";
 /// Sends the events of lifecycle rules to their targets.
 #[derive(Debug)]
 pub struct ExpiryEvents {
-    outlet: Arc<dyn Outlet>,
+    sink: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
     host_id: String,
 }
 
 impl ExpiryEvents {
-    /// Sends events through `outlet`.
-    pub fn new(outlet: Arc<dyn Outlet>, clock: Arc<dyn Clock>) -> Self {
-        Self { outlet, clock, host_id: STANDARD.encode(random_bytes::<32>()) }
+    /// Sends events through `sink`.
+    pub fn new(sink: Arc<dyn EventSink>, clock: Arc<dyn Clock>) -> Self {
+        Self { sink, clock, host_id: STANDARD.encode(random_bytes::<32>()) }
     }
 }
 
 impl Witness for ExpiryEvents {
     fn expired(&self, name: &str, bucket: &Bucket, expired: &Expired<'_>) {
         let Expired { key, stamp, version, is_new_marker } = *expired;
-        let happening = Happening {
+        let happening = ObjectEvent {
             event: if is_new_marker { Event::ExpiredByMarker } else { Event::Expired },
             key: key.to_owned(),
             size: None,
@@ -41,7 +41,7 @@ impl Witness for ExpiryEvents {
             version: version.map(|version| version.to_string()),
             stamp: Some(stamp),
         };
-        let about = About {
+        let about = RecordContext {
             bucket: name,
             bucket_owner: &bucket.owner,
             region: UNNAMED_REGION,
@@ -51,7 +51,7 @@ impl Witness for ExpiryEvents {
             request_id: &hex::encode_upper(random_bytes::<8>()),
             host_id: &self.host_id,
         };
-        tell(self.outlet.as_ref(), &about, bucket, &[happening]);
+        send_events(self.sink.as_ref(), &about, bucket, &[happening]);
     }
 }
 
@@ -65,13 +65,13 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::Value;
 
-    use super::super::{Kind, Rule, Rules};
+    use super::super::{Rule, Rules, TargetKind};
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Offered(Mutex<Vec<(String, Value)>>);
+    struct RecordingSink(Mutex<Vec<(String, Value)>>);
 
-    impl Outlet for Offered {
+    impl EventSink for RecordingSink {
         fn admits(&self, _target: &str, _tenant: &str) -> bool {
             true
         }
@@ -86,7 +86,7 @@ mod tests {
     fn rule(id: &str, events: &str) -> Rule {
         Rule {
             id: id.to_owned(),
-            kind: Kind::Queue,
+            kind: TargetKind::Queue,
             arn: format!("arn:martlet:sqs:::{id}"),
             events: vec![events.to_owned()],
             prefix: Some("old/".to_owned()),
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn those_who_want_to_hear_are_told_what_s3_says() {
-        let outlet = Arc::new(Offered::default());
+        let sink = Arc::new(RecordingSink::default());
         let clock = Arc::new(ManualClock::at(1_700_000_000_123));
-        let events = ExpiryEvents::new(outlet.clone(), clock);
+        let events = ExpiryEvents::new(sink.clone(), clock);
         let all = rule("all", "s3:LifecycleExpiration:*");
         let others = rule("others", "s3:ObjectRemoved:*");
         let bucket = bucket(vec![all, others]);
@@ -124,7 +124,7 @@ mod tests {
         let version = Some(VersionId::Null);
         events.expired("b", &bucket, &Expired { version, is_new_marker: true, ..gone });
         events.expired("b", &bucket, &Expired { key: "new/k", ..gone });
-        let told = outlet.0.lock();
+        let told = sink.0.lock();
         let [(to, first), (again, second)] = &told[..] else { panic!("{told:?}") };
         assert_eq!((to.as_str(), again.as_str()), ("all", "all"));
         for (pointer, value) in [

@@ -1,8 +1,8 @@
 //! Event notifications: changes of objects, the rules of buckets, and delivery to targets.
 //!
 //! ```text
-//! operation ─▶ Happened ─┬▶ rules of the bucket ─▶ record ─▶ Outlet ─▶ targets
-//! lifecycle ─▶ Expired ──┘
+//! operation ─▶ ObjectEvents ─┬▶ rules of the bucket ─▶ record ─▶ EventSink ─▶ targets
+//! lifecycle ─▶ Expired ──────┘
 //! ```
 //!
 //! * [`name`]: S3's names of events, and patterns in rules.
@@ -12,8 +12,8 @@
 //!
 //! Invariants:
 //! * An event is sent only after its change has been decided.
-//! * Sending an event neither fails nor delays a request: an [`Outlet`] accepts a message or counts
-//!   it as lost, at once.
+//! * Sending an event neither fails nor delays a request: an [`EventSink`] accepts a message or
+//!   counts it as lost, at once.
 //! * For a bucket without rules a request reads only the settings that are loaded anyway.
 
 mod expired;
@@ -31,14 +31,14 @@ use martlet_proxy::{Deleted, Written};
 pub use expired::ExpiryEvents;
 pub(crate) use name::{Event, is_known};
 use record::message;
-pub(crate) use record::{About, test_message};
-pub(crate) use rules::{Clash, Kind, Rule, Rules};
+pub(crate) use record::{RecordContext, test_message};
+pub(crate) use rules::{Rule, RuleConflict, Rules, TargetKind};
 
 use crate::attributes::wire_version;
 use crate::ops::target_of;
 
 /// Sender of messages to targets, which the process's configuration defines by name.
-pub trait Outlet: fmt::Debug + Send + Sync {
+pub trait EventSink: fmt::Debug + Send + Sync {
     /// Returns true if the target exists, and rules of this tenant's buckets may name it. `tenant`
     /// is the tenant's name.
     fn admits(&self, target: &str, tenant: &str) -> bool;
@@ -50,7 +50,7 @@ pub trait Outlet: fmt::Debug + Send + Sync {
 
 /// A change of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Happening {
+pub(crate) struct ObjectEvent {
     pub(crate) event: Event,
     pub(crate) key: String,
     /// `None` for a deleted object.
@@ -64,12 +64,12 @@ pub(crate) struct Happening {
 
 /// Changes by a request, among the extensions of its reply.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Happened(pub(crate) Vec<Happening>);
+pub(crate) struct ObjectEvents(pub(crate) Vec<ObjectEvent>);
 
-impl Happened {
+impl ObjectEvents {
     /// An object was written, or its metadata changed.
     pub(crate) fn wrote(event: Event, key: &str, written: &Written) -> Self {
-        Self(vec![Happening {
+        Self(vec![ObjectEvent {
             event,
             key: key.to_owned(),
             size: Some(written.object.size),
@@ -81,11 +81,11 @@ impl Happened {
 
     /// An object was deleted, if it existed. `named` is true if the request named a version.
     pub(crate) fn deleted(key: &str, named: bool, deleted: &Deleted) -> Self {
-        Self(Happening::deleted(key, named, deleted).into_iter().collect())
+        Self(ObjectEvent::deleted(key, named, deleted).into_iter().collect())
     }
 }
 
-impl Happening {
+impl ObjectEvent {
     /// Deletion of one object, if it existed. `named` is true if the request named a version.
     pub(crate) fn deleted(key: &str, named: bool, deleted: &Deleted) -> Option<Self> {
         let stamp = deleted.stamp?;
@@ -102,7 +102,12 @@ impl Happening {
 }
 
 /// Sends changes to the targets that the bucket's rules name.
-pub(crate) fn tell(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, all: &[Happening]) {
+pub(crate) fn send_events(
+    sink: &dyn EventSink,
+    about: &RecordContext<'_>,
+    bucket: &Bucket,
+    all: &[ObjectEvent],
+) {
     let Some(document) = bucket.settings.get(Setting::Notification) else { return };
     if all.is_empty() {
         return;
@@ -114,7 +119,7 @@ pub(crate) fn tell(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, all:
     for happening in all {
         for rule in rules.meaning(happening.event, &happening.key) {
             if let Some(target) = target_of(&rule.arn) {
-                outlet.offer(target, about.bucket_owner, message(about, happening, &rule.id));
+                sink.offer(target, about.bucket_owner, message(about, happening, &rule.id));
             }
         }
     }
@@ -127,11 +132,11 @@ mod tests {
     #[test]
     fn a_delete_that_removed_nothing_is_no_event() {
         let nothing = Deleted { stamp: None, version: None, is_marker: false };
-        assert!(Happened::deleted("k", false, &nothing).0.is_empty());
+        assert!(ObjectEvents::deleted("k", false, &nothing).0.is_empty());
         let stamp = Some(Stamp::at_ms(5));
         let event = |named, is_marker| {
             let deleted = Deleted { stamp, version: None, is_marker };
-            Happened::deleted("k", named, &deleted).0[0].event
+            ObjectEvents::deleted("k", named, &deleted).0[0].event
         };
         assert_eq!(event(false, false), Event::Delete);
         assert_eq!(event(false, true), Event::DeleteMarkerCreated);

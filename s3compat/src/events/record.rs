@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use super::Happening;
+use super::ObjectEvent;
 
 const ISO: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
@@ -17,7 +17,7 @@ const ENCODED: &AsciiSet =
 
 /// Common fields of all records of a request, or of a lifecycle rule's change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct About<'a> {
+pub(crate) struct RecordContext<'a> {
     pub(crate) bucket: &'a str,
     pub(crate) bucket_owner: &'a str,
     pub(crate) region: &'a str,
@@ -31,13 +31,13 @@ pub(crate) struct About<'a> {
 }
 
 /// Message of an event to a target, by the rule of this id.
-pub(crate) fn message(about: &About<'_>, happening: &Happening, rule: &str) -> Bytes {
+pub(crate) fn message(about: &RecordContext<'_>, happening: &ObjectEvent, rule: &str) -> Bytes {
     let document = json!({ "Records": [record(about, happening, rule)] });
     Bytes::from(document.to_string())
 }
 
 /// Message to a target that a new configuration names.
-pub(crate) fn test_message(about: &About<'_>) -> Bytes {
+pub(crate) fn test_message(about: &RecordContext<'_>) -> Bytes {
     let document = json!({
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
@@ -49,7 +49,7 @@ pub(crate) fn test_message(about: &About<'_>) -> Bytes {
     Bytes::from(document.to_string())
 }
 
-fn record(about: &About<'_>, happening: &Happening, rule: &str) -> Value {
+fn record(about: &RecordContext<'_>, happening: &ObjectEvent, rule: &str) -> Value {
     json!({
         "eventVersion": happening.event.record_version(),
         "eventSource": "aws:s3",
@@ -77,7 +77,7 @@ fn record(about: &About<'_>, happening: &Happening, rule: &str) -> Value {
     })
 }
 
-fn object(happening: &Happening) -> Value {
+fn object(happening: &ObjectEvent) -> Value {
     let key = utf8_percent_encode(&happening.key, ENCODED).to_string().replace(' ', "+");
     let mut object = json!({ "key": key });
     let mut set = |name: &str, value: Option<Value>| {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::events::Event;
 
-    const ABOUT: About<'_> = About {
+    const ABOUT: RecordContext<'_> = RecordContext {
         bucket: "b",
         bucket_owner: "owner",
         region: "us-east-1",
@@ -118,8 +118,8 @@ mod tests {
         host_id: "host==",
     };
 
-    fn happening(key: &str, ms: u64) -> Happening {
-        Happening {
+    fn happening(key: &str, ms: u64) -> ObjectEvent {
+        ObjectEvent {
             event: Event::Put,
             key: key.to_owned(),
             size: Some(5),
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn told(about: &About<'_>, happening: &Happening) -> Value {
+    fn told(about: &RecordContext<'_>, happening: &ObjectEvent) -> Value {
         let document: Value = serde_json::from_slice(&message(about, happening, "r1")).unwrap();
         assert_eq!(document["Records"].as_array().unwrap().len(), 1);
         document["Records"][0].clone()
@@ -174,14 +174,14 @@ mod tests {
 
     #[test]
     fn what_is_gone_has_neither_size_nor_tag() {
-        let gone = Happening {
+        let gone = ObjectEvent {
             event: Event::DeleteMarkerCreated,
             size: None,
             etag: None,
             version: Some("v1".to_owned()),
             ..happening("k", 7)
         };
-        let nobody = About { requester: None, source: None, ..ABOUT };
+        let nobody = RecordContext { requester: None, source: None, ..ABOUT };
         let record = told(&nobody, &gone);
         let object = record.pointer("/s3/object").unwrap();
         assert_eq!((object.get("size"), object.get("eTag")), (None, None));

@@ -14,7 +14,7 @@ const FORMAT: u8 = 1;
 
 /// S3's kind of a target. The kind changes nothing but the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum TargetKind {
     /// A topic.
     Topic,
     /// A queue.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rule {
     pub(crate) id: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TargetKind,
     /// Target as the client named it.
     pub(crate) arn: String,
     /// Names of events, or of groups of them.
@@ -40,7 +40,7 @@ pub(crate) struct Rule {
 
 /// Conflict of two rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clash {
+pub(crate) enum RuleConflict {
     /// Both have one id.
     Id,
     /// Both match one event of the same keys, and neither filters keys.
@@ -65,9 +65,9 @@ impl Rule {
         (self.prefix.as_deref().unwrap_or_default(), self.suffix.as_deref().unwrap_or_default())
     }
 
-    fn clash(&self, other: &Self) -> Option<Clash> {
+    fn clash(&self, other: &Self) -> Option<RuleConflict> {
         if self.id == other.id {
-            return Some(Clash::Id);
+            return Some(RuleConflict::Id);
         }
         let is_shared = |pattern: &String| other.events.iter().any(|name| overlap(pattern, name));
         if !self.events.iter().any(is_shared) {
@@ -78,9 +78,9 @@ impl Rule {
         let suffixes_meet = suffix.ends_with(their_suffix) || their_suffix.ends_with(suffix);
         let is_bare = [prefix, suffix, their_prefix, their_suffix].iter().all(|end| end.is_empty());
         (prefixes_meet && suffixes_meet).then_some(if is_bare {
-            Clash::Event
+            RuleConflict::Event
         } else {
-            Clash::Filter
+            RuleConflict::Filter
         })
     }
 }
@@ -100,7 +100,7 @@ impl Rules {
     }
 
     /// First conflict of two rules, if any.
-    pub(crate) fn clash(&self) -> Option<Clash> {
+    pub(crate) fn clash(&self) -> Option<RuleConflict> {
         let mut pairs = self.0.iter().enumerate().flat_map(|(at, rule)| {
             let later = self.0.iter().skip(at + 1);
             later.map(move |other| (rule, other))
@@ -126,7 +126,7 @@ mod tests {
         let end = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         Rule {
             id: id.to_owned(),
-            kind: Kind::Queue,
+            kind: TargetKind::Queue,
             arn: "arn:martlet:sqs:::q".to_owned(),
             events: events.iter().map(|name| (*name).to_owned()).collect(),
             prefix: end(prefix),
@@ -164,14 +164,17 @@ mod tests {
     fn two_rules_may_not_mean_the_same() {
         let clash = |one: Rule, other: Rule| Rules(vec![one, other]).clash();
         let plain = |id, events| rule(id, events, "", "");
-        assert_eq!(clash(plain("a", PUT), plain("a", &["s3:ObjectRemoved:*"])), Some(Clash::Id));
-        assert_eq!(clash(plain("a", PUT), plain("b", ALL)), Some(Clash::Event));
+        assert_eq!(
+            clash(plain("a", PUT), plain("a", &["s3:ObjectRemoved:*"])),
+            Some(RuleConflict::Id)
+        );
+        assert_eq!(clash(plain("a", PUT), plain("b", ALL)), Some(RuleConflict::Event));
         assert_eq!(clash(plain("a", PUT), plain("b", &["s3:ObjectCreated:Post"])), None);
         let with = |id, prefix, suffix| rule(id, PUT, prefix, suffix);
         assert_eq!(clash(with("a", "x/", ""), with("b", "y/", "")), None);
-        assert_eq!(clash(with("a", "x/", ""), with("b", "x/y/", "")), Some(Clash::Filter));
+        assert_eq!(clash(with("a", "x/", ""), with("b", "x/y/", "")), Some(RuleConflict::Filter));
         assert_eq!(clash(with("a", "x/", ".jpg"), with("b", "x/y/", ".png")), None);
-        assert_eq!(clash(with("a", "x/", ".jpg"), with("b", "", "g")), Some(Clash::Filter));
-        assert_eq!(clash(with("a", "x/", ""), with("b", "", "")), Some(Clash::Filter));
+        assert_eq!(clash(with("a", "x/", ".jpg"), with("b", "", "g")), Some(RuleConflict::Filter));
+        assert_eq!(clash(with("a", "x/", ""), with("b", "", "")), Some(RuleConflict::Filter));
     }
 }

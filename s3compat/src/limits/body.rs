@@ -11,7 +11,7 @@ use super::meter::Meters;
 
 /// A body whose bytes are metered.
 #[derive(Debug)]
-struct Metered {
+struct MeteredBody {
     body: Body,
     meters: Meters,
 }
@@ -24,14 +24,14 @@ pub(crate) fn metered(body: Body, meters: &Meters) -> Body {
     }
     match body.bytes() {
         Some(whole) => {
-            meters.spend(whole.len() as u64);
+            meters.charge(whole.len() as u64);
             body
         }
-        None => Body::http_body_unsync(Metered { body, meters: meters.clone() }),
+        None => Body::http_body_unsync(MeteredBody { body, meters: meters.clone() }),
     }
 }
 
-impl HttpBody for Metered {
+impl HttpBody for MeteredBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -41,7 +41,7 @@ impl HttpBody for Metered {
     ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            self.meters.spend(frame.data_ref().map_or(0, |data| data.len() as u64));
+            self.meters.charge(frame.data_ref().map_or(0, |data| data.len() as u64));
         }
         polled
     }

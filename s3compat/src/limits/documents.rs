@@ -20,12 +20,12 @@ const ANONYMOUS: usize = 8;
 /// Smallest bound of an account in bytes: the longest document, and room for its buffer to grow.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Memory for the documents of a door. Cheap to clone.
+/// Memory for the documents of an HTTP service. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Documents(Arc<Shared>);
+pub(crate) struct Documents(Arc<DocumentsState>);
 
 #[derive(Debug)]
-struct Shared {
+struct DocumentsState {
     bytes_max: usize,
     held: AtomicUsize,
     /// Meters of all anonymous requests.
@@ -34,8 +34,8 @@ struct Shared {
 
 /// Memory that one document holds.
 #[derive(Debug)]
-pub(crate) struct Share {
-    shared: Arc<Shared>,
+pub(crate) struct DocumentMemory {
+    shared: Arc<DocumentsState>,
     meters: Meters,
     own_bytes_max: usize,
     bytes: usize,
@@ -45,21 +45,21 @@ impl Documents {
     /// Creates a budget of `bytes_max` for all documents.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let (held, anonymous) = (AtomicUsize::new(0), Meters::default());
-        Self(Arc::new(Shared { bytes_max, held, anonymous }))
+        Self(Arc::new(DocumentsState { bytes_max, held, anonymous }))
     }
 
     /// Begins an empty share for a document of the account with these meters; `None` is an
     /// anonymous request.
-    pub(crate) fn begin(&self, whose: Option<&Meters>) -> Share {
+    pub(crate) fn begin(&self, whose: Option<&Meters>) -> DocumentMemory {
         let shared = self.0.clone();
         let part = if whose.is_some() { ACCOUNT } else { ANONYMOUS };
         let own_bytes_max = (shared.bytes_max / part).max(DOCUMENT_BYTES_MAX);
         let meters = whose.unwrap_or(&shared.anonymous).clone();
-        Share { shared, meters, own_bytes_max, bytes: 0 }
+        DocumentMemory { shared, meters, own_bytes_max, bytes: 0 }
     }
 }
 
-impl Share {
+impl DocumentMemory {
     /// Adds `bytes` to the share. Returns false, with the share unchanged, if the memory is used
     /// up.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
@@ -76,7 +76,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for DocumentMemory {
     fn drop(&mut self) {
         self.meters.account.document_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
         self.shared.held.fetch_sub(self.bytes, Ordering::AcqRel);
@@ -96,7 +96,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     /// Takes shares of one MiB each until one is refused.
-    fn grab(documents: &Documents, whose: Option<&Meters>) -> Vec<Share> {
+    fn grab(documents: &Documents, whose: Option<&Meters>) -> Vec<DocumentMemory> {
         std::iter::from_fn(|| {
             let mut share = documents.begin(whose);
             share.grow(MIB).then_some(share)

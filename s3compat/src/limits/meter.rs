@@ -19,11 +19,11 @@ const BURST: Duration = Duration::from_secs(1);
 /// A bucket that refills at a constant rate, stored as the time when it will be full. `None` is
 /// full.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct TokenBucket {
     full_at: Option<Instant>,
 }
 
-impl Pace {
+impl TokenBucket {
     /// Time to refill `amount`.
     fn cost(amount: u64, per_second: u64) -> Duration {
         let ns = u128::from(amount) * 1_000_000_000 / u128::from(per_second.max(1));
@@ -51,17 +51,17 @@ pub(crate) struct Meter {
     /// Bytes of documents that its requests hold.
     pub(super) document_bytes: AtomicUsize,
     is_limited: AtomicBool,
-    paces: Mutex<Paces>,
+    paces: Mutex<TokenBuckets>,
 }
 
 #[derive(Debug, Default)]
-struct Paces {
+struct TokenBuckets {
     rate: Rate,
-    requests: Pace,
-    bytes: Pace,
+    requests: TokenBucket,
+    bytes: TokenBucket,
 }
 
-impl Paces {
+impl TokenBuckets {
     fn wait(&self, now: Instant) -> Duration {
         let requests = self.rate.requests.map(|rate| self.requests.wait(now, 1, rate));
         let bytes = self.rate.bytes.map(|rate| self.bytes.wait(now, 0, rate));
@@ -147,7 +147,7 @@ impl Meters {
     }
 
     /// Records bytes that have passed.
-    pub(crate) fn spend(&self, bytes: u64) {
+    pub(crate) fn charge(&self, bytes: u64) {
         if bytes > 0 && self.is_limited() {
             let now = Instant::now();
             self.limited().for_each(|meter| meter.spend_bytes(now, bytes));
@@ -157,17 +157,17 @@ impl Meters {
 
 /// Meters of accounts and keys, shared by all cached keys of an account.
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Known>);
+pub(crate) struct Registry(Mutex<RegistryState>);
 
 #[derive(Debug, Default)]
-struct Known {
-    meters: HashMap<(Of, Box<str>), Weak<Meter>>,
+struct RegistryState {
+    meters: HashMap<(MeterOwner, Box<str>), Weak<Meter>>,
     /// Number of entries at which unused meters are removed.
     sweep_at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Of {
+enum MeterOwner {
     Account,
     Key,
 }
@@ -176,19 +176,19 @@ impl Registry {
     /// Returns the meters of a key's holder, at its current rates.
     pub(crate) fn of(&self, holder: &Holder) -> Meters {
         let Holder { key, tenant, .. } = holder;
-        let account = self.meter(Of::Account, &tenant.canonical_id, tenant.rate);
-        let key = self.meter(Of::Key, &key.access_key, key.rate);
+        let account = self.meter(MeterOwner::Account, &tenant.canonical_id, tenant.rate);
+        let key = self.meter(MeterOwner::Key, &key.access_key, key.rate);
         Meters { account, key: Some(key) }
     }
 
     /// Returns the meters of a session of a tenant's role: the tenant's, and those of the key that
     /// began the session.
     pub(crate) fn of_session(&self, tenant: &Tenant, began: Option<&Meters>) -> Meters {
-        let account = self.meter(Of::Account, &tenant.canonical_id, tenant.rate);
+        let account = self.meter(MeterOwner::Account, &tenant.canonical_id, tenant.rate);
         Meters { account, key: began.and_then(|began| began.key.clone()) }
     }
 
-    fn meter(&self, of: Of, name: &str, rate: Rate) -> Arc<Meter> {
+    fn meter(&self, of: MeterOwner, name: &str, rate: Rate) -> Arc<Meter> {
         const SWEEP_AT_MIN: usize = 1024;
         let mut known = self.0.lock();
         if known.meters.len() >= known.sweep_at.max(SWEEP_AT_MIN) {
@@ -213,8 +213,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn meters(registry: &Registry, key: &str, tenant: Rate, of_key: Rate) -> Meters {
-        let account = registry.meter(Of::Account, "c1", tenant);
-        Meters { account, key: Some(registry.meter(Of::Key, key, of_key)) }
+        let account = registry.meter(MeterOwner::Account, "c1", tenant);
+        Meters { account, key: Some(registry.meter(MeterOwner::Key, key, of_key)) }
     }
 
     fn requests(rate: u64) -> Rate {
@@ -240,9 +240,9 @@ mod tests {
     async fn bytes_may_be_owed_and_are_paid_before_anything_else() {
         let rate = Rate { requests: None, bytes: Some(100) };
         let meters = meters(&Registry::default(), "a", rate, Rate::default());
-        meters.spend(100);
+        meters.charge(100);
         assert_eq!(meters.admit(), Ok(()));
-        meters.spend(250);
+        meters.charge(250);
         assert_eq!(meters.admit(), Err(SECOND * 5 / 2));
         tokio::time::advance(SECOND * 2).await;
         assert_eq!(meters.admit(), Err(SECOND / 2));
@@ -267,10 +267,10 @@ mod tests {
         let registry = Registry::default();
         let meters = meters(&registry, "a", requests(1), Rate::default());
         assert_eq!(admitted(&meters), 1);
-        registry.meter(Of::Account, "c1", requests(100));
+        registry.meter(MeterOwner::Account, "c1", requests(100));
         tokio::time::advance(SECOND).await;
         assert_eq!(admitted(&meters), 100);
-        registry.meter(Of::Account, "c1", Rate::default());
+        registry.meter(MeterOwner::Account, "c1", Rate::default());
         assert!(!meters.is_limited());
         assert_eq!(admitted(&meters), 1000);
     }
@@ -278,13 +278,13 @@ mod tests {
     #[test]
     fn meters_that_nobody_has_any_more_are_let_go() {
         let registry = Registry::default();
-        let kept = registry.meter(Of::Key, "kept", requests(1));
+        let kept = registry.meter(MeterOwner::Key, "kept", requests(1));
         for key in 0..10_000 {
-            drop(registry.meter(Of::Key, &key.to_string(), Rate::default()));
+            drop(registry.meter(MeterOwner::Key, &key.to_string(), Rate::default()));
         }
         assert!(registry.0.lock().meters.len() <= 1024);
-        assert!(Arc::ptr_eq(&kept, &registry.meter(Of::Key, "kept", requests(1))));
-        let tenant = registry.meter(Of::Account, "kept", requests(1));
+        assert!(Arc::ptr_eq(&kept, &registry.meter(MeterOwner::Key, "kept", requests(1))));
+        let tenant = registry.meter(MeterOwner::Account, "kept", requests(1));
         assert!(!Arc::ptr_eq(&kept, &tenant), "a tenant may be called like a key");
     }
 }

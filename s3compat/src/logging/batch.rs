@@ -43,7 +43,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Source bucket of logged requests, and its log settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct LogSource {
     pub(crate) bucket: String,
     pub(crate) owner: String,
     pub(crate) logging: Logging,
@@ -54,7 +54,7 @@ pub(crate) struct Source {
 /// A queued line, with the lines of its keys if the request deleted many.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) source: Source,
+    pub(crate) source: LogSource,
     pub(crate) line: String,
 }
 
@@ -85,13 +85,13 @@ pub struct Delivery {
     queued_bytes: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
     /// Batches by source bucket, its settings document, and day.
-    batches: HashMap<(String, Vec<u8>, Option<u64>), Batch>,
+    batches: HashMap<(String, Vec<u8>, Option<u64>), LogBatch>,
     gathered_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Batch {
-    source: Source,
+struct LogBatch {
+    source: LogSource,
     text: String,
     lines: u64,
     since: Instant,
@@ -171,7 +171,7 @@ impl Delivery {
         }
         self.gathered_bytes += line.len() + 1;
         let name = (source.bucket.clone(), source.logging.document(), source.day);
-        let batch = self.batches.entry(name).or_insert_with(|| Batch {
+        let batch = self.batches.entry(name).or_insert_with(|| LogBatch {
             source,
             text: String::new(),
             lines: 0,
@@ -183,7 +183,7 @@ impl Delivery {
         batch.lines += lines_of(&line);
     }
 
-    async fn deliver(&mut self, is_due: impl Fn(&Batch) -> bool) {
+    async fn deliver(&mut self, is_due: impl Fn(&LogBatch) -> bool) {
         let due = self.batches.extract_if(|_, batch| is_due(batch));
         let due: Vec<_> = due.collect();
         for (name, mut batch) in due {
@@ -196,7 +196,7 @@ impl Delivery {
                     self.batches.insert(name, batch);
                 }
                 Err(error) => {
-                    let Source { bucket, logging, .. } = &batch.source;
+                    let LogSource { bucket, logging, .. } = &batch.source;
                     let (target, lines) = (&logging.target, batch.lines);
                     tracing::info!(bucket, target, lines, %error, "could not deliver a log");
                     self.lost.fetch_add(lines, Ordering::Relaxed);
@@ -206,8 +206,8 @@ impl Delivery {
         }
     }
 
-    async fn put(&self, batch: &Batch) -> Result<(), Error> {
-        let Source { bucket, owner, logging, day } = &batch.source;
+    async fn put(&self, batch: &LogBatch) -> Result<(), Error> {
+        let LogSource { bucket, owner, logging, day } = &batch.source;
         let target = self.store.bucket(&logging.target).await?;
         if target.owner != *owner || !may_deliver(&target, (bucket, owner), logging) {
             return Err(Error::AccessDenied);
@@ -275,7 +275,8 @@ mod tests {
             format: KeyFormat::Simple,
             grants: Vec::new(),
         };
-        let source = Source { bucket: "b".to_owned(), owner: "o".to_owned(), logging, day: None };
+        let source =
+            LogSource { bucket: "b".to_owned(), owner: "o".to_owned(), logging, day: None };
         for _ in 0..QUEUED_BYTES_MAX / line.len() + 3 {
             logs.offer(Entry { source: source.clone(), line: line.clone() });
         }

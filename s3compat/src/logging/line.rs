@@ -17,7 +17,7 @@ use time::macros::format_description;
 
 use super::settings::moment;
 use crate::auth::{Identity, Mechanism};
-use crate::service::{Tls, TlsVersion};
+use crate::service::{TlsParameters, TlsVersion};
 
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
@@ -29,19 +29,19 @@ const BARE: &AsciiSet =
 
 /// Requester, among the extensions of a reply to an authenticated request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct ReplyRequester {
     pub(crate) identity: Identity,
     pub(crate) mechanism: Mechanism,
 }
 
 /// Contents of a line, except what is known only after the reply has been sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct LineContents<'a> {
     pub(crate) bucket_owner: Option<&'a str>,
     pub(crate) bucket: Option<&'a str>,
     pub(crate) time_ms: u64,
     pub(crate) ip: Option<IpAddr>,
-    pub(crate) asker: Option<&'a Asker>,
+    pub(crate) asker: Option<&'a ReplyRequester>,
     pub(crate) request_id: &'a str,
     pub(crate) operation: &'a str,
     pub(crate) key: Option<&'a str>,
@@ -56,7 +56,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) version: Option<&'a str>,
     pub(crate) host_id: &'a str,
     pub(crate) host: Option<&'a str>,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsParameters>,
     /// True if an access control list admitted the request.
     pub(crate) by_acl: bool,
     /// Outcome for each key of a batch.
@@ -74,14 +74,14 @@ pub(crate) struct BatchedKey {
 
 /// Outcomes for all keys, among the extensions of a reply.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Batched(pub(crate) Vec<BatchedKey>);
+pub(crate) struct BatchOutcome(pub(crate) Vec<BatchedKey>);
 
 /// S3's operation name for the deletion of one of many keys.
 const BATCH_DELETE: &str = "BATCH.DELETE.OBJECT";
 
 /// A line that lacks only the bytes sent and the total time.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct PendingLine {
     head: String,
     object_size: Option<u64>,
     tail: String,
@@ -89,20 +89,20 @@ pub(crate) struct Line {
     batch: String,
 }
 
-impl Line {
-    pub(crate) fn new(facts: &Facts<'_>) -> Self {
-        let mut head = Writer(String::with_capacity(256));
+impl PendingLine {
+    pub(crate) fn new(facts: &LineContents<'_>) -> Self {
+        let mut head = FieldWriter(String::with_capacity(256));
         head.beginning(facts, facts.operation, facts.key);
         head.quoted(Some(facts.request));
         head.plain(facts.status);
         head.bare(facts.error);
-        let mut tail = Writer(String::with_capacity(256));
+        let mut tail = FieldWriter(String::with_capacity(256));
         tail.plain(facts.turn_around_ms);
         tail.quoted(facts.referer);
         tail.quoted(facts.agent);
         tail.end(facts, facts.version);
         let batch = facts.batch.iter().fold(String::new(), |lines, key| {
-            let Writer(line) = line_of_key(facts, key);
+            let FieldWriter(line) = line_of_key(facts, key);
             lines + "\n" + &line
         });
         Self { head: head.0, object_size: facts.object_size, tail: tail.0, batch }
@@ -111,7 +111,7 @@ impl Line {
     /// Completes the line with the bytes sent and the total time, followed by the lines of the
     /// keys.
     pub(crate) fn finish(&self, sent_bytes: u64, total_ms: u64) -> String {
-        let mut line = Writer(self.head.clone());
+        let mut line = FieldWriter(self.head.clone());
         line.known((sent_bytes > 0).then_some(sent_bytes));
         line.known(self.object_size);
         line.plain(total_ms);
@@ -121,8 +121,8 @@ impl Line {
 }
 
 /// Line of one of many keys. Fields of the whole request are empty.
-fn line_of_key(facts: &Facts<'_>, key: &BatchedKey) -> Writer {
-    let mut line = Writer(String::with_capacity(256));
+fn line_of_key(facts: &LineContents<'_>, key: &BatchedKey) -> FieldWriter {
+    let mut line = FieldWriter(String::with_capacity(256));
     line.beginning(facts, BATCH_DELETE, Some(&key.key));
     line.bare(None);
     line.plain(key.status);
@@ -134,11 +134,11 @@ fn line_of_key(facts: &Facts<'_>, key: &BatchedKey) -> Writer {
 }
 
 /// Writer of fields, separated by spaces.
-struct Writer(String);
+struct FieldWriter(String);
 
-impl Writer {
+impl FieldWriter {
     /// Writes the fields from the bucket's owner to the key.
-    fn beginning(&mut self, facts: &Facts<'_>, operation: &str, key: Option<&str>) {
+    fn beginning(&mut self, facts: &LineContents<'_>, operation: &str, key: Option<&str>) {
         self.bare(facts.bucket_owner);
         self.bare(facts.bucket);
         let time = moment(facts.time_ms).format(TIME).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Writer {
     }
 
     /// Writes the fields from the version to the access control list.
-    fn end(&mut self, facts: &Facts<'_>, version: Option<&str>) {
+    fn end(&mut self, facts: &LineContents<'_>, version: Option<&str>) {
         self.bare(version);
         self.bare(Some(facts.host_id));
         let (signature, kind) = authentication(facts.asker);
@@ -192,12 +192,12 @@ impl Writer {
 }
 
 /// Requester of the line: an account's canonical id, or a user's ARN.
-fn requester(asker: Option<&Asker>) -> Option<String> {
+fn requester(asker: Option<&ReplyRequester>) -> Option<String> {
     Some(asker?.identity.who()?.wire_id())
 }
 
 /// Version of the signature, and its place.
-fn authentication(asker: Option<&Asker>) -> (Option<&'static str>, Option<&'static str>) {
+fn authentication(asker: Option<&ReplyRequester>) -> (Option<&'static str>, Option<&'static str>) {
     match asker.map(|asker| asker.mechanism) {
         None | Some(Mechanism::None) => (None, None),
         Some(Mechanism::Header) => (Some("SigV4"), Some("AuthHeader")),
@@ -224,8 +224,8 @@ mod tests {
         fields
     }
 
-    fn facts() -> Facts<'static> {
-        Facts {
+    fn facts() -> LineContents<'static> {
+        LineContents {
             bucket_owner: Some("owner"),
             bucket: Some("b"),
             time_ms: 1_700_000_000_123,
@@ -234,15 +234,15 @@ mod tests {
             request: "GET /b/k HTTP/1.1",
             status: 200,
             host_id: "host==",
-            ..Facts::default()
+            ..LineContents::default()
         }
     }
 
     #[test]
     fn a_line_has_s3s_fields() {
         let identity = Identity::known("alice");
-        let asker = Asker { identity, mechanism: Mechanism::Header };
-        let line = Line::new(&Facts {
+        let asker = ReplyRequester { identity, mechanism: Mechanism::Header };
+        let line = PendingLine::new(&LineContents {
             ip: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
             asker: Some(&asker),
             key: Some("a b/\u{fc}\n"),
@@ -253,7 +253,10 @@ mod tests {
             agent: Some("say \"hi\"\r\nx"),
             version: Some("v1"),
             host: Some("localhost:9000"),
-            tls: Some(Tls { version: TlsVersion::V1_3, cipher: Some("TLS_AES_128_GCM_SHA256") }),
+            tls: Some(TlsParameters {
+                version: TlsVersion::V1_3,
+                cipher: Some("TLS_AES_128_GCM_SHA256"),
+            }),
             by_acl: true,
             ..facts()
         });
@@ -309,7 +312,7 @@ mod tests {
             "", " ", "a b", "\"", "a\"b c", "[x] y", "]", "'a b'", "\\", "\\\" x", "a\tb", "-",
             "\u{a0}",
         ] {
-            let line = Line::new(&Facts {
+            let line = PendingLine::new(&LineContents {
                 key: Some(text),
                 referer: Some(text),
                 agent: Some(text),
@@ -333,14 +336,14 @@ mod tests {
             error: error.map(str::to_owned),
         };
         let batch = [key("a\nb", 204, None), key("c", 403, Some("AccessDenied"))];
-        let facts = Facts {
+        let facts = LineContents {
             operation: "REST.POST.MULTI_OBJECT_DELETE",
             agent: Some("x"),
             host: Some("h"),
             batch: &batch,
             ..facts()
         };
-        let lines = Line::new(&facts).finish(9, 1);
+        let lines = PendingLine::new(&facts).finish(9, 1);
         let [request, first, second] =
             lines.lines().map(fields).collect::<Vec<_>>().try_into().unwrap();
         assert_eq!((&*request[6], &*request[7]), ("REST.POST.MULTI_OBJECT_DELETE", "-"));
@@ -353,7 +356,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_a_dash() {
-        let line = Line::new(&Facts { bucket_owner: None, bucket: None, ..facts() }).finish(0, 1);
+        let line = PendingLine::new(&LineContents { bucket_owner: None, bucket: None, ..facts() })
+            .finish(0, 1);
         let fields = fields(&line);
         assert_eq!(fields.len(), 26, "{line}");
         for at in [0, 1, 3, 4, 7, 10, 11, 12, 15, 16, 17, 19, 20, 21, 22, 23, 24, 25] {
@@ -363,14 +367,17 @@ mod tests {
 
     #[test]
     fn users_are_told_from_their_accounts() {
-        let carol = crate::auth::Who { user: "carol".into(), ..crate::auth::Who::named("alice") };
+        let carol = crate::auth::AccountIdentity {
+            user: "carol".into(),
+            ..crate::auth::AccountIdentity::named("alice")
+        };
         let identity = Identity::Known(std::sync::Arc::new(carol));
-        let asker = Asker { identity, mechanism: Mechanism::QueryV2 };
-        let line = Line::new(&Facts { asker: Some(&asker), ..facts() }).finish(0, 1);
+        let asker = ReplyRequester { identity, mechanism: Mechanism::QueryV2 };
+        let line = PendingLine::new(&LineContents { asker: Some(&asker), ..facts() }).finish(0, 1);
         assert_eq!(fields(&line)[4], "arn:aws:iam::alice:user/carol");
         assert_eq!((&*fields(&line)[19], &*fields(&line)[21]), ("SigV2", "QueryString"));
-        let nobody = Asker { identity: Identity::Anonymous, mechanism: Mechanism::None };
-        let line = Line::new(&Facts { asker: Some(&nobody), ..facts() }).finish(0, 1);
+        let nobody = ReplyRequester { identity: Identity::Anonymous, mechanism: Mechanism::None };
+        let line = PendingLine::new(&LineContents { asker: Some(&nobody), ..facts() }).finish(0, 1);
         assert_eq!(fields(&line)[4], "-");
     }
 }

@@ -5,7 +5,7 @@
 //!               └▶ BucketLogs ─▶ Delivery ─▶ objects in the target bucket
 //! ```
 //!
-//! * [`line`]: the line of a request; [`noun`]: names of operations in lines.
+//! * [`line`]: the line of a request; [`operation_name`]: names of operations in lines.
 //! * [`settings`]: log settings of a bucket.
 //! * [`batch`]: batches of lines, delivered as objects.
 //!
@@ -16,15 +16,15 @@
 
 mod batch;
 mod line;
-mod noun;
+mod operation_name;
 mod settings;
 
 use std::fmt;
 
 pub use batch::{BucketLogs, Delivery, DeliveryOptions};
-pub(crate) use batch::{Entry, Source};
-pub(crate) use line::{Asker, Batched, BatchedKey, Facts, Line};
-pub(crate) use noun::name as operation_name;
+pub(crate) use batch::{Entry, LogSource};
+pub(crate) use line::{BatchOutcome, BatchedKey, LineContents, PendingLine, ReplyRequester};
+pub(crate) use operation_name::name as operation_name;
 pub(crate) use settings::{KeyFormat, Logging};
 
 /// Receiver of a line for each request, to any bucket.

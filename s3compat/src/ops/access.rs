@@ -18,21 +18,25 @@ use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{PutObjectLegalHoldInput, PutObjectRetentionInput, PutObjectTaggingInput};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 
-use super::asked::{self, Asked};
+use super::authorization::Authorization;
+use super::bucket_access::BucketAccess;
 use super::lock::{legal_hold, retention};
 use super::new_tags;
-use super::rights::Rights;
+use super::policy_context::{self, PolicyRequest};
 use super::session;
-use super::standing::Standing;
 use super::versions::version;
-use crate::access::{AclUse, Action, Case, Context, Question, Requester, Scope, Verdict, actions};
-use crate::auth::{Identity, Query, Who};
-use crate::door::Operation;
+use crate::access::{
+    AclUse, Action, Context, PolicyDecision, Question, RequestTraits, Requester, ResourceKind,
+    actions,
+};
+use crate::auth::{AccountIdentity, Identity, Query};
 use crate::errors::s3_error;
+use crate::http::Operation;
 use crate::lock;
-use crate::sentences;
+use crate::messages;
 
-/// Returns no secrets to s3s: the door has authenticated the request and removed its credentials.
+/// Returns no secrets to s3s: the HTTP pipeline has authenticated the request and removed its
+/// credentials.
 pub(crate) struct NoSecrets;
 
 #[async_trait::async_trait]
@@ -51,13 +55,13 @@ const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
 const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
 
 /// Access check by the authenticated identity and the bucket's settings.
-pub(crate) struct ByPolicy {
+pub(crate) struct PolicyAccess {
     pub(crate) store: ObjectStore,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 #[async_trait::async_trait]
-impl S3Access for ByPolicy {
+impl S3Access for PolicyAccess {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name().to_owned();
         let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
@@ -72,41 +76,42 @@ impl S3Access for ByPolicy {
         let requester = requester(context)?;
         let store = session(context.extensions_mut(), &self.store);
         let found = store.bucket(&bucket).await.map_err(s3_error)?;
-        let expected = |name| Expected::of(context.headers(), name);
+        let expected = |name| ExpectedOwner::of(context.headers(), name);
         let of_source = expected(EXPECTED_SOURCE_OWNER);
         expected(EXPECTED_OWNER).check(&requester, &found.owner)?;
         let acl_use = context.extensions_mut().get::<AclUse>().cloned().unwrap_or_default();
-        let standing = Standing::of(&requester, &bucket, &found).noting(acl_use);
-        if standing.is_shut_out() {
+        let access = BucketAccess::of(&requester, &bucket, &found).with_acl_use(acl_use);
+        if access.has_no_access() {
             return Err(denied());
         }
         // An unlimited principal needs no policy context. Copies also check their source bucket.
-        if standing.is_unlimited() && !context.headers().contains_key(COPY_SOURCE) {
-            let actions = actions(&operation, Case::default()).ok_or_else(denied)?;
-            let rights = Rights::new(store, requester, standing, Context::default());
-            let guard = rights.guard(&actions);
-            enter(context, rights, guard);
+        if access.is_unlimited() && !context.headers().contains_key(COPY_SOURCE) {
+            let actions = actions(&operation, RequestTraits::default()).ok_or_else(denied)?;
+            let authorization = Authorization::new(store, requester, access, Context::default());
+            let guard = authorization.guard(&actions);
+            enter(context, authorization, guard);
             return Ok(());
         }
-        let asked = Asked {
+        let asked = PolicyRequest {
             operation: &operation,
             headers: context.headers(),
             query: context.uri().query().unwrap_or_default(),
         };
         let actions = actions(&operation, asked.case()?).ok_or_else(denied)?;
-        if !standing.may_ever(&requester, &actions) {
+        if !access.may_ever(&requester, &actions) {
             return Err(denied());
         }
         let mut known = asked.context(self.clock.now_ms())?;
-        asked::add_requester(&mut known, &requester);
-        asked::add_extensions(&mut known, context.extensions_mut());
+        policy_context::add_requester(&mut known, &requester);
+        policy_context::add_extensions(&mut known, context.extensions_mut());
         // In S3 this condition key does not apply to the deletion of a version.
         if actions.contains(&Action::DeleteObjectVersion) {
             known.forget("s3:if-match");
         }
-        let rights = Rights::new(store, requester, standing, known).expecting(of_source);
-        let rights = rights.about(key.clone());
-        let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
+        let authorization =
+            Authorization::new(store, requester, access, known).expecting(of_source);
+        let authorization = authorization.for_key(key.clone());
+        let is_by_key = actions.iter().any(|action| action.scope() == ResourceKind::Object);
         let guard = match key {
             _ if JUDGED_BY_BODY.contains(&operation.as_str()) => None,
             // The keys are in the body.
@@ -115,10 +120,10 @@ impl S3Access for ByPolicy {
             key => {
                 let version = query_version(context.uri().query().unwrap_or_default())?;
                 let name = key.as_deref().map(|key| ObjectName { key, version });
-                rights.check_but_object(&actions, name).await?
+                authorization.check_but_object(&actions, name).await?
             }
         };
-        enter(context, rights, guard);
+        enter(context, authorization, guard);
         Ok(())
     }
 
@@ -128,12 +133,12 @@ impl S3Access for ByPolicy {
     ) -> S3Result<()> {
         let actions = actions_of(request, "PutObjectRetention")?;
         let retention = retention(request.input.retention.as_ref())?;
-        let rights = Rights::find(&request.extensions)?.with(|context| {
+        let authorization = Authorization::find(&request.extensions)?.with(|context| {
             if let Some(retention) = retention {
                 lock::add_retention(context, retention, self.clock.now_ms());
             }
         });
-        rights.check(&actions, named_in(&request.input.key, &request.uri)?).await
+        authorization.check(&actions, named_in(&request.input.key, &request.uri)?).await
     }
 
     async fn put_object_legal_hold(
@@ -142,9 +147,9 @@ impl S3Access for ByPolicy {
     ) -> S3Result<()> {
         let actions = actions_of(request, "PutObjectLegalHold")?;
         let is_on = legal_hold(request.input.legal_hold.as_ref())?;
-        let rights = Rights::find(&request.extensions)?;
-        let rights = rights.with(|context| lock::add_hold(context, is_on));
-        rights.check(&actions, named_in(&request.input.key, &request.uri)?).await
+        let authorization = Authorization::find(&request.extensions)?;
+        let authorization = authorization.with(|context| lock::add_hold(context, is_on));
+        authorization.check(&actions, named_in(&request.input.key, &request.uri)?).await
     }
 
     async fn put_object_tagging(
@@ -152,19 +157,19 @@ impl S3Access for ByPolicy {
         request: &mut S3Request<PutObjectTaggingInput>,
     ) -> S3Result<()> {
         let actions = actions_of(request, "PutObjectTagging")?;
-        let rights = Rights::find(&request.extensions)?;
+        let authorization = Authorization::find(&request.extensions)?;
         let tags = request.input.tagging.tag_set.iter();
         let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
         let name = named_in(&request.input.key, &request.uri)?;
-        rights.with_tags(tags).check(&actions, name).await
+        authorization.with_tags(tags).check(&actions, name).await
     }
 }
 
 /// Account that must own a bucket, if the request names one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Expected(Option<Box<[u8]>>);
+pub(super) struct ExpectedOwner(Option<Box<[u8]>>);
 
-impl Expected {
+impl ExpectedOwner {
     fn of(headers: &HeaderMap, name: &str) -> Self {
         Self(headers.get(name).map(|value| value.as_bytes().into()))
     }
@@ -173,7 +178,8 @@ impl Expected {
     /// name if the requester is the owner.
     pub(super) fn check(&self, requester: &Requester, owner: &str) -> S3Result<()> {
         let Some(expected) = &self.0 else { return Ok(()) };
-        let is_own = |who: &Who| *who.canonical_id == *owner && is_text(expected, &who.account);
+        let is_own =
+            |who: &AccountIdentity| *who.canonical_id == *owner && is_text(expected, &who.account);
         let is_met = match requester {
             _ if is_text(expected, owner) => true,
             Requester::Anonymous | Requester::LogDelivery => false,
@@ -187,7 +193,7 @@ fn is_text(bytes: &[u8], text: &str) -> bool {
     bytes == text.as_bytes()
 }
 
-impl ByPolicy {
+impl PolicyAccess {
     /// Requires a signed request, a role for all actions, and an allow by the principal's own
     /// policies, if it has any.
     fn check_named(
@@ -205,17 +211,17 @@ impl ByPolicy {
             return Ok(());
         }
         let operation = context.s3_op().name().to_owned();
-        let asked = Asked {
+        let asked = PolicyRequest {
             operation: &operation,
             headers: context.headers(),
             query: context.uri().query().unwrap_or_default(),
         };
         let mut known = asked.context(self.clock.now_ms())?;
-        asked::add_requester(&mut known, &requester);
-        asked::add_extensions(&mut known, context.extensions_mut());
+        policy_context::add_requester(&mut known, &requester);
+        policy_context::add_extensions(&mut known, context.extensions_mut());
         let may = |&action: &Action| {
             let question = Question { requester: &requester, action, resource, context: &known };
-            matches!(requester.own_verdict(&question), None | Some(Verdict::Allow))
+            matches!(requester.own_verdict(&question), None | Some(PolicyDecision::Allow))
         };
         if actions.iter().all(may) { Ok(()) } else { Err(denied()) }
     }
@@ -225,7 +231,7 @@ impl ByPolicy {
 fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
     let has_tags = new_tags::are_given(context.extensions_mut())?;
     let headers = context.headers();
-    let asked = Asked { operation: "CreateBucket", headers, query: "" };
+    let asked = PolicyRequest { operation: "CreateBucket", headers, query: "" };
     let mut actions = vec![Action::CreateBucket];
     if asked.case()?.sets_acl {
         actions.push(Action::PutBucketAcl);
@@ -245,7 +251,7 @@ fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
 /// Actions of a request whose body is parsed.
 fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action>> {
     let query = request.uri.query().unwrap_or_default();
-    let case = Asked { operation, headers: &request.headers, query }.case()?;
+    let case = PolicyRequest { operation, headers: &request.headers, query }.case()?;
     actions(operation, case).ok_or_else(denied)
 }
 
@@ -260,16 +266,20 @@ fn named_in<'a>(key: &'a str, uri: &Uri) -> S3Result<ObjectName<'a>> {
 }
 
 /// Admits a request: stores its rights, and a session with its guard, in the extensions.
-fn enter(context: &mut S3AccessContext<'_>, mut rights: Rights, guard: Option<Arc<dyn Guard>>) {
+fn enter(
+    context: &mut S3AccessContext<'_>,
+    mut authorization: Authorization,
+    guard: Option<Arc<dyn Guard>>,
+) {
     let extensions = context.extensions_mut();
-    rights.is_guarded = guard.is_some();
+    authorization.is_guarded = guard.is_some();
     if let Some(guard) = guard {
-        extensions.insert(rights.session().guarded(guard));
+        extensions.insert(authorization.session().guarded(guard));
     }
-    extensions.insert(rights);
+    extensions.insert(authorization);
 }
 
-/// Principal of the request. Refuses requests that did not pass the door.
+/// Principal of the request. Refuses requests that did not pass the HTTP pipeline.
 fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
     let extensions = context.extensions_mut();
     if extensions.get::<&'static Operation>().is_none() {
@@ -284,20 +294,23 @@ fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
 
 /// Replaces `NoSuchKey` and similar errors by AccessDenied for principals without `ListBucket`.
 /// So errors do not reveal if a key exists.
-pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> S3Result<T> {
-    let (Some(rights), Err(error)) = (rights, &outcome) else { return outcome };
+pub(super) async fn conceal<T>(
+    authorization: Option<Authorization>,
+    outcome: S3Result<T>,
+) -> S3Result<T> {
+    let (Some(authorization), Err(error)) = (authorization, &outcome) else { return outcome };
     let is_telling = match error.code() {
         S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion => true,
         // A delete marker has no list that could grant access.
-        S3ErrorCode::MethodNotAllowed => rights.is_guarded,
+        S3ErrorCode::MethodNotAllowed => authorization.is_guarded,
         _ => false,
     };
-    if is_telling && !rights.may_list().await? { Err(denied()) } else { outcome }
+    if is_telling && !authorization.may_list().await? { Err(denied()) } else { outcome }
 }
 
 /// 403 AccessDenied.
 pub(super) fn denied() -> S3Error {
-    sentences::ACCESS_DENIED.error()
+    messages::ACCESS_DENIED.error()
 }
 
 #[cfg(test)]
@@ -313,15 +326,17 @@ mod tests {
                 http::HeaderName::from_static(EXPECTED_OWNER),
                 HeaderValue::from_static(expected),
             )]);
-            Expected::of(&headers, EXPECTED_OWNER).check(requester, "c0ffee").is_ok()
+            ExpectedOwner::of(&headers, EXPECTED_OWNER).check(requester, "c0ffee").is_ok()
         };
-        let alice =
-            Requester::User(Arc::new(Who { canonical_id: "c0ffee".into(), ..Who::named("alice") }));
+        let alice = Requester::User(Arc::new(AccountIdentity {
+            canonical_id: "c0ffee".into(),
+            ..AccountIdentity::named("alice")
+        }));
         let bob = Requester::named("bob");
         assert!(check("c0ffee", &alice) && check("alice", &alice));
         assert!(check("c0ffee", &bob) && !check("alice", &bob) && !check("bob", &bob));
         assert!(check("c0ffee", &Requester::Anonymous) && !check("", &Requester::Anonymous));
         assert!(!check("c0ffeefoo", &alice) && !check("123456789012", &alice));
-        assert!(Expected::default().check(&bob, "c0ffee").is_ok(), "nobody is expected");
+        assert!(ExpectedOwner::default().check(&bob, "c0ffee").is_ok(), "nobody is expected");
     }
 }

@@ -5,18 +5,18 @@
 //! headers, document ─▶ asked ─▶ wanted ─▶ list ─▶ a bucket's setting, an object's mark
 //! ```
 //!
-//! * `asked`, `canned`: the list in a request; `names`: lookup of its grantees.
-//! * `wanted`: a list before its owner is known; `fresh`: lists of new buckets and objects.
+//! * `requested`, `canned`: the list in a request; `names`: lookup of its grantees.
+//! * `pending`: a list before its owner is known; `fresh`: lists of new buckets and objects.
 //! * `control`: settings of a bucket that apply to all lists in it.
 //!
 //! Where only the bucket's owner has access, no list is stored. A list never changes an owner.
 
-mod asked;
 mod canned;
 mod control;
 mod fresh;
 mod names;
-mod wanted;
+mod pending;
+mod requested;
 
 use martlet_protocol::entry::{Marks, Object};
 use martlet_protocol::{Setting, Settings};
@@ -28,22 +28,22 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
-pub(super) use self::asked::GRANTS;
-pub(super) use self::control::{Control, Ownership, bucket_has_list};
+pub(super) use self::control::{AclSettings, Ownership, bucket_has_list};
 pub(super) use self::fresh::mark;
-pub(super) use self::names::Owners;
+pub(super) use self::names::OwnerNames;
+pub(super) use self::requested::GRANTS;
 
-use self::asked::Asked;
 use self::control::not_supported;
-use self::wanted::Wanted;
+use self::pending::PendingAcl;
+use self::requested::RequestedAcl;
 use super::access::denied;
-use super::guard::list_of;
-use super::rights::Rights;
+use super::authorization::Authorization;
+use super::object_acl::list_of;
 use super::versions::named;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::access::{Acl, GRANTS_MAX, Grant};
 use crate::errors::s3_error;
-use crate::events::{Event, Happened};
+use crate::events::{Event, ObjectEvents};
 
 /// Resolves the grantees of grants outside of a list. The account `known` needs no lookup.
 pub(super) async fn resolve_grants(
@@ -52,11 +52,11 @@ pub(super) async fn resolve_grants(
     known: &str,
 ) -> S3Result<Vec<Grant>> {
     if given.len() > GRANTS_MAX {
-        return Err(asked::malformed());
+        return Err(requested::malformed());
     }
     let mut grants = Vec::with_capacity(given.len());
     for grant in given {
-        let (named, permission) = asked::granted(grant).ok_or_else(asked::malformed)?;
+        let (named, permission) = requested::granted(grant).ok_or_else(requested::malformed)?;
         let grantee = names::resolve(store, named, &[known]).await?;
         grants.push(Grant { grantee, permission });
     }
@@ -65,10 +65,10 @@ pub(super) async fn resolve_grants(
 
 impl Operations {
     /// Owners of the objects in a bucket.
-    pub(super) async fn owners_in(&self, bucket: &str) -> S3Result<Owners> {
+    pub(super) async fn owners_in(&self, bucket: &str) -> S3Result<OwnerNames> {
         let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
-        let is_enforced = Control::of(&bucket.settings).is_enforced();
-        Ok(Owners::new(&self.store, &bucket.owner, is_enforced).await)
+        let is_enforced = AclSettings::of(&bucket.settings).is_enforced();
+        Ok(OwnerNames::new(&self.store, &bucket.owner, is_enforced).await)
     }
 
     pub(super) async fn get_bucket_acl(
@@ -78,11 +78,11 @@ impl Operations {
         let name = &request.input.bucket;
         let settings = self.store.bucket_settings(name).await.map_err(s3_error)?;
         let owner = self.store.bucket(name).await.map_err(s3_error)?.owner.clone();
-        let is_enforced = Control::of(&settings).is_enforced();
+        let is_enforced = AclSettings::of(&settings).is_enforced();
         let document = settings.get(Setting::Acl).filter(|_| !is_enforced);
         let acl =
             document.map_or_else(|| Acl::private(&owner), |document| Acl::decode(document, &owner));
-        let mut owners = Owners::new(&self.store, &owner, is_enforced).await;
+        let mut owners = OwnerNames::new(&self.store, &owner, is_enforced).await;
         let (owner, grants) = owners.write(&acl).await;
         Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) }))
     }
@@ -91,15 +91,15 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketAclInput>,
     ) -> S3Result<S3Response<PutBucketAclOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let PutBucketAclInput { bucket, access_control_policy: document, .. } = request.input;
         let owner = self.store.bucket(&bucket).await.map_err(s3_error)?.owner.clone();
-        let asked = Asked::of(&request.headers, document)?;
-        let wanted = Wanted::resolve(&self.store, asked, &[&owner]).await?;
+        let asked = RequestedAcl::of(&request.headers, document)?;
+        let wanted = PendingAcl::resolve(&self.store, asked, &[&owner]).await?;
         let acl = wanted.list_of_bucket(&owner).ok_or_else(denied)?;
         let mut refusal = None;
         let put = |settings: &mut Settings| {
-            let control = Control::of(settings);
+            let control = AclSettings::of(settings);
             refusal = if control.is_enforced() {
                 Some(not_supported())
             } else {
@@ -126,10 +126,10 @@ impl Operations {
         let read = self.store.head(&input.bucket, name, Selection::Whole, &conditions).await;
         let marks = &read.map_err(s3_error)?.object.attributes.marks;
         let bucket = self.store.bucket(&input.bucket).await.map_err(s3_error)?;
-        let is_enforced = Control::of(&bucket.settings).is_enforced();
+        let is_enforced = AclSettings::of(&bucket.settings).is_enforced();
         let acl = list_of(marks, &bucket.owner).filter(|_| !is_enforced);
         let acl = acl.unwrap_or_else(|| Acl::private(&bucket.owner));
-        let mut owners = Owners::new(&self.store, &bucket.owner, is_enforced).await;
+        let mut owners = OwnerNames::new(&self.store, &bucket.owner, is_enforced).await;
         let (owner, grants) = owners.write(&acl).await;
         let (grants, owner) = (Some(grants), Some(owner));
         Ok(S3Response::new(GetObjectAclOutput { grants, owner, request_charged: None }))
@@ -139,21 +139,21 @@ impl Operations {
         &self,
         mut request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
-        lenient(&mut request).refuse_conditions()?;
-        let standing = Rights::find(&request.extensions)?.standing();
+        parsed_headers(&mut request).refuse_conditions()?;
+        let access = Authorization::find(&request.extensions)?.bucket_access();
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let asked = Asked::of(&request.headers, input.access_control_policy)?;
-        if standing.control.is_enforced() {
+        let asked = RequestedAcl::of(&request.headers, input.access_control_policy)?;
+        if access.control.is_enforced() {
             return Err(not_supported());
         }
-        let bucket_owner = &*standing.owner;
-        let wanted = Wanted::resolve(&self.store, asked, &[bucket_owner]).await?;
+        let bucket_owner = &*access.owner;
+        let wanted = PendingAcl::resolve(&self.store, asked, &[bucket_owner]).await?;
         let put = |object: &Object, marks: &mut Marks| {
             let before = list_of(&object.attributes.marks, bucket_owner);
             let owner = before.as_ref().map_or(bucket_owner, |acl| &acl.owner);
             let acl = wanted.list(owner, bucket_owner).ok_or(Error::AccessDenied)?;
-            if acl.is_public() && standing.control.blocks_public {
+            if acl.is_public() && access.control.blocks_public {
                 return Err(Error::AccessDenied);
             }
             mark(marks, &acl, bucket_owner);
@@ -162,7 +162,7 @@ impl Operations {
         let changed = self.store.change_marks(&input.bucket, name, put).await;
         let written = changed.map_err(s3_error)?;
         let mut response = S3Response::new(PutObjectAclOutput::default());
-        response.extensions.insert(Happened::wrote(Event::AclPut, &input.key, &written));
+        response.extensions.insert(ObjectEvents::wrote(Event::AclPut, &input.key, &written));
         Ok(response)
     }
 }

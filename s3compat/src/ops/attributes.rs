@@ -11,11 +11,11 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::versions::named;
-use super::{BareTags, Operations, ReplyStatus, lenient, limit, wire_count, wire_size};
+use super::{BareTags, Operations, ReplyStatus, limit, parsed_headers, wire_count, wire_size};
 use crate::attributes::{stamp_headers, wire_class, wire_etag, wire_time, wire_version};
 use crate::checksums::{carried, set_checksums, wire_kind};
 use crate::errors::s3_error;
-use crate::sentences;
+use crate::messages;
 
 const ATTRIBUTES: &str = "x-amz-object-attributes";
 
@@ -31,7 +31,7 @@ enum Attribute {
 
 /// A page of the list of parts.
 #[derive(Clone, Copy, Debug)]
-struct Page {
+struct PartsPage {
     after: usize,
     limit: usize,
 }
@@ -41,16 +41,16 @@ impl Operations {
         &self,
         mut request: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let lenient = lenient(&mut request);
-        let wanted = wanted(&request.headers)?;
+        let parsed = parsed_headers(&mut request);
+        let wanted = requested_attributes(&request.headers)?;
         let wants = |attribute| wanted.contains(&attribute);
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let page = Page {
+        let page = PartsPage {
             after: limit(input.part_number_marker.or(Some(0)), usize::MAX, "part-number-marker")?,
             limit: limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?,
         };
-        let found = match self.store.parts(&input.bucket, name, &lenient.conditions).await {
+        let found = match self.store.parts(&input.bucket, name, &parsed.conditions).await {
             Ok(found) => found,
             Err(Error::NotModified(_)) => {
                 let mut response = S3Response::new(GetObjectAttributesOutput::default());
@@ -76,13 +76,13 @@ impl Operations {
         let mut response = S3Response::with_headers(output, stamp_headers(token));
         response.extensions.insert(BareTags);
         let of_parts = found.parts.iter().filter_map(|part| part.checksum.as_ref());
-        carried::note(&mut response.extensions, object.checksums.iter().chain(of_parts));
+        carried::collect(&mut response.extensions, object.checksums.iter().chain(of_parts));
         Ok(response)
     }
 }
 
 /// Parses the attribute names in the header, in one line or several.
-fn wanted(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
+fn requested_attributes(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
     let mut wanted = Vec::new();
     for line in headers.get_all(ATTRIBUTES) {
         let names = line.to_str().unwrap_or("?").split(',').map(str::trim);
@@ -93,12 +93,12 @@ fn wanted(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
                 "ObjectParts" => Attribute::Parts,
                 "StorageClass" => Attribute::Class,
                 "ObjectSize" => Attribute::Size,
-                _ => return Err(sentences::OBJECT_ATTRIBUTE.argument(ATTRIBUTES, name).into()),
+                _ => return Err(messages::OBJECT_ATTRIBUTE.argument(ATTRIBUTES, name).into()),
             });
         }
     }
     if wanted.is_empty() {
-        return Err(sentences::OBJECT_ATTRIBUTES.error());
+        return Err(messages::OBJECT_ATTRIBUTES.error());
     }
     Ok(wanted)
 }
@@ -111,7 +111,7 @@ fn checksum(object: &Object) -> Option<Checksum> {
 }
 
 /// Page of an object's parts. Parts are numbered by their position in the object, as in reads.
-fn parts(all: &[StoredPart], object: &Object, page: Page) -> GetObjectAttributesParts {
+fn parts(all: &[StoredPart], object: &Object, page: PartsPage) -> GetObjectAttributesParts {
     let count = |count| Some(wire_count(count));
     let rest = all.get(page.after..).unwrap_or_default();
     let shown = &rest[..rest.len().min(page.limit)];
@@ -146,7 +146,7 @@ mod tests {
         for line in lines {
             headers.append(ATTRIBUTES, line.parse().unwrap());
         }
-        wanted(&headers).map_err(|error| error.code().as_str().to_owned())
+        requested_attributes(&headers).map_err(|error| error.code().as_str().to_owned())
     }
 
     fn object() -> Object {
@@ -180,7 +180,7 @@ mod tests {
     fn pages_of_parts_follow_one_another() {
         let all: Vec<_> = (1..=3).map(|size| StoredPart { size, checksum: None }).collect();
         let page = |after, limit| {
-            let page = parts(&all, &object(), Page { after, limit });
+            let page = parts(&all, &object(), PartsPage { after, limit });
             let numbers: Vec<_> =
                 page.parts.unwrap().iter().map(|part| (part.part_number, part.size)).collect();
             assert_eq!(page.total_parts_count, Some(3));

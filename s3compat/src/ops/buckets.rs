@@ -16,12 +16,12 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::new_tags;
 use super::ownership::check_ownership;
 use super::settings::to_document;
-use super::{Operations, lenient, owner};
+use super::{Operations, owner, parsed_headers};
 use crate::attributes::wire_time;
 use crate::auth::UNNAMED_REGION;
 use crate::consistency::one;
 use crate::errors::s3_error;
-use crate::sentences;
+use crate::messages;
 
 /// Header with a bucket's storage policy, in CreateBucket requests and in replies.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
@@ -43,7 +43,7 @@ fn check_labels(name: &str) -> S3Result<()> {
         || RESERVED_STARTS.iter().any(|start| name.starts_with(start))
         || RESERVED_ENDS.iter().any(|end| name.ends_with(end))
     {
-        return Err(sentences::BUCKET_NAME.error());
+        return Err(messages::BUCKET_NAME.error());
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn settings_of_new(ownership: Option<ObjectOwnership>, tags: &Tagging) -> S3Resu
     }
     if let Some(object_ownership) = ownership {
         if check_ownership(&object_ownership).is_err() {
-            let wrong = sentences::OBJECT_OWNERSHIP.about(object_ownership.as_str());
+            let wrong = messages::OBJECT_OWNERSHIP.with_subject(object_ownership.as_str());
             return Err(wrong.with_detail("ArgumentName", "x-amz-object-ownership").into());
         }
         let controls =
@@ -73,7 +73,7 @@ impl Operations {
         &self,
         mut request: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let owner = owner(&request.extensions)?;
         let input = request.input;
         check_labels(&input.bucket)?;
@@ -110,7 +110,7 @@ impl Operations {
                     let location = Some(format!("/{}", input.bucket));
                     return Ok(S3Response::new(CreateBucketOutput { location }));
                 }
-                Err(sentences::BUCKET_OWNED.error())
+                Err(messages::BUCKET_OWNED.error())
             }
             Err(error) => Err(s3_error(error)),
         }
@@ -124,7 +124,7 @@ impl Operations {
         match configuration.location_constraint.as_ref().map(BucketLocationConstraint::as_str) {
             None | Some("") => Ok(()),
             Some(region) if region == &*self.region => Ok(()),
-            Some(region) => Err(sentences::LOCATION.about(region).into()),
+            Some(region) => Err(messages::LOCATION.with_subject(region).into()),
         }
     }
 
@@ -152,7 +152,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.store.delete_bucket(&request.input.bucket).await.map_err(s3_error)?;
         Ok(S3Response::new(DeleteBucketOutput {}))
     }
@@ -178,7 +178,7 @@ impl Operations {
             Some(asked) => usize::try_from(asked)
                 .ok()
                 .filter(|asked| (1..=BUCKETS_MAX).contains(asked))
-                .ok_or_else(|| sentences::MAX_BUCKETS.argument("max-buckets", asked))?,
+                .ok_or_else(|| messages::MAX_BUCKETS.argument("max-buckets", asked))?,
         };
         let after = match input.continuation_token.as_deref() {
             None => None,
@@ -233,6 +233,6 @@ impl Operations {
     /// Decodes the position in a continuation token.
     pub(super) fn open_token(&self, scope: &str, token: &str) -> S3Result<String> {
         let position = self.tokens.open(scope, token);
-        position.ok_or_else(|| sentences::CONTINUATION_TOKEN.named("continuation-token").into())
+        position.ok_or_else(|| messages::CONTINUATION_TOKEN.named("continuation-token").into())
     }
 }

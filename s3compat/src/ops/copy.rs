@@ -10,9 +10,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::rights::Rights;
+use super::authorization::Authorization;
 use super::versions::version;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
     wire_etag, wire_new_version, wire_time,
@@ -20,8 +20,8 @@ use crate::attributes::{
 use crate::checksums::{self, carried, set_checksums, wire_kind};
 use crate::encryption::Encryption;
 use crate::errors::s3_error;
-use crate::events::{Event, Happened};
-use crate::{lock, sentences};
+use crate::events::{Event, ObjectEvents};
+use crate::{lock, messages};
 
 const TAGGING_DIRECTIVE: &str = "x-amz-tagging-directive";
 
@@ -30,36 +30,36 @@ impl Operations {
         &self,
         mut request: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let lenient = lenient(&mut request);
+        let parsed = parsed_headers(&mut request);
         let input = request.input;
         let headers = &request.headers;
         let (source, source_version) = copy_source(input.copy_source)?;
-        let rights = Rights::find(&request.extensions)?;
+        let authorization = Authorization::find(&request.extensions)?;
         let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
         let new_metadata = replaces(directive, "x-amz-metadata-directive")?;
         let directive = input.tagging_directive.as_ref().map(TaggingDirective::as_str);
         let new_tags = replaces(directive, TAGGING_DIRECTIVE)?;
         let tags_to = (!new_tags).then_some(input.key.as_str());
         let from = ObjectName { key: &source.1, version: source_version };
-        let guard = rights.check_source((&source.0, from), tags_to).await?;
+        let guard = authorization.check_source((&source.0, from), tags_to).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let onto_itself =
             source.0 == input.bucket && source.1 == input.key && source_version.is_none();
         check_purpose(headers, onto_itself, new_metadata)?;
-        let attributes = from_request(headers, input.metadata, &lenient)?;
+        let attributes = from_request(headers, input.metadata, &parsed)?;
         let mut marks = Marks::default();
         lock::from_request(headers)?.write(&mut marks);
-        self.mark_owner(rights, headers, &mut marks).await?;
+        self.mark_owner(authorization, headers, &mut marks).await?;
         let copy = CopyObject {
             source,
             source_version,
-            source_conditions: lenient.source_conditions.clone(),
+            source_conditions: parsed.source_conditions.clone(),
             attributes: new_metadata.then_some(attributes),
             tags: if new_tags { Some(tags_of(headers)?.unwrap_or_default()) } else { None },
             marks,
             storage_class: storage_class_of(headers)?,
-            checksum: checksums::asked(headers)?,
-            conditions: lenient.write_conditions()?,
+            checksum: checksums::requested_algorithm(headers)?,
+            conditions: parsed.write_conditions()?,
         };
         let written = store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
@@ -73,8 +73,8 @@ impl Operations {
         let place = (input.bucket.as_str(), input.key.as_str());
         self.tell_expiration(&mut headers, place, &written.object).await;
         let mut response = S3Response::with_headers(output, headers);
-        carried::note(&mut response.extensions, &written.object.checksums);
-        response.extensions.insert(Happened::wrote(Event::Copy, &input.key, &written));
+        carried::collect(&mut response.extensions, &written.object.checksums);
+        response.extensions.insert(ObjectEvents::wrote(Event::Copy, &input.key, &written));
         Ok(response)
     }
 }
@@ -103,7 +103,7 @@ fn replaces(directive: Option<&str>, name: &'static str) -> S3Result<bool> {
         Some("REPLACE") => Ok(true),
         Some(given) => {
             let what = if name == TAGGING_DIRECTIVE { "tagging" } else { "metadata" };
-            let wrong = sentences::DIRECTIVE.about(what).with_detail("ArgumentName", name);
+            let wrong = messages::DIRECTIVE.with_subject(what).with_detail("ArgumentName", name);
             Err(wrong.with_detail("ArgumentValue", given).into())
         }
     }
@@ -121,7 +121,7 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
         ));
     }
     if onto_itself && !names_storage_class(headers) && !Encryption::changes_copy(headers) {
-        return Err(sentences::COPY_ONTO_ITSELF.error());
+        return Err(messages::COPY_ONTO_ITSELF.error());
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Opt
         CopySource::Bucket { bucket, key, version_id } => {
             let version = version(version_id.as_deref())?;
             if key.is_empty() || key.contains('\0') {
-                return Err(sentences::COPY_SOURCE_KEY.argument("x-amz-copy-source", key).into());
+                return Err(messages::COPY_SOURCE_KEY.argument("x-amz-copy-source", key).into());
             }
             Ok(((bucket.into(), key.into()), version))
         }
@@ -145,7 +145,7 @@ pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::door::{DETAIL, read_detail};
+    use crate::http::{DETAIL, read_detail};
 
     fn source(header: &str) -> Result<(String, String), String> {
         let source = CopySource::parse(header).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
 //! CORS rules of a bucket: `GetBucketCors`, `PutBucketCors`, `DeleteBucketCors`, and their lookup
-//! by the door.
+//! by the HTTP pipeline.
 
 use futures::future::BoxFuture;
 use http::HeaderName;
@@ -12,10 +12,10 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::settings::from_document;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::auth::Refusal;
-use crate::door::{CorsRules, is_cors_method};
-use crate::sentences;
+use crate::http::{CorsRules, is_cors_method};
+use crate::messages;
 
 /// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -23,19 +23,19 @@ const RULES_MAX: usize = 100;
 const ID_CHARS_MAX: usize = 255;
 
 /// CORS rules in the settings of a store's buckets.
-pub(crate) struct SetRules(pub(crate) ObjectStore);
+pub(crate) struct BucketCorsRules(pub(crate) ObjectStore);
 
-impl std::fmt::Debug for SetRules {
+impl std::fmt::Debug for BucketCorsRules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SetRules")
+        f.write_str("BucketCorsRules")
     }
 }
 
-impl CorsRules for SetRules {
+impl CorsRules for BucketCorsRules {
     fn of<'a>(&'a self, bucket: &'a str) -> BoxFuture<'a, Result<Option<Vec<CORSRule>>, Refusal>> {
         Box::pin(async move {
             let bucket = self.0.bucket(bucket).await.map_err(|error| match error {
-                Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
+                Error::NoSuchBucket => messages::NO_SUCH_BUCKET.refusal(),
                 error => {
                     tracing::warn!(%error, "could not read the CORS rules");
                     Refusal::try_again()
@@ -43,7 +43,7 @@ impl CorsRules for SetRules {
             })?;
             let Some(document) = bucket.settings.get(Setting::Cors) else { return Ok(None) };
             let rules: CORSConfiguration =
-                from_document(document).map_err(|_| sentences::INTERNAL.refusal())?;
+                from_document(document).map_err(|_| messages::INTERNAL.refusal())?;
             Ok(Some(rules.cors_rules))
         })
     }
@@ -52,24 +52,24 @@ impl CorsRules for SetRules {
 /// Refuses rules that S3 refuses.
 fn check(rules: &[CORSRule]) -> S3Result<()> {
     if rules.is_empty() {
-        return Err(sentences::MALFORMED_XML.error());
+        return Err(messages::MALFORMED_XML.error());
     }
     if rules.len() > RULES_MAX {
-        return Err(sentences::CORS_RULES.about(RULES_MAX).into());
+        return Err(messages::CORS_RULES.with_subject(RULES_MAX).into());
     }
     rules.iter().try_for_each(check_rule)
 }
 
 fn check_rule(rule: &CORSRule) -> S3Result<()> {
     if rule.allowed_methods.is_empty() || rule.allowed_origins.is_empty() {
-        return Err(sentences::MALFORMED_XML.error());
+        return Err(messages::MALFORMED_XML.error());
     }
     if let Some(method) = rule.allowed_methods.iter().find(|method| !is_cors_method(method)) {
-        return Err(sentences::CORS_METHOD.about(method).into());
+        return Err(messages::CORS_METHOD.with_subject(method).into());
     }
     check_patterns(rule)?;
     if rule.id.as_ref().is_some_and(|id| id.chars().count() > ID_CHARS_MAX) {
-        return Err(sentences::CORS_ID.about(ID_CHARS_MAX).into());
+        return Err(messages::CORS_ID.with_subject(ID_CHARS_MAX).into());
     }
     Ok(())
 }
@@ -83,14 +83,14 @@ fn check_patterns(rule: &CORSRule) -> S3Result<()> {
     for (name, patterns) in patterns {
         let wild = patterns.into_iter().flatten().find(|it| it.matches('*').count() > 1);
         if let Some(pattern) = wild {
-            return Err(sentences::CORS_WILDCARD.about_both(name, pattern).into());
+            return Err(messages::CORS_WILDCARD.with_subjects(name, pattern).into());
         }
     }
     if let Some(header) = rule.expose_headers.iter().flatten().find(|it| it.contains('*')) {
-        return Err(sentences::CORS_EXPOSED.about(header).into());
+        return Err(messages::CORS_EXPOSED.with_subject(header).into());
     }
     if rule.allowed_origins.iter().any(|it| it.contains(char::is_control)) {
-        return Err(sentences::CORS_CONTROL.error());
+        return Err(messages::CORS_CONTROL.error());
     }
     check_names("AllowedHeader", rule.allowed_headers.as_ref())?;
     check_names("ExposeHeader", rule.expose_headers.as_ref())
@@ -101,7 +101,7 @@ fn check_names(element: &str, names: Option<&Vec<String>>) -> S3Result<()> {
     let is_name = |name: &str| HeaderName::from_bytes(name.as_bytes()).is_ok();
     match names.into_iter().flatten().find(|name| !is_name(name)) {
         None => Ok(()),
-        Some(name) => Err(sentences::CORS_NAME.about_both(element, name).into()),
+        Some(name) => Err(messages::CORS_NAME.with_subjects(element, name).into()),
     }
 }
 
@@ -112,7 +112,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
         let rules: Option<CORSConfiguration> =
             self.setting(&request.input.bucket, Setting::Cors).await?;
-        let rules = rules.ok_or_else(|| sentences::NO_SUCH_CORS.error())?;
+        let rules = rules.ok_or_else(|| messages::NO_SUCH_CORS.error())?;
         Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules.cors_rules) }))
     }
 
@@ -120,7 +120,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketCorsInput>,
     ) -> S3Result<S3Response<PutBucketCorsOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         check(&input.cors_configuration.cors_rules)?;
         self.set(&input.bucket, Setting::Cors, &input.cors_configuration).await?;
@@ -131,7 +131,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketCorsInput>,
     ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.unset(&request.input.bucket, Setting::Cors).await?;
         Ok(S3Response::new(DeleteBucketCorsOutput {}))
     }

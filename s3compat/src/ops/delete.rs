@@ -16,17 +16,17 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 
+use super::authorization::Authorization;
 use super::lock::bypass_of;
-use super::rights::Rights;
 use super::versions::named;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::attributes::stamp_headers;
 use crate::checksums;
 use crate::decode::BodyFacts;
 use crate::errors::s3_error;
-use crate::events::{Happened, Happening};
-use crate::logging::{Batched, BatchedKey};
-use crate::sentences;
+use crate::events::{ObjectEvent, ObjectEvents};
+use crate::logging::{BatchOutcome, BatchedKey};
+use crate::messages;
 
 /// Maximum number of concurrent deletes of one request: enough to share syncs, few enough to leave
 /// the node to other requests.
@@ -39,10 +39,10 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteObjectInput>,
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let lenient = lenient(&mut request);
+        let parsed = parsed_headers(&mut request);
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let conditions = lenient.write_conditions()?;
+        let conditions = parsed.write_conditions()?;
         if conditions.if_none_match.is_some() {
             return Err(s3_error!(
                 NotImplemented,
@@ -66,7 +66,7 @@ impl Operations {
             response.headers = stamp_headers(token);
         }
         let is_named = input.version_id.is_some();
-        response.extensions.insert(Happened::deleted(&input.key, is_named, &deleted));
+        response.extensions.insert(ObjectEvents::deleted(&input.key, is_named, &deleted));
         Ok(response)
     }
 
@@ -74,26 +74,26 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         check_digest(&request.headers, &request.extensions)?;
-        let rights = Rights::find(&request.extensions)?;
+        let authorization = Authorization::find(&request.extensions)?;
         let DeleteObjectsInput { bucket, delete, bypass_governance_retention, .. } = request.input;
         let bypass = bypass_of(bypass_governance_retention);
         if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
-            return Err(sentences::MALFORMED_XML.error());
+            return Err(messages::MALFORMED_XML.error());
         }
         self.store.bucket(&bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
         let judging = &Mutex::new(());
         let mut outcomes = futures::stream::iter(delete.objects)
-            .map(|object| self.delete_named((rights, bypass, judging), &bucket, object))
+            .map(|object| self.delete_named((authorization, bypass, judging), &bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-        let (mut happened, mut batched) = (Happened::default(), Batched::default());
+        let (mut happened, mut batched) = (ObjectEvents::default(), BatchOutcome::default());
         while let Some((object, outcome)) = outcomes.next().await {
             if let Ok(outcome) = &outcome {
                 let is_named = object.version_id.is_some();
-                happened.0.extend(Happening::deleted(&object.key, is_named, outcome));
+                happened.0.extend(ObjectEvent::deleted(&object.key, is_named, outcome));
             }
             batched.0.push(batched_key(&object, &outcome));
             match outcome {
@@ -119,17 +119,17 @@ impl Operations {
 
     async fn delete_named(
         &self,
-        rights: (&Rights, Bypass, &Mutex<()>),
+        authorization: (&Authorization, Bypass, &Mutex<()>),
         bucket: &str,
         object: ObjectIdentifier,
     ) -> (ObjectIdentifier, S3Result<Deleted>) {
-        let outcome = self.delete_one(rights, bucket, &object).await;
+        let outcome = self.delete_one(authorization, bucket, &object).await;
         (object, outcome)
     }
 
     async fn delete_one(
         &self,
-        (rights, bypass, judging): (&Rights, Bypass, &Mutex<()>),
+        (authorization, bypass, judging): (&Authorization, Bypass, &Mutex<()>),
         bucket: &str,
         object: &ObjectIdentifier,
     ) -> S3Result<Deleted> {
@@ -137,9 +137,9 @@ impl Operations {
         let name = named(&object.key, object.version_id.as_deref())?;
         // A thousand keys may be checked against a long policy: yield to other requests after each
         // key.
-        let turn = if rights.reads_objects() { None } else { Some(judging.lock().await) };
+        let turn = if authorization.reads_objects() { None } else { Some(judging.lock().await) };
         tokio::task::yield_now().await;
-        rights.check_delete(name, bypass).await?;
+        authorization.check_delete(name, bypass).await?;
         drop(turn);
         self.delete_object_named(bucket, name, &conditions, bypass).await
     }
@@ -161,7 +161,8 @@ impl Operations {
     }
 }
 
-/// Refuses a list of keys without a digest or checksum. The door has compared the given ones.
+/// Refuses a list of keys without a digest or checksum. The HTTP pipeline has compared the given
+/// ones.
 fn check_digest(headers: &HeaderMap, extensions: &Extensions) -> S3Result<()> {
     let facts = extensions.get::<Arc<BodyFacts>>();
     let is_given = |algorithm: ChecksumAlgorithm| {
@@ -173,7 +174,7 @@ fn check_digest(headers: &HeaderMap, extensions: &Extensions) -> S3Result<()> {
     if has_md5 || ChecksumAlgorithm::ALL.into_iter().any(is_given) {
         return Ok(());
     }
-    Err(sentences::MISSING_DIGEST.error())
+    Err(messages::MISSING_DIGEST.error())
 }
 
 /// Access log record of one of many keys.
@@ -207,10 +208,10 @@ fn wire_deleted(object: ObjectIdentifier, outcome: &Deleted) -> DeletedObject {
 /// Validates one of many keys, and returns the conditions of its deletion.
 fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     if object.key.is_empty() {
-        return Err(sentences::KEY_EMPTY.error());
+        return Err(messages::KEY_EMPTY.error());
     }
     if object.key.len() > KEY_BYTES_MAX {
-        return Err(sentences::KEY_TOO_LONG.error());
+        return Err(messages::KEY_TOO_LONG.error());
     }
     let if_match = object.e_tag.as_ref().map(|tag| match tag.value() {
         "*" => ETagCondition::Any,
@@ -227,14 +228,14 @@ fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
 fn seconds_of(name: &'static str, time: Option<&Timestamp>) -> S3Result<Option<u64>> {
     let Some(time) = time else { return Ok(None) };
     let seconds = OffsetDateTime::from(time.clone()).unix_timestamp();
-    let seconds = u64::try_from(seconds).map_err(|_| sentences::DELETE_TIME.named(name))?;
+    let seconds = u64::try_from(seconds).map_err(|_| messages::DELETE_TIME.named(name))?;
     Ok(Some(seconds))
 }
 
 /// Size that an object must have, in bytes, if the argument `name` is given.
 fn size_of(name: &'static str, size: Option<i64>) -> S3Result<Option<u64>> {
     let Some(size) = size else { return Ok(None) };
-    let bytes = u64::try_from(size).map_err(|_| sentences::DELETE_SIZE.argument(name, size))?;
+    let bytes = u64::try_from(size).map_err(|_| messages::DELETE_SIZE.argument(name, size))?;
     Ok(Some(bytes))
 }
 

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::S3Result;
 use s3s::dto::EncodingType;
 
-use crate::sentences;
+use crate::messages;
 
 /// All characters but letters, digits and those that S3 leaves plain. A space becomes `%20`, which
 /// both kinds of decoders read as a space.
@@ -25,11 +25,11 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// Parses the encoding type of a request.
-    pub(super) fn asked(encoding: Option<&EncodingType>) -> S3Result<Self> {
+    pub(super) fn requested(encoding: Option<&EncodingType>) -> S3Result<Self> {
         match encoding.map(EncodingType::as_str) {
             None | Some("") => Ok(Self::Plain),
             Some(EncodingType::URL) => Ok(Self::Url),
-            Some(other) => Err(sentences::ENCODING_TYPE.argument("encoding-type", other).into()),
+            Some(other) => Err(messages::ENCODING_TYPE.argument("encoding-type", other).into()),
         }
     }
 
@@ -90,10 +90,11 @@ mod tests {
 
     #[test]
     fn url_is_the_only_encoding() {
-        let asked = |name: &'static str| Encoding::asked(Some(&EncodingType::from_static(name)));
+        let asked =
+            |name: &'static str| Encoding::requested(Some(&EncodingType::from_static(name)));
         assert_eq!(asked("url").unwrap(), Encoding::Url);
         assert_eq!(asked("").unwrap(), Encoding::Plain);
         assert!(asked("base64").is_err());
-        assert_eq!(Encoding::asked(None).unwrap(), Encoding::Plain);
+        assert_eq!(Encoding::requested(None).unwrap(), Encoding::Plain);
     }
 }

@@ -12,10 +12,10 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::settings::missing;
-use super::{Operations, ReplyStatus, lenient};
-use crate::encryption::{AES256, Encryption, Use, no_kms};
+use super::{Operations, ReplyStatus, parsed_headers};
+use crate::encryption::{AES256, Encryption, KeyUse, no_kms};
 use crate::errors::s3_error;
-use crate::sentences;
+use crate::messages;
 
 /// Passes the keys in a request's headers to its session.
 pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
@@ -25,10 +25,10 @@ pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -
         | "copy_object"
         | "create_multipart_upload"
         | "upload_part"
-        | "upload_part_copy" => Use::Make,
-        "get_object" | "head_object" | "get_object_attributes" => Use::Read,
-        "complete_multipart_upload" => Use::Complete,
-        _ => Use::Nothing,
+        | "upload_part_copy" => KeyUse::Make,
+        "get_object" | "head_object" | "get_object_attributes" => KeyUse::Read,
+        "complete_multipart_upload" => KeyUse::Complete,
+        _ => KeyUse::Nothing,
     };
     session.set_keys(said.keys(used)?);
     Ok(())
@@ -39,13 +39,13 @@ fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
     let [ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(rule), .. }] =
         &configuration.rules[..]
     else {
-        return Err(sentences::MALFORMED_XML.error());
+        return Err(messages::MALFORMED_XML.error());
     };
     match rule.sse_algorithm.as_str() {
         AES256 if rule.kms_master_key_id.is_none() => Ok(()),
-        AES256 => Err(sentences::KMS_KEY_OF_BUCKET.error()),
+        AES256 => Err(messages::KMS_KEY_OF_BUCKET.error()),
         "aws:kms" | "aws:kms:dsse" => Err(no_kms()),
-        _ => Err(sentences::MALFORMED_XML.error()),
+        _ => Err(messages::MALFORMED_XML.error()),
     }
 }
 
@@ -71,7 +71,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketEncryptionInput>,
     ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let configuration = input.server_side_encryption_configuration;
         check(&configuration)?;
@@ -86,7 +86,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketEncryptionInput>,
     ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.unset(&request.input.bucket, Setting::Encryption).await?;
         let mut response = S3Response::new(DeleteBucketEncryptionOutput {});
         response.extensions.insert(ReplyStatus(StatusCode::NO_CONTENT));

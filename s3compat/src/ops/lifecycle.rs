@@ -15,9 +15,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::errors::{internal, s3_error};
-use crate::sentences;
+use crate::messages;
 
 /// Default of the minimum object size for transitions.
 const MINIMUM_DEFAULT: &str = "all_storage_classes_128K";
@@ -31,7 +31,7 @@ impl Operations {
         let bucket = &request.input.bucket;
         let document = self.store.bucket_setting(bucket, Setting::Lifecycle).await;
         let document =
-            document.map_err(s3_error)?.ok_or_else(|| sentences::NO_SUCH_LIFECYCLE.error())?;
+            document.map_err(s3_error)?.ok_or_else(|| messages::NO_SUCH_LIFECYCLE.error())?;
         let lifecycle = Lifecycle::of(&document).map_err(|error| {
             tracing::error!(%error, "could not read the lifecycle rules of a bucket");
             internal()
@@ -47,12 +47,12 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let given = input.transition_default_minimum_object_size;
         let given = given.map(|minimum| minimum.as_str().to_owned());
         if given.as_deref().is_some_and(|minimum| !MINIMA.contains(&minimum)) {
-            return Err(sentences::LIFECYCLE_MINIMUM.about(MINIMA.join(", ")).into());
+            return Err(messages::LIFECYCLE_MINIMUM.with_subject(MINIMA.join(", ")).into());
         }
         let rules = wire::from_wire(input.lifecycle_configuration)?;
         let lifecycle = Lifecycle { rules, transition_minimum: given };
@@ -69,7 +69,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketLifecycleInput>,
     ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.unset(&request.input.bucket, Setting::Lifecycle).await?;
         Ok(S3Response::new(DeleteBucketLifecycleOutput {}))
     }

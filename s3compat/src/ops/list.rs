@@ -10,7 +10,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::acl::Owners;
+use super::acl::OwnerNames;
 use super::encoding::Encoding;
 use super::{Operations, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
@@ -19,18 +19,18 @@ use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 
 /// Request parameters of both versions.
-struct Asked {
+struct ListParameters {
     bucket: String,
     prefix: String,
     delimiter: Option<String>,
     after: Option<String>,
     limit: usize,
-    owners: Option<Owners>,
+    owners: Option<OwnerNames>,
     encoding: Encoding,
 }
 
 /// Results for both versions.
-struct Listed {
+struct ListResults {
     contents: Vec<Object>,
     common_prefixes: Vec<CommonPrefix>,
     /// Marker of the next page, not encoded.
@@ -43,14 +43,14 @@ impl Operations {
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let input = request.input;
-        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
         let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
         check_order(&request.uri, delimiter.as_deref())?;
         let marker = input.marker.unwrap_or_default();
         let listed = self
-            .listing(Asked {
+            .listing(ListParameters {
                 bucket: input.bucket.clone(),
                 prefix: prefix.clone(),
                 delimiter: delimiter.clone(),
@@ -82,7 +82,7 @@ impl Operations {
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let input = request.input;
-        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
         let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -96,7 +96,7 @@ impl Operations {
             Some(true) => Some(self.owners_in(&input.bucket).await?),
             _ => None,
         };
-        let asked = Asked {
+        let asked = ListParameters {
             bucket: input.bucket.clone(),
             prefix: prefix.clone(),
             delimiter: delimiter.clone(),
@@ -124,12 +124,13 @@ impl Operations {
         }))
     }
 
-    async fn listing(&self, asked: Asked) -> S3Result<Listed> {
-        let Asked { bucket, prefix, delimiter, after, limit, mut owners, encoding } = asked;
+    async fn listing(&self, asked: ListParameters) -> S3Result<ListResults> {
+        let ListParameters { bucket, prefix, delimiter, after, limit, mut owners, encoding } =
+            asked;
         if limit == 0 {
             // An empty page is never truncated: the client could not continue from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;
-            return Ok(Listed { contents: vec![], common_prefixes: vec![], next: None });
+            return Ok(ListResults { contents: vec![], common_prefixes: vec![], next: None });
         }
         let list = ListObjects { prefix, delimiter, after, limit };
         let ObjectPage { objects, prefixes, next } =
@@ -146,7 +147,7 @@ impl Operations {
             .into_iter()
             .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
             .collect();
-        Ok(Listed { contents, common_prefixes, next })
+        Ok(ListResults { contents, common_prefixes, next })
     }
 }
 

@@ -15,24 +15,24 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::rights::Rights;
+use super::authorization::Authorization;
 use super::settings::missing;
 use super::versions::named;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::access::Action;
 use crate::attributes::stamp_headers;
 use crate::errors::{custom, s3_error};
 use crate::lock::{
     hold_name, hold_of, mode_name, mode_of, ms_of, wire_date, write_hold, write_retention,
 };
-use crate::sentences;
+use crate::messages;
 
 /// Maximum default retention, in days and in years.
 const DAYS_MAX: u32 = 36_500;
 const YEARS_MAX: u32 = 100;
 
 fn malformed() -> S3Error {
-    sentences::MALFORMED_XML.error()
+    messages::MALFORMED_XML.error()
 }
 
 /// Locks that a request bypasses. The access check decides if it may.
@@ -62,7 +62,7 @@ fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
 /// Parses a bucket's lock configuration.
 fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
     let Some(configuration) = configuration else {
-        return Err(sentences::NO_BODY.error());
+        return Err(messages::NO_BODY.error());
     };
     let enabled = configuration.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str);
     if enabled != Some(ObjectLockEnabled::ENABLED) {
@@ -121,18 +121,18 @@ fn no_lock() -> S3Error {
 /// lock is omitted.
 pub(super) async fn add_lock(
     headers: &mut HeaderMap,
-    rights: Option<&Rights>,
+    authorization: Option<&Authorization>,
     (name, object): (ObjectName<'_>, &Object),
 ) -> S3Result<()> {
     let Ok(lock) = Lock::of(&object.attributes.marks) else { return Ok(()) };
-    let Some(rights) = rights.filter(|_| !lock.is_empty()) else { return Ok(()) };
+    let Some(authorization) = authorization.filter(|_| !lock.is_empty()) else { return Ok(()) };
     if let Some(retention) = lock.retention
-        && rights.permits(Action::GetObjectRetention, name).await?
+        && authorization.permits(Action::GetObjectRetention, name).await?
     {
         write_retention(headers, retention);
     }
     if let Some(is_on) = lock.legal_hold
-        && rights.permits(Action::GetObjectLegalHold, name).await?
+        && authorization.permits(Action::GetObjectLegalHold, name).await?
     {
         write_hold(headers, is_on);
     }
@@ -159,7 +159,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let lock = bucket_lock(input.object_lock_configuration)?;
         self.store.set_object_lock(&input.bucket, lock).await.map_err(s3_error)?;
@@ -201,7 +201,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutObjectRetentionInput>,
     ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
         let retention = retention(input.retention.as_ref())?;
@@ -229,7 +229,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutObjectLegalHoldInput>,
     ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
         let is_on = legal_hold(input.legal_hold.as_ref())?;

@@ -18,14 +18,14 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::access::denied;
-use super::acl::{Control, Owners, mark, resolve_grants};
-use super::rights::Rights;
-use super::standing::{Answer, Standing};
-use super::{Operations, lenient};
+use super::acl::{AclSettings, OwnerNames, mark, resolve_grants};
+use super::authorization::Authorization;
+use super::bucket_access::{AccessDecision, BucketAccess};
+use super::{Operations, parsed_headers};
 use crate::access::{Acl, Action, Context, Grant, Question, Requester};
 use crate::errors::{custom, internal, s3_error};
 use crate::logging::{KeyFormat, Logging};
-use crate::sentences;
+use crate::messages;
 
 /// Maximum length of a log's key after its prefix, in bytes.
 const AFTER_PREFIX_BYTES: usize = 256;
@@ -36,7 +36,7 @@ const PERMISSIONS: [&str; 3] = ["FULL_CONTROL", "READ", "WRITE"];
 pub(crate) fn may_deliver(target: &Bucket, source: (&str, &str), logging: &Logging) -> bool {
     let (bucket, owner) = source;
     let requester = Requester::LogDelivery;
-    let standing = Standing::of(&requester, &logging.target, target);
+    let access = BucketAccess::of(&requester, &logging.target, target);
     let mut context = Context::default();
     context.add("aws:SourceArn", format!("arn:aws:s3:::{bucket}"));
     context.add("aws:SourceAccount", owner);
@@ -48,12 +48,12 @@ pub(crate) fn may_deliver(target: &Bucket, source: (&str, &str), logging: &Loggi
         resource: &resource,
         context: &context,
     };
-    standing.allows(&question) == Answer::Yes
+    access.allows(&question) == AccessDecision::Yes
 }
 
 /// Sets the access control list of a log: the configured grants.
 pub(crate) fn mark_log(marks: &mut Marks, target: &Bucket, logging: &Logging) {
-    if logging.grants.is_empty() || Control::of(&target.settings).is_enforced() {
+    if logging.grants.is_empty() || AclSettings::of(&target.settings).is_enforced() {
         return;
     }
     let mut acl = Acl::private(&target.owner);
@@ -77,7 +77,7 @@ impl Operations {
         };
         let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
         let acl = Acl { owner: owner.clone(), grants: logging.grants.clone() };
-        let (_, grants) = Owners::new(&self.store, &owner, false).await.write(&acl).await;
+        let (_, grants) = OwnerNames::new(&self.store, &owner, false).await.write(&acl).await;
         let logging_enabled = Some(to_wire(logging, grants));
         Ok(S3Response::new(GetBucketLoggingOutput { logging_enabled }))
     }
@@ -86,11 +86,11 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketLoggingInput>,
     ) -> S3Result<S3Response<PutBucketLoggingOutput>> {
-        lenient(&mut request).refuse_conditions()?;
-        let rights = Rights::find(&request.extensions)?;
-        let owner = rights.standing().owner.clone();
+        parsed_headers(&mut request).refuse_conditions()?;
+        let authorization = Authorization::find(&request.extensions)?;
+        let owner = authorization.bucket_access().owner.clone();
         // An allow by policy is not enough: logs belong to the owner.
-        if !rights.requester().owns(&owner) {
+        if !authorization.requester().owns(&owner) {
             return Err(denied());
         }
         let PutBucketLoggingInput { bucket, bucket_logging_status: status, .. } = request.input;
@@ -106,8 +106,8 @@ impl Operations {
         if target.owner != owner {
             return Err(no_target());
         }
-        if !logging.grants.is_empty() && Control::of(&target.settings).is_enforced() {
-            return Err(sentences::LOGGING_GRANTS.error());
+        if !logging.grants.is_empty() && AclSettings::of(&target.settings).is_enforced() {
+            return Err(messages::LOGGING_GRANTS.error());
         }
         if !may_deliver(&target, (&bucket, &owner), &logging) {
             return Err(denied());
@@ -120,7 +120,7 @@ impl Operations {
     async fn logging_of(&self, enabled: LoggingEnabled, owner: &str) -> S3Result<Logging> {
         let format = key_format(enabled.target_object_key_format)?;
         if enabled.target_prefix.len() > KEY_BYTES_MAX - AFTER_PREFIX_BYTES {
-            return Err(sentences::LOGGING_PREFIX.error());
+            return Err(messages::LOGGING_PREFIX.error());
         }
         let wire = enabled.target_grants.unwrap_or_default().into_iter().map(wire_grant);
         let wire: Vec<WireGrant> = wire.collect::<S3Result<_>>()?;
@@ -139,7 +139,7 @@ fn no_target() -> S3Error {
 }
 
 fn malformed() -> S3Error {
-    sentences::MALFORMED_XML.error()
+    messages::MALFORMED_XML.error()
 }
 
 fn key_format(given: Option<TargetObjectKeyFormat>) -> S3Result<KeyFormat> {

@@ -6,18 +6,18 @@
 
 mod access;
 mod acl;
+mod anonymous_check;
 mod answers;
-mod asked;
 mod attributes;
+mod authorization;
+mod bucket_access;
 mod buckets;
 mod copy;
 mod cors;
 mod delete;
 mod encoding;
 mod encryption;
-mod guard;
 mod initiator;
-mod judge;
 mod lifecycle;
 mod list;
 mod lock;
@@ -25,15 +25,15 @@ mod logging;
 mod multipart;
 mod new_tags;
 mod notification;
-mod outgoing;
+mod object_acl;
 mod ownership;
 mod parts;
 mod policy;
+mod policy_context;
 mod principals;
 mod read;
-mod rights;
+mod response_stream;
 mod settings;
-mod standing;
 mod tagging;
 mod uploads;
 mod versions;
@@ -48,17 +48,17 @@ use martlet_proxy::{Ask, ObjectStore, Session};
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-pub(crate) use access::{ByPolicy, NoSecrets};
-pub(crate) use asked::{add_extensions, add_requester, add_time};
-pub(crate) use cors::SetRules;
-pub(crate) use judge::ByHead;
+pub(crate) use access::{NoSecrets, PolicyAccess};
+pub(crate) use anonymous_check::StoreAnonymousCheck;
+pub(crate) use cors::BucketCorsRules;
 pub(crate) use logging::{mark_log, may_deliver};
-pub(crate) use notification::{Announced, Targets, target_of};
-pub(crate) use principals::{Unbound, bind};
+pub(crate) use notification::{ConfiguredTargets, NotificationTargets, target_of};
+pub(crate) use policy_context::{add_extensions, add_requester, add_time};
+pub(crate) use principals::{BindError, bind};
 
 use crate::auth::Identity;
-use crate::lenient::Lenient;
-use crate::sentences;
+use crate::messages;
+use crate::request_headers::ParsedHeaders;
 use crate::token::TokenKey;
 
 /// Implementation of the S3 operations.
@@ -95,7 +95,7 @@ pub(crate) struct ReplyStatus(pub(crate) StatusCode);
 pub(crate) struct BareTags;
 
 /// Removes and returns the leniently parsed headers of a request.
-fn lenient<T>(request: &mut S3Request<T>) -> Lenient {
+fn parsed_headers<T>(request: &mut S3Request<T>) -> ParsedHeaders {
     request.extensions.remove().unwrap_or_default()
 }
 
@@ -114,8 +114,8 @@ fn limit(asked: Option<i32>, maximum: usize, name: &'static str) -> S3Result<usi
     let Some(asked) = asked else { return Ok(maximum) };
     match usize::try_from(asked) {
         Ok(asked) => Ok(asked.min(maximum)),
-        Err(_) => Err(sentences::LIMIT
-            .about(name)
+        Err(_) => Err(messages::LIMIT
+            .with_subject(name)
             .with_detail("ArgumentName", name)
             .with_detail("ArgumentValue", asked.to_string())
             .into()),
@@ -144,11 +144,11 @@ macro_rules! operations {
         #[async_trait::async_trait]
         impl S3 for Operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                let rights = request.extensions.get().cloned();
+                let authorization = request.extensions.get().cloned();
                 let operations = self.of(&request.extensions);
                 encryption::unlock(stringify!($name), &request.extensions, &operations.store)?;
                 let outcome: BoxFuture<'_, _> = Box::pin(Operations::$name(&operations, request));
-                access::conceal(rights, outcome.await).await
+                access::conceal(authorization, outcome.await).await
             })*
         }
     };

@@ -13,15 +13,15 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
+use super::authorization::Authorization;
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
-use super::rights::Rights;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
 use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
-use crate::events::{Event, Happened};
-use crate::{lock, sentences};
+use crate::events::{Event, ObjectEvents};
+use crate::{lock, messages};
 
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -30,15 +30,15 @@ impl Operations {
         &self,
         mut request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let lenient = lenient(&mut request);
-        lenient.refuse_conditions()?;
+        let parsed = parsed_headers(&mut request);
+        parsed.refuse_conditions()?;
         let input = request.input;
         let checksum = checksums::of_upload(&request.headers)?;
-        let mut attributes = from_request(&request.headers, input.metadata, &lenient)?;
+        let mut attributes = from_request(&request.headers, input.metadata, &parsed)?;
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
-        let rights = Rights::find(&request.extensions)?;
-        self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
-        mark_initiator(&mut attributes.marks, rights);
+        let authorization = Authorization::find(&request.extensions)?;
+        self.mark_owner(authorization, &request.headers, &mut attributes.marks).await?;
+        mark_initiator(&mut attributes.marks, authorization);
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
@@ -60,12 +60,12 @@ impl Operations {
         &self,
         mut request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let lenient = lenient(&mut request);
+        let parsed = parsed_headers(&mut request);
         let input = request.input;
         let upload = upload_id(&input.upload_id)?;
         let complete = CompleteUpload {
             parts: named_parts(input.multipart_upload)?,
-            conditions: lenient.write_conditions()?,
+            conditions: parsed.write_conditions()?,
             checksum: checksums::in_headers(&request.headers, checksums::decode_whole)?,
             checksum_kind: checksums::kind(&request.headers)?,
             object_size: object_size(input.mpu_object_size)?,
@@ -79,7 +79,7 @@ impl Operations {
         let object = &written.object;
         let mut headers = stamp_headers(token);
         self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
-        let happened = Happened::wrote(Event::CompleteMultipartUpload, &input.key, &written);
+        let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, &input.key, &written);
         let mut output = CompleteMultipartUploadOutput {
             location: Some(location(&request.headers, &input.bucket, &input.key)),
             bucket: Some(input.bucket),
@@ -91,7 +91,7 @@ impl Operations {
         };
         set_checksums!(output, &object.checksums, object.etag);
         let mut response = S3Response::with_headers(output, headers);
-        carried::note(&mut response.extensions, &object.checksums);
+        carried::collect(&mut response.extensions, &object.checksums);
         response.extensions.insert(happened);
         Ok(response)
     }
@@ -100,7 +100,7 @@ impl Operations {
         &self,
         mut request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         if input.if_match_initiated_time.is_some() {
             return Err(s3_error!(NotImplemented, "An abort can't be made conditional"));
@@ -121,11 +121,11 @@ pub(super) fn part_number(number: i32) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
         .filter(|number| (1..=u32::from(PARTS_MAX)).contains(number))
-        .ok_or_else(|| sentences::PART_NUMBER.argument("partNumber", number).into())
+        .ok_or_else(|| messages::PART_NUMBER.argument("partNumber", number).into())
 }
 
 fn malformed() -> S3Error {
-    sentences::MALFORMED_XML.error()
+    messages::MALFORMED_XML.error()
 }
 
 /// Parts that a CompleteMultipartUpload names: 1 to 10,000.
@@ -149,7 +149,7 @@ fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPa
 fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
     let number = part.part_number.ok_or_else(malformed)?;
     if number < 1 {
-        return Err(sentences::PART_NUMBER_OF_COMPLETE.argument("PartNumber", number).into());
+        return Err(messages::PART_NUMBER_OF_COMPLETE.argument("PartNumber", number).into());
     }
     let number = part_number(number)?;
     let etag = part.e_tag.ok_or_else(malformed)?.value().to_owned();
@@ -164,7 +164,7 @@ fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
     for (algorithm, text) in given.into_iter().flatten() {
         let value = checksums::decode(algorithm, &text).filter(|_| checksums.is_empty());
         let Some(value) = value else {
-            return Err(sentences::PART_CHECKSUM.argument("Checksum", text).into());
+            return Err(messages::PART_CHECKSUM.argument("Checksum", text).into());
         };
         checksums.push((algorithm, value));
     }
@@ -174,7 +174,7 @@ fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
 fn object_size(size: Option<i64>) -> S3Result<Option<u64>> {
     size.map(u64::try_from)
         .transpose()
-        .map_err(|_| sentences::OBJECT_SIZE_NEGATIVE.about(size.unwrap_or_default()).into())
+        .map_err(|_| messages::OBJECT_SIZE_NEGATIVE.with_subject(size.unwrap_or_default()).into())
 }
 
 /// URL of the object, from the `Host` and `X-Forwarded-Proto` headers.

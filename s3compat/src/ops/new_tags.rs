@@ -5,8 +5,8 @@ use s3s::S3Result;
 use s3s::dto::{Tag, Tagging};
 use s3s::xml::{DeError, DeResult, Deserialize, DeserializeContent, Deserializer};
 
-use crate::door::Document;
-use crate::sentences;
+use crate::http::RequestDocument;
+use crate::messages;
 use crate::tags;
 
 const ROOT: &str = "CreateBucketConfiguration";
@@ -42,25 +42,25 @@ fn skip(d: &mut Deserializer<'_>) -> DeResult {
 }
 
 /// Tags in the document among a request's extensions.
-fn asked(extensions: &Extensions) -> S3Result<Vec<Tag>> {
-    let Some(Document(document)) = extensions.get() else { return Ok(Vec::new()) };
+fn requested_tags(extensions: &Extensions) -> S3Result<Vec<Tag>> {
+    let Some(RequestDocument(document)) = extensions.get() else { return Ok(Vec::new()) };
     if document.is_empty() {
         return Ok(Vec::new());
     }
     match NewTags::deserialize(&mut Deserializer::new(document)) {
         Ok(NewTags(tags)) => Ok(tags.unwrap_or_default()),
-        Err(_) => Err(sentences::MALFORMED_XML.error()),
+        Err(_) => Err(messages::MALFORMED_XML.error()),
     }
 }
 
 /// Returns true if the request has tags.
 pub(super) fn are_given(extensions: &Extensions) -> S3Result<bool> {
-    Ok(!asked(extensions)?.is_empty())
+    Ok(!requested_tags(extensions)?.is_empty())
 }
 
 /// Tags of the request, in the form in which they are stored.
 pub(super) fn of(extensions: &Extensions) -> S3Result<Tagging> {
-    let tags = tags::from_bucket_xml(asked(extensions)?)?;
+    let tags = tags::from_bucket_xml(requested_tags(extensions)?)?;
     Ok(Tagging { tag_set: tags::to_xml(&tags) })
 }
 
@@ -70,7 +70,7 @@ mod tests {
 
     fn read(document: &'static str) -> Result<Vec<(String, String)>, String> {
         let mut extensions = Extensions::new();
-        extensions.insert(Document(document.into()));
+        extensions.insert(RequestDocument(document.into()));
         let read = of(&extensions).map_err(|error| error.code().as_str().to_owned())?;
         let pair = |tag: Tag| (tag.key.unwrap(), tag.value.unwrap());
         Ok(read.tag_set.into_iter().map(pair).collect())

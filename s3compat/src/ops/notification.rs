@@ -20,10 +20,10 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::errors::{internal, s3_error};
-use crate::events::{Clash, Kind, Outlet, Rule, Rules, is_known};
-use crate::sentences;
+use crate::events::{EventSink, Rule, RuleConflict, Rules, TargetKind, is_known};
+use crate::messages;
 
 /// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -34,11 +34,11 @@ const ID_CHARS_MAX: usize = 255;
 
 /// Targets in the settings of the process, in the extensions of each request.
 #[derive(Clone, Debug)]
-pub(crate) struct Targets(pub(crate) Option<Arc<dyn Outlet>>);
+pub(crate) struct NotificationTargets(pub(crate) Option<Arc<dyn EventSink>>);
 
 /// Targets of a new configuration, in the extensions of its reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Announced(pub(crate) Vec<String>);
+pub(crate) struct ConfiguredTargets(pub(crate) Vec<String>);
 
 impl Operations {
     pub(super) async fn get_bucket_notification_configuration(
@@ -64,15 +64,16 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketNotificationConfigurationInput>,
     ) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
-        lenient(&mut request).refuse_conditions()?;
-        let outlet = request.extensions.get::<Targets>().and_then(|targets| targets.0.clone());
+        parsed_headers(&mut request).refuse_conditions()?;
+        let sink =
+            request.extensions.get::<NotificationTargets>().and_then(|targets| targets.0.clone());
         let input = request.input;
         let rules = from_wire(input.notification_configuration, &self.region)?;
         let tenant =
             if rules.0.is_empty() { None } else { Some(self.tenant_of(&input.bucket).await?) };
         let is_known = |name: &str| {
-            let outlet = outlet.as_ref().zip(tenant.as_deref());
-            outlet.is_some_and(|(outlet, tenant)| outlet.admits(name, tenant))
+            let sink = sink.as_ref().zip(tenant.as_deref());
+            sink.is_some_and(|(sink, tenant)| sink.admits(name, tenant))
         };
         let mut targets: Vec<String> = Vec::new();
         for rule in &rules.0 {
@@ -91,7 +92,7 @@ impl Operations {
         if input.skip_destination_validation != Some(true) {
             targets.sort_unstable();
             targets.dedup();
-            response.extensions.insert(Announced(targets));
+            response.extensions.insert(ConfiguredTargets(targets));
         }
         Ok(response)
     }
@@ -116,12 +117,12 @@ pub(crate) fn target_of(arn: &str) -> Option<&str> {
 }
 
 fn unknown_target() -> S3Error {
-    sentences::NOTIFICATION_TARGET.error()
+    messages::NOTIFICATION_TARGET.error()
 }
 
 /// A rule of one of S3's three kinds, before validation.
-struct Given {
-    kind: Kind,
+struct RequestedRule {
+    kind: TargetKind,
     id: Option<String>,
     arn: String,
     events: Vec<String>,
@@ -129,10 +130,10 @@ struct Given {
 }
 
 /// Fields of rules of all kinds: id, events and key filter.
-type Common = (Option<String>, Vec<Event>, Option<NotificationConfigurationFilter>);
+type RuleFields = (Option<String>, Vec<Event>, Option<NotificationConfigurationFilter>);
 
-impl Given {
-    fn new(kind: Kind, arn: String, (id, events, filter): Common) -> Self {
+impl RequestedRule {
+    fn new(kind: TargetKind, arn: String, (id, events, filter): RuleFields) -> Self {
         let events = events.into_iter().map(String::from).collect();
         Self { kind, id, arn, events, filter }
     }
@@ -140,17 +141,23 @@ impl Given {
 
 fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
     if given.event_bridge_configuration.is_some() {
-        return Err(sentences::NOTIFICATION_BRIDGE.error());
+        return Err(messages::NOTIFICATION_BRIDGE.error());
     }
     let topics = given.topic_configurations.unwrap_or_default().into_iter();
-    let topics =
-        topics.map(|it| Given::new(Kind::Topic, it.topic_arn, (it.id, it.events, it.filter)));
+    let topics = topics.map(|it| {
+        RequestedRule::new(TargetKind::Topic, it.topic_arn, (it.id, it.events, it.filter))
+    });
     let queues = given.queue_configurations.unwrap_or_default().into_iter();
-    let queues =
-        queues.map(|it| Given::new(Kind::Queue, it.queue_arn, (it.id, it.events, it.filter)));
+    let queues = queues.map(|it| {
+        RequestedRule::new(TargetKind::Queue, it.queue_arn, (it.id, it.events, it.filter))
+    });
     let functions = given.lambda_function_configurations.unwrap_or_default().into_iter();
     let functions = functions.map(|it| {
-        Given::new(Kind::Function, it.lambda_function_arn, (it.id, it.events, it.filter))
+        RequestedRule::new(
+            TargetKind::Function,
+            it.lambda_function_arn,
+            (it.id, it.events, it.filter),
+        )
     });
     let rules: Vec<Rule> = topics
         .chain(queues)
@@ -158,45 +165,45 @@ fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> 
         .map(|given| rule(given, region))
         .collect::<S3Result<_>>()?;
     if rules.len() > RULES_MAX {
-        return Err(sentences::NOTIFICATION_COUNT.about(RULES_MAX).into());
+        return Err(messages::NOTIFICATION_COUNT.with_subject(RULES_MAX).into());
     }
     let rules = Rules(rules);
     match rules.clash() {
         None => Ok(rules),
         Some(clash) => {
             let sentence = match clash {
-                Clash::Id => sentences::NOTIFICATION_IDS,
-                Clash::Event => sentences::NOTIFICATION_OVERLAP,
-                Clash::Filter => sentences::NOTIFICATION_AMBIGUOUS,
+                RuleConflict::Id => messages::NOTIFICATION_IDS,
+                RuleConflict::Event => messages::NOTIFICATION_OVERLAP,
+                RuleConflict::Filter => messages::NOTIFICATION_AMBIGUOUS,
             };
             Err(sentence.error())
         }
     }
 }
 
-fn rule(given: Given, region: &str) -> S3Result<Rule> {
-    let Given { kind, id, arn, mut events, filter } = given;
+fn rule(given: RequestedRule, region: &str) -> S3Result<Rule> {
+    let RequestedRule { kind, id, arn, mut events, filter } = given;
     check_arn(kind, &arn, region)?;
     // Rules are compared event by event, so repeated events are dropped.
     let mut named = HashSet::new();
     events.retain(|event| named.insert(event.clone()));
     if events.is_empty() || !events.iter().all(|event| is_known(event)) {
-        return Err(sentences::NOTIFICATION_EVENT.error());
+        return Err(messages::NOTIFICATION_EVENT.error());
     }
     let id = id.filter(|id| !id.is_empty());
     if id.as_ref().is_some_and(|id| id.chars().count() > ID_CHARS_MAX) {
-        return Err(sentences::NOTIFICATION_ID.about(ID_CHARS_MAX).into());
+        return Err(messages::NOTIFICATION_ID.with_subject(ID_CHARS_MAX).into());
     }
     let id = id.unwrap_or_else(|| hex::encode(random_bytes::<16>()));
     let (prefix, suffix) = ends(filter)?;
     Ok(Rule { id, kind, arn, events, prefix, suffix })
 }
 
-fn check_arn(kind: Kind, arn: &str, region: &str) -> S3Result<()> {
+fn check_arn(kind: TargetKind, arn: &str, region: &str) -> S3Result<()> {
     let service = match kind {
-        Kind::Topic => "sns",
-        Kind::Queue => "sqs",
-        Kind::Function => "lambda",
+        TargetKind::Topic => "sns",
+        TargetKind::Queue => "sqs",
+        TargetKind::Function => "lambda",
     };
     let fields: Vec<&str> = arn.splitn(6, ':').collect();
     let [_, partition, given, its_region, ..] = fields[..] else { return Err(bad_arn()) };
@@ -204,13 +211,13 @@ fn check_arn(kind: Kind, arn: &str, region: &str) -> S3Result<()> {
         return Err(bad_arn());
     }
     if !its_region.is_empty() && its_region != region {
-        return Err(sentences::NOTIFICATION_REGION.error());
+        return Err(messages::NOTIFICATION_REGION.error());
     }
     Ok(())
 }
 
 fn bad_arn() -> S3Error {
-    sentences::NOTIFICATION_ARN.error()
+    messages::NOTIFICATION_ARN.error()
 }
 
 /// Prefix and suffix in a filter.
@@ -225,15 +232,17 @@ fn ends(
             "prefix" => &mut prefix,
             "suffix" => &mut suffix,
             _ => {
-                return Err(sentences::NOTIFICATION_FILTER.error());
+                return Err(messages::NOTIFICATION_FILTER.error());
             }
         };
         let value = value.unwrap_or_default();
         if value.len() > END_BYTES_MAX {
-            return Err(sentences::NOTIFICATION_FILTER_VALUE.about(END_BYTES_MAX).into());
+            return Err(messages::NOTIFICATION_FILTER_VALUE.with_subject(END_BYTES_MAX).into());
         }
         if end.replace(value).is_some() {
-            return Err(sentences::NOTIFICATION_FILTERS.about(name.to_ascii_lowercase()).into());
+            return Err(messages::NOTIFICATION_FILTERS
+                .with_subject(name.to_ascii_lowercase())
+                .into());
         }
     }
     Ok((prefix, suffix))
@@ -253,15 +262,15 @@ fn to_wire(rule: Rule, output: &mut GetBucketNotificationConfigurationOutput) {
     let events = events.into_iter().map(Into::into).collect();
     let id = Some(id);
     match kind {
-        Kind::Topic => output
+        TargetKind::Topic => output
             .topic_configurations
             .get_or_insert_default()
             .push(TopicConfiguration { events, filter, id, topic_arn: arn }),
-        Kind::Queue => output
+        TargetKind::Queue => output
             .queue_configurations
             .get_or_insert_default()
             .push(QueueConfiguration { events, filter, id, queue_arn: arn }),
-        Kind::Function => output
+        TargetKind::Function => output
             .lambda_function_configurations
             .get_or_insert_default()
             .push(LambdaFunctionConfiguration { events, filter, id, lambda_function_arn: arn }),

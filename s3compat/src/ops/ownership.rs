@@ -13,11 +13,11 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::acl::{Control, bucket_has_list};
+use super::acl::{AclSettings, bucket_has_list};
 use super::settings::{missing, to_document};
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::errors::s3_error;
-use crate::sentences;
+use crate::messages;
 
 /// Sets the absent fields of a public access block to false.
 fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
@@ -32,7 +32,7 @@ fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfigur
 /// Validates ownership controls, which must have exactly one rule.
 fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
     let [OwnershipControlsRule { object_ownership }] = &controls.rules[..] else {
-        return Err(sentences::MALFORMED_XML.error());
+        return Err(messages::MALFORMED_XML.error());
     };
     check_ownership(object_ownership)
 }
@@ -43,7 +43,7 @@ pub(super) fn check_ownership(ownership: &ObjectOwnership) -> S3Result<()> {
         ObjectOwnership::BUCKET_OWNER_ENFORCED
         | ObjectOwnership::BUCKET_OWNER_PREFERRED
         | ObjectOwnership::OBJECT_WRITER => Ok(()),
-        _ => Err(sentences::MALFORMED_XML.error()),
+        _ => Err(messages::MALFORMED_XML.error()),
     }
 }
 
@@ -68,7 +68,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutPublicAccessBlockInput>,
     ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let block = complete(&request.input.public_access_block_configuration);
         self.set(&request.input.bucket, Setting::PublicAccessBlock, &block).await?;
         Ok(S3Response::new(PutPublicAccessBlockOutput {}))
@@ -78,7 +78,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeletePublicAccessBlockInput>,
     ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.unset(&request.input.bucket, Setting::PublicAccessBlock).await?;
         Ok(S3Response::new(DeletePublicAccessBlockOutput {}))
     }
@@ -103,7 +103,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         one_rule(&input.ownership_controls)?;
         let document = to_document(&input.ownership_controls);
@@ -111,7 +111,7 @@ impl Operations {
         let put = |settings: &mut Settings| {
             let mut after = settings.clone();
             after.set(Setting::OwnershipControls, document.clone())?;
-            has_list = after.get(Setting::Acl).is_some() && Control::of(&after).is_enforced();
+            has_list = after.get(Setting::Acl).is_some() && AclSettings::of(&after).is_enforced();
             if !has_list {
                 *settings = after;
             }
@@ -128,7 +128,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.unset(&request.input.bucket, Setting::OwnershipControls).await?;
         Ok(S3Response::new(DeleteBucketOwnershipControlsOutput {}))
     }

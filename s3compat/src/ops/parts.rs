@@ -12,24 +12,24 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
+use super::authorization::Authorization;
 use super::copy::{copied_version, copy_source};
 use super::initiator::initiator_of;
 use super::multipart::{part_number, upload_id};
-use super::rights::Rights;
 use super::write::incoming;
-use super::{Operations, lenient, limit, wire_count, wire_size};
+use super::{Operations, limit, parsed_headers, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
-use crate::lenient::parse_range;
-use crate::sentences;
+use crate::messages;
+use crate::request_headers::parse_range;
 
 impl Operations {
     pub(super) async fn upload_part(
         &self,
         mut request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let mut input = request.input;
         let upload = upload_id(&input.upload_id)?;
         let number = part_number(input.part_number)?;
@@ -50,19 +50,19 @@ impl Operations {
         &self,
         mut request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let lenient = lenient(&mut request);
-        lenient.refuse_conditions()?;
+        let parsed = parsed_headers(&mut request);
+        parsed.refuse_conditions()?;
         let input = request.input;
         let number = part_number(input.part_number)?;
         let (source, source_version) = copy_source(input.copy_source)?;
         let upload = upload_id(&input.upload_id)?;
-        let rights = Rights::find(&request.extensions)?;
+        let authorization = Authorization::find(&request.extensions)?;
         let from = ObjectName { key: &source.1, version: source_version };
-        let guard = rights.check_source((&source.0, from), None).await?;
+        let guard = authorization.check_source((&source.0, from), None).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let selection = copy_range(input.copy_source_range.as_deref())?;
         check_copy_range(&store, (&source.0, from), selection).await?;
-        let source_conditions = lenient.source_conditions;
+        let source_conditions = parsed.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
         let part = store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
         let part = part.map_err(s3_error)?;
@@ -78,7 +78,7 @@ impl Operations {
             ..Default::default()
         };
         let mut response = S3Response::new(output);
-        carried::note(&mut response.extensions, &part.checksums);
+        carried::collect(&mut response.extensions, &part.checksums);
         Ok(response)
     }
 
@@ -91,8 +91,8 @@ impl Operations {
         let limit = limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?;
         let marker = input.part_number_marker.unwrap_or(0);
         let after = u32::try_from(marker).map_err(|_| {
-            sentences::LIMIT
-                .about("part-number-marker")
+            messages::LIMIT
+                .with_subject("part-number-marker")
                 .with_detail("ArgumentName", "part-number-marker")
                 .with_detail("ArgumentValue", marker.to_string())
         })?;
@@ -123,7 +123,7 @@ impl Operations {
         };
         let mut response = S3Response::new(output);
         let checksums = page.parts.iter().flat_map(|(_, part)| &part.checksums);
-        carried::note(&mut response.extensions, checksums);
+        carried::collect(&mut response.extensions, checksums);
         Ok(response)
     }
 }
@@ -163,7 +163,7 @@ fn copy_range(header: Option<&str>) -> S3Result<Selection> {
     let Some(header) = header else { return Ok(Selection::Whole) };
     match parse_range(header) {
         Some(range @ Selection::From { last: Some(_), .. }) => Ok(range),
-        _ => Err(sentences::COPY_RANGE.argument("x-amz-copy-source-range", header).into()),
+        _ => Err(messages::COPY_RANGE.argument("x-amz-copy-source-range", header).into()),
     }
 }
 

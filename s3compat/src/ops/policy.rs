@@ -14,10 +14,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::access::denied;
-use super::acl::Control;
-use super::principals::{Unbound, bind};
+use super::acl::AclSettings;
+use super::principals::{BindError, bind};
 use super::settings::{from_document, missing};
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::access::{Acl, Policy};
 use crate::errors::{internal, s3_error};
 
@@ -38,14 +38,14 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketPolicyInput>,
     ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let PutBucketPolicyInput { bucket, policy: document, .. } = request.input;
         let policy = Policy::parse(document.as_bytes(), &bucket)
             .map_err(|why| malformed(&why.to_string()))?;
         let bound = bind(&self.store, document.as_bytes(), policy.names()).await;
         let bindings = bound.map_err(|unbound| match unbound {
-            Unbound::Unknown => malformed("Invalid principal in policy"),
-            Unbound::Failed(error) => s3_error(error),
+            BindError::Unknown => malformed("Invalid principal in policy"),
+            BindError::Failed(error) => s3_error(error),
         })?;
         let is_public = policy.is_public();
         let mut is_blocked = false;
@@ -68,7 +68,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketPolicyInput>,
     ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let delete = |settings: &mut Settings| {
             settings.remove(Setting::Policy);
             settings.remove(Setting::PolicyPrincipals);
@@ -105,7 +105,7 @@ fn malformed(why: &str) -> S3Error {
 
 /// Returns true if a bucket's list grants anything to everyone.
 fn has_public_list(settings: &Settings) -> bool {
-    let control = Control::of(settings);
+    let control = AclSettings::of(settings);
     let document = settings.get(Setting::Acl);
     let document = document.filter(|_| !control.is_enforced() && !control.ignores_public);
     document.is_some_and(|document| Acl::decode(document, "").is_public())

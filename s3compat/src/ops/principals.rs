@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use martlet_proxy::{Error, ObjectStore};
 
-use crate::access::{Bindings, Member, NAMES_MAX, Name};
+use crate::access::{Bindings, BoundName, NAMES_MAX, PrincipalKind};
 
 /// Number of concurrent lookups.
 const AT_A_TIME: usize = 8;
 
 /// Reason for which names are not bound.
 #[derive(Debug)]
-pub(crate) enum Unbound {
+pub(crate) enum BindError {
     /// A name belongs to no principal, or there are too many names.
     Unknown,
     /// The store failed, for example without a quorum.
@@ -22,32 +22,32 @@ pub(crate) enum Unbound {
 /// Binds the names in a document to the ids of their current holders.
 ///
 /// # Errors
-/// [`Unbound`]. A name without a holder is refused: a later holder would not be the intended one.
+/// [`BindError`]. A name without a holder is refused: a later holder would not be the intended one.
 pub(crate) async fn bind(
     store: &ObjectStore,
     document: &[u8],
-    names: BTreeSet<Name>,
-) -> Result<Bindings, Unbound> {
+    names: BTreeSet<BoundName>,
+) -> Result<Bindings, BindError> {
     if names.len() > NAMES_MAX {
-        return Err(Unbound::Unknown);
+        return Err(BindError::Unknown);
     }
     let found = stream::iter(names).map(|name| look_up(store, name)).buffer_unordered(AT_A_TIME);
     Ok(Bindings::new(document, found.try_collect::<Vec<_>>().await?))
 }
 
-async fn look_up(store: &ObjectStore, name: Name) -> Result<(Name, String), Unbound> {
-    let account = store.account_called(&name.account).await.map_err(Unbound::Failed)?;
-    let account = account.ok_or(Unbound::Unknown)?;
+async fn look_up(store: &ObjectStore, name: BoundName) -> Result<(BoundName, String), BindError> {
+    let account = store.account_called(&name.account).await.map_err(BindError::Failed)?;
+    let account = account.ok_or(BindError::Unknown)?;
     let is_itself = |user: &str| user == account.name || user == account.canonical_id;
     let id = match &name.member {
         None => Some(account.canonical_id),
-        Some((Member::User, user)) if is_itself(user) => Some(account.canonical_id),
-        Some((Member::User, user)) => {
-            store.user_id(&account, user).await.map_err(Unbound::Failed)?
+        Some((PrincipalKind::User, user)) if is_itself(user) => Some(account.canonical_id),
+        Some((PrincipalKind::User, user)) => {
+            store.user_id(&account, user).await.map_err(BindError::Failed)?
         }
-        Some((Member::Role, role)) => {
-            store.role_id(&account, role).await.map_err(Unbound::Failed)?
+        Some((PrincipalKind::Role, role)) => {
+            store.role_id(&account, role).await.map_err(BindError::Failed)?
         }
     };
-    Ok((name, id.ok_or(Unbound::Unknown)?))
+    Ok((name, id.ok_or(BindError::Unknown)?))
 }

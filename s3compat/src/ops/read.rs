@@ -10,17 +10,17 @@ use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
 use s3s::dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
+use super::authorization::Authorization;
 use super::lock::add_lock;
-use super::outgoing::outgoing;
-use super::rights::Rights;
+use super::response_stream::response_stream;
 use super::versions::named;
-use super::{Operations, ReplyStatus, lenient};
+use super::{Operations, ReplyStatus, parsed_headers};
 use crate::attributes::{metadata, object_headers, validators};
 use crate::auth::Query;
 use crate::checksums;
 use crate::errors::s3_error;
-use crate::lenient::Lenient;
-use crate::sentences;
+use crate::messages;
+use crate::request_headers::ParsedHeaders;
 
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
@@ -32,12 +32,12 @@ impl Operations {
         &self,
         mut request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let lenient = lenient(&mut request);
+        let parsed = parsed_headers(&mut request);
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let selection = selection(lenient.range, input.part_number)?;
+        let selection = selection(parsed.range, input.part_number)?;
         let bucket = &input.bucket;
-        let asked = Asked { bucket, name, lenient: &lenient, wants_bytes: true };
+        let asked = ReadRequest { bucket, name, parsed: &parsed, wants_bytes: true };
         let mut read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
@@ -45,11 +45,11 @@ impl Operations {
         };
         let length = read.range.end - read.range.start;
         let output = GetObjectOutput {
-            body: read.body.take().map(|bytes| outgoing(bytes, length)),
+            body: read.body.take().map(|bytes| response_stream(bytes, length)),
             metadata: metadata(&read.object.attributes),
             ..Default::default()
         };
-        let overrides = Overrides {
+        let overrides = HeaderOverrides {
             cache_control: input.response_cache_control,
             content_disposition: input.response_content_disposition,
             content_encoding: input.response_content_encoding,
@@ -60,8 +60,8 @@ impl Operations {
         let token = self.store.token(bucket, asked.name.key, read.stamp);
         let checksum_mode = input.checksum_mode.as_ref();
         let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
-        let rights = request.extensions.get();
-        self.tell_beside(&mut response.headers, &asked, &read.object, rights).await?;
+        let authorization = request.extensions.get();
+        self.tell_beside(&mut response.headers, &asked, &read.object, authorization).await?;
         Ok(response)
     }
 
@@ -69,12 +69,12 @@ impl Operations {
         &self,
         mut request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let lenient = lenient(&mut request);
+        let parsed = parsed_headers(&mut request);
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let selection = selection(lenient.range, input.part_number)?;
+        let selection = selection(parsed.range, input.part_number)?;
         let bucket = &input.bucket;
-        let asked = Asked { bucket, name, lenient: &lenient, wants_bytes: false };
+        let asked = ReadRequest { bucket, name, parsed: &parsed, wants_bytes: false };
         let read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
@@ -82,7 +82,7 @@ impl Operations {
         };
         let output =
             HeadObjectOutput { metadata: metadata(&read.object.attributes), ..Default::default() };
-        let overrides = Overrides {
+        let overrides = HeaderOverrides {
             cache_control: input.response_cache_control,
             content_disposition: input.response_content_disposition,
             content_encoding: input.response_content_encoding,
@@ -93,17 +93,17 @@ impl Operations {
         let token = self.store.token(bucket, asked.name.key, read.stamp);
         let checksum_mode = input.checksum_mode.as_ref();
         let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
-        let rights = request.extensions.get();
-        self.tell_beside(&mut response.headers, &asked, &read.object, rights).await?;
+        let authorization = request.extensions.get();
+        self.tell_beside(&mut response.headers, &asked, &read.object, authorization).await?;
         Ok(response)
     }
 }
 
 /// A read, without its range or part.
-struct Asked<'a> {
+struct ReadRequest<'a> {
     bucket: &'a str,
     name: ObjectName<'a>,
-    lenient: &'a Lenient,
+    parsed: &'a ParsedHeaders,
     wants_bytes: bool,
 }
 
@@ -112,23 +112,27 @@ impl Operations {
     async fn tell_beside(
         &self,
         headers: &mut HeaderMap,
-        asked: &Asked<'_>,
+        asked: &ReadRequest<'_>,
         object: &Object,
-        rights: Option<&Rights>,
+        authorization: Option<&Authorization>,
     ) -> S3Result<()> {
         let ObjectName { key, version } = asked.name;
         if version.is_none() {
             self.tell_expiration(headers, (asked.bucket, key), object).await;
         }
-        add_lock(headers, rights, (asked.name, object)).await
+        add_lock(headers, authorization, (asked.name, object)).await
     }
 
-    async fn read(&self, asked: &Asked<'_>, selection: Selection) -> Result<ObjectRead, Error> {
-        let Asked { bucket, name, lenient, wants_bytes } = asked;
+    async fn read(
+        &self,
+        asked: &ReadRequest<'_>,
+        selection: Selection,
+    ) -> Result<ObjectRead, Error> {
+        let ReadRequest { bucket, name, parsed, wants_bytes } = asked;
         if *wants_bytes {
-            self.store.get(bucket, *name, selection, &lenient.conditions).await
+            self.store.get(bucket, *name, selection, &parsed.conditions).await
         } else {
-            self.store.head_by_key(bucket, *name, selection, &lenient.conditions).await
+            self.store.head_by_key(bucket, *name, selection, &parsed.conditions).await
         }
     }
 
@@ -136,11 +140,11 @@ impl Operations {
     /// the object that it returns, because the object may change between two reads.
     async fn read_range(
         &self,
-        asked: &Asked<'_>,
+        asked: &ReadRequest<'_>,
         selection: Selection,
     ) -> Result<ObjectRead, Error> {
         let first = self.read(asked, selection).await;
-        let if_range = asked.lenient.if_range.as_ref();
+        let if_range = asked.parsed.if_range.as_ref();
         let is_range = matches!(selection, Selection::From { .. } | Selection::Suffix { .. });
         let Some(if_range) = if_range.filter(|_| is_range) else { return first };
         match first {
@@ -166,14 +170,14 @@ fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection>
             Ok(number @ 1..) if number <= PARTS_MAX.unsigned_abs() => {
                 Ok(Selection::Part { number })
             }
-            _ => Err(sentences::PART_NUMBER.argument("partNumber", number).into()),
+            _ => Err(messages::PART_NUMBER.argument("partNumber", number).into()),
         },
-        (Some(_), Some(_)) => Err(sentences::RANGE_AND_PART.error()),
+        (Some(_), Some(_)) => Err(messages::RANGE_AND_PART.error()),
     }
 }
 
 /// `response-*`: reply headers that a signed request may override.
-struct Overrides {
+struct HeaderOverrides {
     cache_control: Option<String>,
     content_disposition: Option<String>,
     content_encoding: Option<String>,
@@ -188,7 +192,7 @@ fn as_sent(uri: &Uri, name: &str) -> Option<String> {
     query.get(name).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-impl Overrides {
+impl HeaderOverrides {
     fn apply(self, headers: &mut HeaderMap) -> S3Result<()> {
         let texts = [
             (CACHE_CONTROL, self.cache_control),
@@ -201,7 +205,7 @@ impl Overrides {
         for (name, text) in texts {
             let Some(text) = text else { continue };
             let Ok(value) = HeaderValue::try_from(text) else {
-                return Err(sentences::OVERRIDE_VALUE.named(format!("response-{name}")).into());
+                return Err(messages::OVERRIDE_VALUE.named(format!("response-{name}")).into());
             };
             headers.insert(name, value);
         }
@@ -214,7 +218,7 @@ fn reply<T>(
     output: T,
     (read, token): (&ObjectRead, ReadAfter),
     checksum_mode: Option<&ChecksumMode>,
-    overrides: Overrides,
+    overrides: HeaderOverrides,
 ) -> S3Result<S3Response<T>> {
     let object = &read.object;
     let mut headers = object_headers(object, token);

@@ -10,9 +10,9 @@ use s3s::dto::{
 use s3s::xml::{Deserialize, Deserializer, Serialize, Serializer};
 use s3s::{S3Error, S3Request, S3Response, S3Result};
 
-use super::{Operations, ReplyStatus, lenient};
+use super::{Operations, ReplyStatus, parsed_headers};
 use crate::errors::{custom, internal, s3_error};
-use crate::{sentences, tags};
+use crate::{messages, tags};
 
 /// Serializes a setting to the document that is stored.
 pub(super) fn to_document<T: Serialize>(value: &T) -> Vec<u8> {
@@ -69,7 +69,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
         let tagging: Option<Tagging> =
             self.setting(&request.input.bucket, Setting::Tagging).await?;
-        let tagging = tagging.ok_or_else(|| sentences::NO_SUCH_TAGS.error())?;
+        let tagging = tagging.ok_or_else(|| messages::NO_SUCH_TAGS.error())?;
         Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tagging.tag_set }))
     }
 
@@ -77,7 +77,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketTaggingInput>,
     ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let tags = tags::from_bucket_xml(input.tagging.tag_set)?;
         if tags.is_empty() {
@@ -95,7 +95,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteBucketTaggingInput>,
     ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         self.unset(&request.input.bucket, Setting::Tagging).await?;
         Ok(S3Response::new(DeleteBucketTaggingOutput {}))
     }

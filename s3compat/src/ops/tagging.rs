@@ -8,10 +8,10 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::versions::named;
-use super::{Operations, lenient};
+use super::{Operations, parsed_headers};
 use crate::attributes::{stamp_headers, wire_version};
 use crate::errors::s3_error;
-use crate::events::{Event, Happened};
+use crate::events::{Event, ObjectEvents};
 use crate::tags;
 
 impl Operations {
@@ -38,7 +38,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutObjectTaggingInput>,
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
         let tags = tags::from_xml(input.tagging.tag_set)?;
@@ -47,7 +47,7 @@ impl Operations {
         let output = PutObjectTaggingOutput { version_id: wire_version(&written.object) };
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let mut response = S3Response::with_headers(output, stamp_headers(token));
-        response.extensions.insert(Happened::wrote(Event::TaggingPut, &input.key, &written));
+        response.extensions.insert(ObjectEvents::wrote(Event::TaggingPut, &input.key, &written));
         Ok(response)
     }
 
@@ -55,7 +55,7 @@ impl Operations {
         &self,
         mut request: S3Request<DeleteObjectTaggingInput>,
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
         let written = self.store.set_tags(&input.bucket, name, Vec::new()).await;
@@ -63,7 +63,7 @@ impl Operations {
         let output = DeleteObjectTaggingOutput { version_id: wire_version(&written.object) };
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let mut response = S3Response::with_headers(output, stamp_headers(token));
-        response.extensions.insert(Happened::wrote(Event::TaggingDelete, &input.key, &written));
+        response.extensions.insert(ObjectEvents::wrote(Event::TaggingDelete, &input.key, &written));
         Ok(response)
     }
 }

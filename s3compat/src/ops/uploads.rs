@@ -14,7 +14,7 @@ use super::{Operations, limit, wire_count};
 use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
-use crate::sentences;
+use crate::messages;
 
 impl Operations {
     pub(super) async fn list_multipart_uploads(
@@ -22,7 +22,7 @@ impl Operations {
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         let input = request.input;
-        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
         let limit = limit(input.max_uploads, LIST_KEYS_MAX, "max-uploads")?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -80,7 +80,7 @@ impl Operations {
 fn after_id(key: Option<&str>, id: Option<&str>) -> S3Result<Option<UploadId>> {
     match (key, id) {
         (Some(_), Some(id)) => {
-            let wrong = |_| sentences::UPLOAD_ID_MARKER.argument("upload-id-marker", id).into();
+            let wrong = |_| messages::UPLOAD_ID_MARKER.argument("upload-id-marker", id).into();
             id.parse().map(Some).map_err(wrong)
         }
         _ => Ok(None),

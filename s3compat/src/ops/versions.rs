@@ -12,11 +12,11 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::Encoding;
-use super::{Operations, lenient, limit, wire_count, wire_size};
+use super::{Operations, limit, parsed_headers, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
-use crate::sentences;
+use crate::messages;
 
 const VERSION_ID_MARKER: &str = "version-id-marker";
 
@@ -29,10 +29,10 @@ pub(super) fn version(text: Option<&str>) -> S3Result<Option<VersionId>> {
 fn version_in(name: &'static str, text: Option<&str>) -> S3Result<Option<VersionId>> {
     let Some(text) = text else { return Ok(None) };
     if text.is_empty() {
-        return Err(sentences::VERSION_ID_EMPTY.argument(name, text).into());
+        return Err(messages::VERSION_ID_EMPTY.argument(name, text).into());
     }
     let parsed = text.parse();
-    parsed.map(Some).map_err(|_| sentences::VERSION_ID.argument(name, text).into())
+    parsed.map(Some).map_err(|_| messages::VERSION_ID.argument(name, text).into())
 }
 
 /// Object with a key and, if given, a version id.
@@ -60,7 +60,7 @@ impl Operations {
         &self,
         mut request: S3Request<PutBucketVersioningInput>,
     ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
-        lenient(&mut request).refuse_conditions()?;
+        parsed_headers(&mut request).refuse_conditions()?;
         let input = request.input;
         let asked = input.versioning_configuration;
         if asked.mfa_delete.as_ref().map(MFADelete::as_str) == Some("Enabled") {
@@ -70,10 +70,10 @@ impl Operations {
             Some(BucketVersioningStatus::ENABLED) => true,
             Some(BucketVersioningStatus::SUSPENDED) => false,
             Some(_) => {
-                return Err(sentences::MALFORMED_XML.error());
+                return Err(messages::MALFORMED_XML.error());
             }
             None => {
-                return Err(sentences::VERSIONING_STATUS.error());
+                return Err(messages::VERSIONING_STATUS.error());
             }
         };
         self.store.set_versioning(&input.bucket, is_on).await.map_err(s3_error)?;
@@ -85,7 +85,7 @@ impl Operations {
         request: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let input = request.input;
-        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
         let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
@@ -140,9 +140,7 @@ impl Operations {
 /// key.
 fn after_version(key: Option<&str>, version_id: Option<&str>) -> S3Result<Option<VersionId>> {
     match (key, version_id.filter(|id| !id.is_empty())) {
-        (None, Some(id)) => {
-            Err(sentences::VERSION_ID_MARKER.argument(VERSION_ID_MARKER, id).into())
-        }
+        (None, Some(id)) => Err(messages::VERSION_ID_MARKER.argument(VERSION_ID_MARKER, id).into()),
         (_, id) => version_in(VERSION_ID_MARKER, id),
     }
 }
@@ -178,7 +176,7 @@ fn wire_marker(version: ListedVersion, encoding: Encoding, owner: &Owner) -> Del
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::door::{DETAIL, read_detail};
+    use crate::http::{DETAIL, read_detail};
 
     fn code<T: std::fmt::Debug>(outcome: S3Result<T>) -> String {
         outcome.unwrap_err().code().as_str().to_owned()

@@ -10,22 +10,22 @@ use martlet_proxy::{Incoming, PutObject, Result};
 use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
 
-use super::rights::Rights;
-use super::{Operations, lenient};
+use super::authorization::Authorization;
+use super::{Operations, parsed_headers};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
 use crate::checksums::{self, wire_kind};
 use crate::decode::BodyFacts;
-use crate::door::Operation;
 use crate::errors::s3_error;
-use crate::events::{Event, Happened};
-use crate::{lock, sentences};
+use crate::events::{Event, ObjectEvents};
+use crate::http::Operation;
+use crate::{lock, messages};
 
 impl Operations {
     pub(super) async fn put_object(
         &self,
         mut request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        let lenient = lenient(&mut request);
+        let parsed = parsed_headers(&mut request);
         let mut input = request.input;
         if input.write_offset_bytes.is_some() {
             return Err(s3_error!(NotImplemented, "Appending to objects is not implemented"));
@@ -34,11 +34,11 @@ impl Operations {
         if body.compute.is_empty() {
             body.compute.push(checksums::DEFAULT.0);
         }
-        let mut attributes = from_request(&request.headers, input.metadata.take(), &lenient)?;
+        let mut attributes = from_request(&request.headers, input.metadata.take(), &parsed)?;
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
-        let rights = Rights::find(&request.extensions)?;
-        self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
-        let put = PutObject { conditions: lenient.write_conditions()?, attributes, body };
+        let authorization = Authorization::find(&request.extensions)?;
+        self.mark_owner(authorization, &request.headers, &mut attributes.marks).await?;
+        let put = PutObject { conditions: parsed.write_conditions()?, attributes, body };
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;
@@ -55,7 +55,7 @@ impl Operations {
         let is_form = operation.is_some_and(|row| row.name == "PostObject");
         let event = if is_form { Event::Post } else { Event::Put };
         let mut response = S3Response::with_headers(output, headers);
-        response.extensions.insert(Happened::wrote(event, &input.key, &written));
+        response.extensions.insert(ObjectEvents::wrote(event, &input.key, &written));
         Ok(response)
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn incoming(
         .chain(in_trailer.iter().copied())
         .collect();
     if compute.len() > 1 {
-        return Err(sentences::MANY_CHECKSUMS.error());
+        return Err(messages::MANY_CHECKSUMS.error());
     }
     checksums::check_announced(headers, &compute)?;
     Ok(Incoming {
@@ -113,7 +113,7 @@ fn trailing(
         .iter()
         .map(|&algorithm| {
             value(algorithm).ok_or_else(|| {
-                let wrong = sentences::CHECKSUM_TRAILER.about(checksums::header(algorithm));
+                let wrong = messages::CHECKSUM_TRAILER.with_subject(checksums::header(algorithm));
                 martlet_proxy::Error::InvalidRequest(wrong.message.into_owned())
             })
         })

@@ -3,13 +3,15 @@
 use http::Extensions;
 use martlet_proxy::{SESSION_S, SESSION_S_DEFAULT};
 
-use super::form::Form;
-use super::jwt::{self, Claims, Expected};
+use super::form::StsForm;
+use super::jwt::{self, Claims, TokenRequirements};
 use super::reply::{Elements, StsCode, StsError};
-use super::sessions::{IdentityProvider, Known, Sessions, user_id};
-use super::ticket::{SessionKey, Source, Ticket};
-use crate::access::{Context, OwnPolicy, Requester, Taker, Way, provider_name};
-use crate::auth::{Credential, Timestamp, Who};
+use super::session_token::{IssuingKey, SessionKey, SessionToken};
+use super::sessions::{IdentityProvider, ParsedRole, Sessions, user_id};
+use crate::access::{
+    AssumeMethod, AssumeRequest, Context, IdentityPolicy, Requester, provider_name,
+};
+use crate::auth::{AccountIdentity, Credential, Timestamp};
 use crate::ops::{add_extensions, add_requester, add_time};
 
 /// Limit of a session's policy in bytes.
@@ -17,23 +19,23 @@ const POLICY_BYTES_MAX: usize = 2048;
 const SESSION_NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
 
 /// A request to the service, with the state that it needs.
-pub(super) struct Call<'a> {
+pub(super) struct StsRequest<'a> {
     pub(super) sessions: &'a Sessions,
-    pub(super) form: &'a Form<'a>,
+    pub(super) form: &'a StsForm<'a>,
     pub(super) extensions: &'a Extensions,
     pub(super) now_ms: u64,
 }
 
 /// Parameters of a requested session.
-struct Asked<'a> {
+struct SessionParameters<'a> {
     arn: &'a str,
     name: &'a str,
     policy: Option<&'a str>,
     duration_s: Option<u32>,
 }
 
-impl<'a> Asked<'a> {
-    fn of(form: &'a Form<'a>) -> Result<Self, StsError> {
+impl<'a> SessionParameters<'a> {
+    fn of(form: &'a StsForm<'a>) -> Result<Self, StsError> {
         let name = form.need("RoleSessionName")?;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
         if !SESSION_NAME_BYTES.contains(&name.len()) || !name.bytes().all(is_plain) {
@@ -46,7 +48,7 @@ impl<'a> Asked<'a> {
                 let message = format!("Policy must have at most {POLICY_BYTES_MAX} bytes");
                 return Err(StsError::validation(message));
             }
-            OwnPolicy::check(policy)
+            IdentityPolicy::check(policy)
                 .map_err(|why| StsError::new(StsCode::MalformedPolicyDocument, why.to_string()))?;
         }
         let duration_s = form.get("DurationSeconds").map(|text| {
@@ -70,7 +72,7 @@ impl<'a> Asked<'a> {
             .ok_or_else(|| StsError::validation(format!("{} is not the ARN of a role", self.arn)))
     }
 
-    fn duration_s(&self, role: &Known) -> Result<u32, StsError> {
+    fn duration_s(&self, role: &ParsedRole) -> Result<u32, StsError> {
         let most = role.of.role.session_s_max;
         match self.duration_s {
             None => Ok(SESSION_S_DEFAULT.min(most)),
@@ -82,15 +84,15 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Call<'_> {
+impl StsRequest<'_> {
     /// `AssumeRole`, by the holder of a key.
     pub(super) async fn assume_role(
         &self,
         credential: &Credential,
-        who: &Who,
+        who: &AccountIdentity,
         requester: &Requester,
     ) -> Result<Elements, StsError> {
-        let asked = Asked::of(self.form)?;
+        let asked = SessionParameters::of(self.form)?;
         let denied = || {
             let (arn, who) = (asked.arn, who.arn());
             let message = format!(
@@ -105,15 +107,15 @@ impl Call<'_> {
         if let Some(id) = self.form.get("ExternalId") {
             context.add_trust("sts:ExternalId", id);
         }
-        let way = Way::AssumeRole;
+        let way = AssumeMethod::AssumeRole;
         // A session can't begin another: otherwise each event that ends the first would have to end
         // both.
         if who.session.is_some()
-            || !role.admits(Taker { way, requester, provider: None, context: &context })
+            || !role.admits(AssumeRequest { way, requester, provider: None, context: &context })
         {
             return Err(denied());
         }
-        let source = Source {
+        let source = IssuingKey {
             access_key: credential.access_key().to_owned(),
             canonical_id: who.canonical_id.clone().into(),
             user: who.user.clone().into(),
@@ -124,7 +126,7 @@ impl Call<'_> {
 
     /// `AssumeRoleWithWebIdentity`, by the holder of a provider's token.
     pub(super) async fn assume_role_with_web_identity(&self) -> Result<Elements, StsError> {
-        let asked = Asked::of(self.form)?;
+        let asked = SessionParameters::of(self.form)?;
         let (provider, claims) = self.claims(self.form.need("WebIdentityToken")?).await?;
         let issuer = provider_name(&provider.issuer);
         let denied = || {
@@ -140,8 +142,9 @@ impl Call<'_> {
         for audience in &claims.audiences {
             context.add_trust("token:aud", audience.as_str());
         }
-        let way = Way::AssumeRoleWithWebIdentity;
-        if !role.admits(Taker { way, requester, provider: Some(issuer), context: &context }) {
+        let way = AssumeMethod::AssumeRoleWithWebIdentity;
+        if !role.admits(AssumeRequest { way, requester, provider: Some(issuer), context: &context })
+        {
             return Err(denied());
         }
         let audience = claims.audiences.iter().find(|it| provider.audiences.contains(it));
@@ -153,7 +156,7 @@ impl Call<'_> {
     }
 
     /// `GetCallerIdentity`.
-    pub(super) fn caller_identity(who: &Who) -> Elements {
+    pub(super) fn caller_identity(who: &AccountIdentity) -> Elements {
         let arn = match &who.session {
             None => who.arn(),
             Some(session) => session_arn(&who.account, &session.role, &session.name),
@@ -190,18 +193,18 @@ impl Call<'_> {
         })?;
         let Self { now_ms, .. } = *self;
         let expected =
-            Expected { issuer: &provider.issuer, audiences: &provider.audiences, now_ms };
+            TokenRequirements { issuer: &provider.issuer, audiences: &provider.audiences, now_ms };
         Ok((provider, jwt::verify(token, &keys, expected)?))
     }
 
     fn begin(
         &self,
-        asked: &Asked<'_>,
-        role: &Known,
-        source: Option<Source>,
+        asked: &SessionParameters<'_>,
+        role: &ParsedRole,
+        source: Option<IssuingKey>,
     ) -> Result<Elements, StsError> {
         let duration_s = asked.duration_s(role)?;
-        let ticket = Ticket {
+        let ticket = SessionToken {
             access_key: SessionKey::new_access_key(),
             expires_ms: (self.now_ms / 1000 + u64::from(duration_s)) * 1000,
             tenant: role.of.tenant.name.clone(),

@@ -8,13 +8,13 @@ const VERSION: &str = "2011-06-15";
 
 /// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum StsAction {
     AssumeRole,
     AssumeRoleWithWebIdentity,
     GetCallerIdentity,
 }
 
-impl Action {
+impl StsAction {
     pub(super) const ALL: [Self; 3] =
         [Self::AssumeRole, Self::AssumeRoleWithWebIdentity, Self::GetCallerIdentity];
 
@@ -42,17 +42,17 @@ impl Action {
 }
 
 /// The form of a request.
-pub(super) struct Form<'a> {
-    pub(super) action: Action,
+pub(super) struct StsForm<'a> {
+    pub(super) action: StsAction,
     fields: Query<'a>,
 }
 
-impl<'a> Form<'a> {
+impl<'a> StsForm<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, StsError> {
         let fields = Query::parse(text)
             .map_err(|refusal| StsError::validation(refusal.message.into_owned()))?;
         let name = fields.get("Action").unwrap_or_default();
-        let action = Action::ALL.into_iter().find(|action| action.name() == name);
+        let action = StsAction::ALL.into_iter().find(|action| action.name() == name);
         let action =
             action.filter(|_| fields.get("Version") == Some(VERSION)).ok_or_else(|| {
                 let version = fields.get("Version").unwrap_or_default();
@@ -97,13 +97,13 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> StsCode {
-        Form::parse(text).err().unwrap().code
+        StsForm::parse(text).err().unwrap().code
     }
 
     #[test]
     fn an_action_takes_what_it_knows() {
-        let form = Form::parse("Action=AssumeRole&Version=2011-06-15&RoleArn=a%2Fb+c").unwrap();
-        assert_eq!((form.action, form.get("RoleArn")), (Action::AssumeRole, Some("a/b c")));
+        let form = StsForm::parse("Action=AssumeRole&Version=2011-06-15&RoleArn=a%2Fb+c").unwrap();
+        assert_eq!((form.action, form.get("RoleArn")), (StsAction::AssumeRole, Some("a/b c")));
         let missing = form.need("RoleSessionName").unwrap_err();
         assert_eq!(missing.code, StsCode::ValidationError);
         assert!(missing.message.contains("'roleSessionName'"), "{}", missing.message);

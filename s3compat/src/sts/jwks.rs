@@ -44,24 +44,24 @@ impl Algorithm {
 pub(super) struct PublicKey {
     kid: Option<String>,
     algorithm: Algorithm,
-    material: Material,
+    material: KeyBytes,
 }
 
 #[derive(Clone)]
-enum Material {
+enum KeyBytes {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     Point(Vec<u8>),
 }
 
-impl fmt::Debug for Material {
+impl fmt::Debug for KeyBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Material(…)")
+        f.write_str("KeyBytes(…)")
     }
 }
 
 /// A key as the file has it.
 #[derive(Deserialize)]
-struct Written {
+struct RawKey {
     kty: String,
     kid: Option<String>,
     alg: Option<String>,
@@ -79,22 +79,22 @@ struct File {
     keys: Vec<serde_json::Value>,
 }
 
-impl Written {
+impl RawKey {
     /// Converts to a key, if it can verify signatures of a supported algorithm.
     fn read(self) -> Option<PublicKey> {
         let bytes = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
         let (algorithm, material) = match (self.kty.as_str(), self.crv.as_deref()) {
             ("RSA", _) => {
                 let (n, e) = (bytes(&self.n)?, bytes(&self.e)?);
-                (Algorithm::Rs256, Material::Rsa { n, e })
+                (Algorithm::Rs256, KeyBytes::Rsa { n, e })
             }
             ("EC", Some("P-256")) => {
                 let (x, y) = (bytes(&self.x)?, bytes(&self.y)?);
                 // Uncompressed point, as `ring` takes it.
                 let point = [&[4], x.as_slice(), &y].concat();
-                (Algorithm::Es256, Material::Point(point))
+                (Algorithm::Es256, KeyBytes::Point(point))
             }
-            ("OKP", Some("Ed25519")) => (Algorithm::EdDsa, Material::Point(bytes(&self.x)?)),
+            ("OKP", Some("Ed25519")) => (Algorithm::EdDsa, KeyBytes::Point(bytes(&self.x)?)),
             _ => return None,
         };
         let is_for_this =
@@ -108,16 +108,16 @@ impl PublicKey {
     /// True if the key made this signature.
     pub(super) fn signed(&self, message: &[u8], mark: &[u8]) -> bool {
         let outcome = match (&self.material, self.algorithm) {
-            (Material::Rsa { n, e }, _) => RsaPublicKeyComponents { n, e }.verify(
+            (KeyBytes::Rsa { n, e }, _) => RsaPublicKeyComponents { n, e }.verify(
                 &signature::RSA_PKCS1_2048_8192_SHA256,
                 message,
                 mark,
             ),
-            (Material::Point(point), Algorithm::Es256) => {
+            (KeyBytes::Point(point), Algorithm::Es256) => {
                 UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point)
                     .verify(message, mark)
             }
-            (Material::Point(point), _) => {
+            (KeyBytes::Point(point), _) => {
                 UnparsedPublicKey::new(&signature::ED25519, point).verify(message, mark)
             }
         };
@@ -133,7 +133,7 @@ impl KeySet {
     /// Parses a document; `None` if it is no JWKS.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let File { keys } = serde_json::from_slice(text).ok()?;
-        let read = |key| serde_json::from_value::<Written>(key).ok()?.read();
+        let read = |key| serde_json::from_value::<RawKey>(key).ok()?.read();
         Some(Self(keys.into_iter().filter_map(read).collect()))
     }
 
@@ -153,11 +153,11 @@ impl KeySet {
 #[derive(Debug)]
 pub(super) struct KeyFile {
     path: PathBuf,
-    read: Mutex<Option<(Mark, Arc<KeySet>)>>,
+    read: Mutex<Option<(FileFingerprint, Arc<KeySet>)>>,
 }
 
 /// Modification time, size and inode, which show that a file has changed.
-type Mark = (SystemTime, u64, u64);
+type FileFingerprint = (SystemTime, u64, u64);
 
 impl KeyFile {
     pub(super) fn new(path: PathBuf) -> Self {

@@ -19,7 +19,7 @@ const LEEWAY_S: f64 = 60.0;
 
 /// Required issuer, audience and time of a token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Expected<'a> {
+pub(super) struct TokenRequirements<'a> {
     pub(super) issuer: &'a str,
     pub(super) audiences: &'a [String],
     pub(super) now_ms: u64,
@@ -42,7 +42,7 @@ struct Header {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct RawClaims {
     iss: String,
     sub: String,
     aud: OneOrMore,
@@ -77,7 +77,7 @@ pub(super) fn claimed_issuer(token: &str) -> Option<String> {
 pub(super) fn verify(
     token: &str,
     keys: &KeySet,
-    expected: Expected<'_>,
+    expected: TokenRequirements<'_>,
 ) -> Result<Claims, StsError> {
     let invalid = |why: &str| StsError::new(StsCode::InvalidIdentityToken, why.to_owned());
     if token.len() > TOKEN_BYTES_MAX {
@@ -97,13 +97,13 @@ pub(super) fn verify(
     if !key.signed(signed.as_bytes(), &mark) {
         return Err(invalid("The signature of the web identity token is invalid"));
     }
-    let claims: Written = serde_json::from_slice(&payload)
+    let claims: RawClaims = serde_json::from_slice(&payload)
         .map_err(|_| invalid("The web identity token lacks one of iss, sub, aud, exp and iat"))?;
     claims.check(expected)
 }
 
-impl Written {
-    fn check(self, expected: Expected<'_>) -> Result<Claims, StsError> {
+impl RawClaims {
+    fn check(self, expected: TokenRequirements<'_>) -> Result<Claims, StsError> {
         let say = |code, why: &str| Err(StsError::new(code, why.to_owned()));
         #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 52 bits")]
         let now = (expected.now_ms / 1000) as f64;

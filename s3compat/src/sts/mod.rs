@@ -6,7 +6,7 @@
 //! any S3 request with a session token ─▶ Authenticator ─▶ Sessions ─▶ current role, tenant, source
 //! ```
 //!
-//! * [`ticket`]: session tokens; [`sessions`]: credentials of sessions.
+//! * [`session_token`]: session tokens; [`sessions`]: credentials of sessions.
 //! * [`jwt`], [`jwks`]: tokens of identity providers, and the public keys that verify them.
 //! * [`form`], [`assume`], [`reply`]: the actions, in the form and XML of the SDKs.
 //!
@@ -18,22 +18,22 @@ mod form;
 mod jwks;
 mod jwt;
 mod reply;
+mod session_token;
 mod sessions;
-mod ticket;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri};
 use s3s::Body;
 
-use self::assume::Call;
-use self::form::{Action, Form};
+use self::assume::StsRequest;
+use self::form::{StsAction, StsForm};
 use self::reply::{Elements, StsCode, StsError};
+pub use self::session_token::SessionKey;
 pub use self::sessions::IdentityProvider;
 pub(crate) use self::sessions::Sessions;
-pub use self::ticket::SessionKey;
 use crate::access::Requester;
-use crate::auth::{Authenticator, Caller, Head, Query, Refusal, Target};
+use crate::auth::{Authenticator, Caller, Query, Refusal, RequestHead, RequestTarget};
 use crate::service::Peer;
 
 /// Limit of a form in bytes: a token, a policy and some names, all of them encoded.
@@ -51,7 +51,7 @@ pub(crate) fn is_for(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
 /// Answers a request, given the result of reading its body.
 pub(crate) async fn answer(
     (authenticator, parts): (&Authenticator, &Parts),
-    read: Result<(&Target, &[u8]), &Refusal>,
+    read: Result<(&RequestTarget, &[u8]), &Refusal>,
     id: &str,
 ) -> Response<Body> {
     let outcome = match read {
@@ -61,7 +61,12 @@ pub(crate) async fn answer(
     match outcome {
         Ok((action, result)) => reply::done(action.name(), &result, id),
         Err(error) => {
-            tracing::debug!(id, code = error.code.told().0, error.message, "refused a request");
+            tracing::debug!(
+                id,
+                code = error.code.code_and_status().0,
+                error.message,
+                "refused a request"
+            );
             reply::refused(&error, id)
         }
     }
@@ -69,18 +74,18 @@ pub(crate) async fn answer(
 
 async fn act(
     authenticator: &Authenticator,
-    (parts, target): (&Parts, &Target),
+    (parts, target): (&Parts, &RequestTarget),
     body: &[u8],
-) -> Result<(Action, Elements), StsError> {
+) -> Result<(StsAction, Elements), StsError> {
     let text = std::str::from_utf8(body)
         .map_err(|_| StsError::validation("The request body is not UTF-8"))?;
-    let form = &Form::parse(text)?;
+    let form = &StsForm::parse(text)?;
     let Some(sessions) = authenticator.sessions() else {
         return Err(StsError::new(StsCode::InvalidAction, "Roles are not supported here"));
     };
     let now_ms = authenticator.now().unix_ms();
-    let call = Call { sessions, form, extensions: &parts.extensions, now_ms };
-    if form.action == Action::AssumeRoleWithWebIdentity {
+    let call = StsRequest { sessions, form, extensions: &parts.extensions, now_ms };
+    if form.action == StsAction::AssumeRoleWithWebIdentity {
         let result = Box::pin(call.assume_role_with_web_identity()).await?;
         return Ok((form.action, result));
     }
@@ -92,7 +97,7 @@ async fn act(
     let caller: Caller = authenticator.caller(&parts.headers, "", peer).await?;
     let query = Query::default();
     let (method, headers) = (&parts.method, &parts.headers);
-    let head = Head { method, raw_path: parts.uri.path(), target, query: &query, headers };
+    let head = RequestHead { method, raw_path: parts.uri.path(), target, query: &query, headers };
     let credential = authenticator.authenticate_form_request(&head, body, &caller)?;
     let who = credential
         .identity()
@@ -100,7 +105,7 @@ async fn act(
         .ok_or_else(|| StsError::validation("The request has no principal"))?;
     let requester = Requester::User(who.clone());
     let result = match form.action {
-        Action::GetCallerIdentity => Call::caller_identity(who),
+        StsAction::GetCallerIdentity => StsRequest::caller_identity(who),
         _ => Box::pin(call.assume_role(&credential, who, &requester)).await?,
     };
     Ok((form.action, result))

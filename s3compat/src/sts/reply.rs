@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use s3s::Body;
 
 use crate::auth::{Code, Refusal};
-use crate::door::push_element;
+use crate::http::push_element;
 
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
@@ -36,7 +36,7 @@ pub(crate) enum StsCode {
 
 impl StsCode {
     /// Name and status.
-    pub(crate) fn told(self) -> (&'static str, StatusCode) {
+    pub(crate) fn code_and_status(self) -> (&'static str, StatusCode) {
         let (bad, forbidden) = (StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN);
         match self {
             Self::AccessDenied => ("AccessDenied", forbidden),
@@ -122,7 +122,7 @@ pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<Body> 
 
 /// Reply to a refused request.
 pub(super) fn refused(error: &StsError, id: &str) -> Response<Body> {
-    let (code, status) = error.code.told();
+    let (code, status) = error.code.code_and_status();
     let whose = if status.is_server_error() { "Receiver" } else { "Sender" };
     let inner =
         Elements::default().text("Type", whose).text("Code", code).text("Message", &error.message);
@@ -163,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_the_door_have_their_names_here() {
-        let told = |code| StsError::from(Refusal::new(code, "x")).code.told();
+    fn refusals_of_the_http_pipeline_have_names_here() {
+        let told = |code| StsError::from(Refusal::new(code, "x")).code.code_and_status();
         assert_eq!(
             told(Code::SignatureDoesNotMatch),
             ("SignatureDoesNotMatch", StatusCode::FORBIDDEN)

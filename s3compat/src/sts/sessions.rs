@@ -12,10 +12,10 @@ use std::sync::Arc;
 use martlet_proxy::{Accounts, KeyCache, RoleOf};
 
 use super::jwks::KeyFile;
-use super::ticket::{SessionKey, Ticket};
-use crate::access::{Bindings, OwnPolicy, Requester, Taker, Trust, Way};
-use crate::auth::{Credential, Identity, Keys, Refusal, SessionOf, Who, unknown_key};
-use crate::sentences;
+use super::session_token::{SessionKey, SessionToken};
+use crate::access::{AssumeMethod, AssumeRequest, Bindings, IdentityPolicy, Requester, Trust};
+use crate::auth::{AccountIdentity, Credential, Identity, Keys, Refusal, RoleSession, unknown_key};
+use crate::messages;
 
 /// An identity provider whose tokens may begin sessions.
 #[derive(Debug)]
@@ -37,21 +37,21 @@ impl IdentityProvider {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(super) key: SessionKey,
-    roles: KeyCache<Known, RoleOf>,
+    roles: KeyCache<ParsedRole, RoleOf>,
     pub(super) providers: Vec<IdentityProvider>,
 }
 
 /// A parsed role.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct ParsedRole {
     pub(super) of: RoleOf,
-    policy: OwnPolicy,
+    policy: IdentityPolicy,
     /// `None` trusts the tenant's own keys. An error is an unreadable document, which trusts no
     /// principal.
     trust: Option<Result<Trust, ()>>,
 }
 
-impl Known {
+impl ParsedRole {
     fn of(of: &RoleOf) -> Self {
         let trust = of.role.trust.as_deref().map(|text| {
             let trust = Trust::parse(text).map_err(|error| {
@@ -60,17 +60,17 @@ impl Known {
             let ids = of.role.trust_ids.as_deref().map(str::as_bytes);
             Ok(trust.bound(Bindings::decode(ids, text.as_bytes()).as_ref()))
         });
-        Self { of: of.clone(), policy: OwnPolicy::read(&of.role.policy), trust }
+        Self { of: of.clone(), policy: IdentityPolicy::read(&of.role.policy), trust }
     }
 
     /// True if the role's trust document permits the request.
-    pub(super) fn admits(&self, taker: Taker<'_>) -> bool {
+    pub(super) fn admits(&self, taker: AssumeRequest<'_>) -> bool {
         match &self.trust {
             Some(Ok(trust)) => trust.admits(taker),
             Some(Err(())) => false,
             None => {
                 let Requester::User(who) = taker.requester else { return false };
-                taker.way == Way::AssumeRole
+                taker.way == AssumeMethod::AssumeRole
                     && taker.requester.owns(&self.of.role.tenant_id)
                     && taker.requester.is_whole()
                     && who.is_account()
@@ -85,7 +85,7 @@ impl Sessions {
         key: SessionKey,
         providers: Vec<IdentityProvider>,
     ) -> Self {
-        let roles = KeyCache::new(accounts, |of: &RoleOf, _: &str| Known::of(of));
+        let roles = KeyCache::new(accounts, |of: &RoleOf, _: &str| ParsedRole::of(of));
         Self { key, roles, providers }
     }
 
@@ -94,7 +94,7 @@ impl Sessions {
         &self,
         tenant: &str,
         name: &str,
-    ) -> Result<Option<Arc<Known>>, Refusal> {
+    ) -> Result<Option<Arc<ParsedRole>>, Refusal> {
         let path = format!("{tenant}/{name}");
         if let Some(role) = self.roles.get(&path) {
             return Ok(Some(role));
@@ -115,7 +115,7 @@ impl Sessions {
         let ticket = self.key.open(token).filter(|ticket| ticket.access_key == access_key);
         let ticket = ticket.ok_or_else(Refusal::invalid_token)?;
         if now_ms >= ticket.expires_ms {
-            return Err(sentences::EXPIRED_TOKEN.refusal());
+            return Err(messages::EXPIRED_TOKEN.refusal());
         }
         let role = self.role(&ticket.tenant, &ticket.role).await?;
         let role = role.filter(|role| role.of.role.id == ticket.role_id);
@@ -141,25 +141,25 @@ impl Sessions {
 }
 
 /// Identity of a session.
-fn who(ticket: &Ticket, role: &Known) -> Who {
+fn who(ticket: &SessionToken, role: &ParsedRole) -> AccountIdentity {
     let tenant = &role.of.tenant;
-    Who {
+    AccountIdentity {
         user: user_id(role, &ticket.name).into(),
         canonical_id: tenant.canonical_id.as_str().into(),
         display_name: tenant.display_name.as_str().into(),
         networks: vec![tenant.networks.clone()],
         own: Some(role.policy.clone()),
-        session: Some(SessionOf {
+        session: Some(RoleSession {
             role: ticket.role.as_str().into(),
             role_id: ticket.role_id.as_str().into(),
             name: ticket.name.as_str().into(),
-            policy: ticket.policy.as_deref().map(OwnPolicy::read),
+            policy: ticket.policy.as_deref().map(IdentityPolicy::read),
         }),
-        ..Who::named(&tenant.name)
+        ..AccountIdentity::named(&tenant.name)
     }
 }
 
 /// User name of a session within its tenant. No user's name has a colon.
-pub(super) fn user_id(role: &Known, session: &str) -> String {
+pub(super) fn user_id(role: &ParsedRole, session: &str) -> String {
     format!("AROA{}:{session}", role.of.role.id.to_ascii_uppercase())
 }

@@ -3,7 +3,7 @@
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 use martlet_proxy::Role;
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 /// A policy of these statements for `bkt`.
 fn policy(statements: &[&str]) -> String {
@@ -23,7 +23,7 @@ const EVERYONE: &str = r#""*""#;
 /// A fixed identity without a tenant.
 const BOB: &str = r#"{"CanonicalUser": "bob"}"#;
 
-async fn put_policy(world: &World, statements: &[&str]) -> Reply {
+async fn put_policy(world: &World, statements: &[&str]) -> TestReply {
     world.call("PUT", "/bkt?policy").body(policy(statements)).send().await
 }
 

@@ -1,7 +1,7 @@
 //! Access control lists: permissions that they give, their documents, and settings that override
 //! them.
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 const ALL_USERS: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 
@@ -13,7 +13,7 @@ async fn world() -> (World, [String; 2]) {
     (world, ids)
 }
 
-async fn by(world: &World, key: &'static str, method: &'static str, target: &str) -> Reply {
+async fn by(world: &World, key: &'static str, method: &'static str, target: &str) -> TestReply {
     world.call(method, target).by(key).body("x").send().await
 }
 
@@ -21,7 +21,7 @@ async fn put_with(
     world: &World,
     (key, target): (&'static str, &str),
     headers: &[(&str, &str)],
-) -> Reply {
+) -> TestReply {
     let mut call = world.call("PUT", target).by(key);
     for (name, value) in headers {
         call = call.header(name, value);
@@ -29,7 +29,7 @@ async fn put_with(
     call.send().await
 }
 
-async fn canned(world: &World, key: &'static str, target: &str, acl: &str) -> Reply {
+async fn canned(world: &World, key: &'static str, target: &str, acl: &str) -> TestReply {
     put_with(world, (key, target), &[("x-amz-acl", acl)]).await
 }
 
@@ -54,7 +54,7 @@ fn list(owner: &str, grants: &[(&str, &str)]) -> String {
     )
 }
 
-async fn put_list(world: &World, key: &'static str, target: &str, document: String) -> Reply {
+async fn put_list(world: &World, key: &'static str, target: &str, document: String) -> TestReply {
     world.call("PUT", target).by(key).body(document).send().await
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use crate::world::{Call, Reply, World, sign};
+use crate::world::{TestReply, TestRequest, World, sign};
 
 const BODY: &str = "hello";
 const CRC32: &str = "NhCmhg==";
@@ -12,7 +12,7 @@ const UNSIGNED: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
 const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
 
-fn put<'a>(world: &'a World, payload: &'static str) -> Call<'a> {
+fn put<'a>(world: &'a World, payload: &'static str) -> TestRequest<'a> {
     let put =
         world.call("PUT", "/bkt/k").payload(payload).header("content-encoding", "aws-chunked");
     put.header("x-amz-decoded-content-length", &BODY.len().to_string())
@@ -47,7 +47,7 @@ fn signed(seed: &str, body: &str, trailer: Option<&str>) -> Vec<u8> {
     framed.into_bytes()
 }
 
-async fn stored(world: &World) -> Reply {
+async fn stored(world: &World) -> TestReply {
     let get = world.call("GET", "/bkt/k").header("x-amz-checksum-mode", "ENABLED");
     get.send().await.expect(200)
 }

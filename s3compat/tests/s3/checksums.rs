@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_proxy::checksum_of;
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 const BODY: &str = "hello";
 const PARTS: [&str; 2] = ["sixteen bytes...", "tail"];
@@ -24,7 +24,7 @@ fn sum(algorithm: ChecksumAlgorithm, bytes: impl AsRef<[u8]>) -> String {
     STANDARD.encode(checksum_of(algorithm, bytes.as_ref()))
 }
 
-async fn attributes(world: &World) -> Reply {
+async fn attributes(world: &World) -> TestReply {
     let call = world.call("GET", "/bkt/k?attributes");
     call.header("x-amz-object-attributes", "Checksum,ObjectParts").send().await.expect(200)
 }

@@ -1,8 +1,8 @@
 //! Copies: whole objects, new metadata, conditions, and copies onto themselves.
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
-async fn copy(world: &World, source: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
+async fn copy(world: &World, source: &str, target: &str, headers: &[(&str, &str)]) -> TestReply {
     let mut call = world.call("PUT", target).header("x-amz-copy-source", source);
     for (name, value) in headers {
         call = call.header(name, value);

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
 
-use crate::world::{Call, World};
+use crate::world::{TestRequest, World};
 
 const ALGORITHM: &str = "x-amz-server-side-encryption-customer-algorithm";
 const CONFIGURATION: &str = "<ServerSideEncryptionConfiguration><Rule>\
@@ -15,7 +15,7 @@ fn md5_of(key: [u8; 32]) -> String {
     STANDARD.encode(Md5::digest(key))
 }
 
-fn with_key(call: Call<'_>, key: [u8; 32]) -> Call<'_> {
+fn with_key(call: TestRequest<'_>, key: [u8; 32]) -> TestRequest<'_> {
     call.header(ALGORITHM, "AES256")
         .header("x-amz-server-side-encryption-customer-key", &STANDARD.encode(key))
         .header("x-amz-server-side-encryption-customer-key-md5", &md5_of(key))

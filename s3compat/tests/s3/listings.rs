@@ -54,7 +54,7 @@ async fn prefixes_and_delimiters_fold() {
     let world = filled(&["a/1", "a/2", "b", "c/d/1", "c/e"]).await;
     let page = world.get("/bkt?list-type=2&delimiter=%2F").await.expect(200);
     assert_eq!(page.all("Key"), ["b"]);
-    let folded = |page: &crate::world::Reply| -> Vec<String> {
+    let folded = |page: &crate::world::TestReply| -> Vec<String> {
         let prefixes = page.all("CommonPrefixes");
         prefixes.iter().map(|one| one.replace("<Prefix>", "").replace("</Prefix>", "")).collect()
     };

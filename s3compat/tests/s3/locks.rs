@@ -1,6 +1,6 @@
 //! Object lock over the wire: locking, visibility, and bypass.
 
-use crate::world::{Call, Reply, World};
+use crate::world::{TestReply, TestRequest, World};
 
 /// A time after the tests' clock, a later time, and a time before the clock.
 const LATER: &str = "2026-01-03T00:00:00Z";
@@ -19,7 +19,7 @@ async fn locked() -> World {
     world
 }
 
-async fn put(world: &World, target: &str, body: String) -> Reply {
+async fn put(world: &World, target: &str, body: String) -> TestReply {
     world.call("PUT", target).body(body).send().await
 }
 
@@ -42,7 +42,7 @@ fn rule(default: &str) -> String {
     configuration(&format!("<Rule><DefaultRetention>{default}</DefaultRetention></Rule>"))
 }
 
-fn delete<'a>(world: &'a World, key: &str, version: &str) -> Call<'a> {
+fn delete<'a>(world: &'a World, key: &str, version: &str) -> TestRequest<'a> {
     world.call("DELETE", &format!("/bkt/{key}?versionId={version}"))
 }
 
@@ -188,9 +188,9 @@ async fn locked_versions_are_deleted_by_nobody_one_by_one_or_many() {
 #[tokio::test]
 async fn whatever_writes_an_object_may_lock_it() {
     let world = locked().await;
-    let lock = |call: Call<'static>| call.header(MODE, "COMPLIANCE").header(UNTIL, LATER);
+    let lock = |call: TestRequest<'static>| call.header(MODE, "COMPLIANCE").header(UNTIL, LATER);
     let world: &'static World = Box::leak(Box::new(world));
-    let shown = |reply: &Reply| {
+    let shown = |reply: &TestReply| {
         assert_eq!((reply.header(MODE), reply.header(HOLD)), ("COMPLIANCE", "ON"));
     };
     let source = lock(world.call("PUT", "/bkt/source")).header(HOLD, "ON").body("bytes");

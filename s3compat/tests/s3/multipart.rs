@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 const PART: &str = "sixteen bytes...";
 
@@ -23,7 +23,7 @@ fn document(parts: &[(u32, &str)]) -> String {
     format!("<CompleteMultipartUpload>{}</CompleteMultipartUpload>", parts.collect::<String>())
 }
 
-async fn complete(world: &World, target: &str, id: &str, parts: &[(u32, &str)]) -> Reply {
+async fn complete(world: &World, target: &str, id: &str, parts: &[(u32, &str)]) -> TestReply {
     world.call("POST", &format!("{target}?uploadId={id}")).body(document(parts)).send().await
 }
 

@@ -1,7 +1,7 @@
 //! Ownership of objects by a bucket's ownership controls, and the effect of a public access block
 //! on lists.
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 /// Gives an object to the owner of its bucket.
 const GIVEN: Option<&str> = Some("bucket-owner-full-control");
@@ -16,7 +16,7 @@ async fn world() -> (World, [String; 2]) {
     (world, ids)
 }
 
-async fn put(world: &World, key: &'static str, target: &str, acl: Option<&str>) -> Reply {
+async fn put(world: &World, key: &'static str, target: &str, acl: Option<&str>) -> TestReply {
     let call = world.call("PUT", target).by(key);
     match acl {
         Some(acl) => call.header("x-amz-acl", acl).send().await,
@@ -24,7 +24,7 @@ async fn put(world: &World, key: &'static str, target: &str, acl: Option<&str>) 
     }
 }
 
-async fn set_ownership(world: &World, kind: &str) -> Reply {
+async fn set_ownership(world: &World, kind: &str) -> TestReply {
     let document = format!(
         "<OwnershipControls><Rule><ObjectOwnership>{kind}</ObjectOwnership></Rule>\
          </OwnershipControls>"

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::{PolicyId, Redundancy};
-use martlet_ring::{Builder, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 use crate::world::World;
 
@@ -14,7 +14,7 @@ const LONG: &[u8] = &[7; 20_000];
 
 /// A second policy over the same device, called `cold-ec`.
 fn cold(world_device: u32) -> Arc<Ring> {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: PolicyId(1),
         policy_name: "cold-ec".to_owned(),
         redundancy: Redundancy::Replicated,
@@ -34,7 +34,7 @@ fn cold(world_device: u32) -> Arc<Ring> {
     for number in 0..world_device {
         builder.remove(martlet_protocol::DeviceId(number), true).unwrap();
     }
-    builder.rebalance(Occasion::default()).unwrap();
+    builder.rebalance(RebalanceContext::default()).unwrap();
     Arc::new(builder.ring().unwrap())
 }
 

@@ -2,7 +2,7 @@
 
 use martlet_proxy::{NewKey, NewRole, Role, RoleChange};
 
-use crate::world::{Reply, Session, World};
+use crate::world::{SessionCredentials, TestReply, World};
 
 const READER: &str = r#"{"Version": "2012-10-17", "Statement": [
     {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*"},
@@ -45,20 +45,20 @@ fn form(more: &str) -> String {
     format!("Action=AssumeRole&Version=2011-06-15&RoleArn={arn}&RoleSessionName=night{more}")
 }
 
-fn session(reply: Reply) -> Session {
+fn session(reply: TestReply) -> SessionCredentials {
     let reply = reply.expect(200);
-    Session {
+    SessionCredentials {
         access_key: reply.one("AccessKeyId"),
         secret: reply.one("SecretAccessKey"),
         token: reply.one("SessionToken"),
     }
 }
 
-async fn begin(world: &World, more: &str) -> Session {
+async fn begin(world: &World, more: &str) -> SessionCredentials {
     session(world.ask_tokens("TKEY", None, &form(more)).await)
 }
 
-async fn get(world: &World, session: &Session, target: &str) -> Reply {
+async fn get(world: &World, session: &SessionCredentials, target: &str) -> TestReply {
     world.call("GET", target).of_session(session).send().await
 }
 
@@ -204,7 +204,7 @@ async fn another_secret_of_the_key_that_began_it_ends_a_session() {
 async fn a_token_is_its_own_sessions_and_nobody_elses() {
     let world = world(None).await;
     let (one, other) = (begin(&world, "").await, begin(&world, "").await);
-    let bare = Session { token: String::new(), ..one.clone() };
+    let bare = SessionCredentials { token: String::new(), ..one.clone() };
     let call = world.call("GET", "/bkt/k").by(&one.access_key);
     call.send().await.refused(403, "InvalidAccessKeyId");
     let cut = &one.token[..one.token.len() - 8];
@@ -212,10 +212,10 @@ async fn a_token_is_its_own_sessions_and_nobody_elses() {
     flipped[40] = if flipped[40] == b'A' { b'B' } else { b'A' };
     let flipped = String::from_utf8(flipped).unwrap();
     for token in [&other.token, cut, &flipped, "t", "", &"A".repeat(9000)] {
-        let made_up = Session { token: token.to_owned(), ..bare.clone() };
+        let made_up = SessionCredentials { token: token.to_owned(), ..bare.clone() };
         get(&world, &made_up, "/bkt/k").await.refused(400, "InvalidToken");
     }
-    let stolen = Session { secret: other.secret.clone(), ..one.clone() };
+    let stolen = SessionCredentials { secret: other.secret.clone(), ..one.clone() };
     get(&world, &stolen, "/bkt/k").await.refused(403, "SignatureDoesNotMatch");
     // A key that needs no session token must not have one.
     let call = world.call("GET", "/bkt/k").by("TKEY").header("x-amz-security-token", &one.token);
@@ -285,7 +285,11 @@ async fn the_service_answers_in_its_own_form() {
     unsigned.refused(403, "MissingAuthenticationToken");
     assert!(unsigned.text().starts_with("<ErrorResponse xmlns="), "{unsigned:?}");
     world.ask_tokens("NOBODY", None, identity).await.refused(403, "InvalidClientTokenId");
-    let wrong = Session { access_key: "TKEY".into(), secret: "wrong".into(), token: String::new() };
+    let wrong = SessionCredentials {
+        access_key: "TKEY".into(),
+        secret: "wrong".into(),
+        token: String::new(),
+    };
     world.ask_tokens("", Some(&wrong), identity).await.refused(403, "InvalidClientTokenId");
     let nothing = "Action=GetSessionToken&Version=2011-06-15";
     world.ask_tokens("TKEY", None, nothing).await.refused(400, "InvalidAction");

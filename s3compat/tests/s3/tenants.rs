@@ -2,7 +2,7 @@
 
 use martlet_proxy::Role;
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 /// The tenants `red` and `blue`, each with a bucket of its name that holds the key `k`. Returns the
 /// tenants' ids.
@@ -16,7 +16,7 @@ async fn world() -> (World, [String; 2]) {
     (world, ids)
 }
 
-async fn by(world: &World, key: &'static str, method: &'static str, target: &str) -> Reply {
+async fn by(world: &World, key: &'static str, method: &'static str, target: &str) -> TestReply {
     world.call(method, target).by(key).send().await
 }
 

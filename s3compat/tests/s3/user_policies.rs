@@ -2,7 +2,7 @@
 
 use martlet_proxy::Role;
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 fn statement(effect: &str, action: &str, resource: &str) -> String {
     format!(
@@ -29,7 +29,7 @@ async fn give(world: &World, statements: &[String]) {
     world.accounts.set_user_policy("t", "carol", policy).await.unwrap();
 }
 
-async fn carol(world: &World, method: &'static str, target: &str) -> Reply {
+async fn carol(world: &World, method: &'static str, target: &str) -> TestReply {
     world.call(method, target).by("CKEY").send().await
 }
 

@@ -1,12 +1,12 @@
 //! Versions of objects, over the wire.
 
-use crate::world::{Reply, World};
+use crate::world::{TestReply, World};
 
 const ENABLED: &str = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 const SUSPENDED: &str =
     "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>";
 
-async fn set(world: &World, document: &str) -> Reply {
+async fn set(world: &World, document: &str) -> TestReply {
     world.call("PUT", "/bkt?versioning").body(document.to_owned()).send().await
 }
 

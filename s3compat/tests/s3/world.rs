@@ -16,8 +16,8 @@ use martlet_proxy::{
     Accounts, Cluster, MasterKey, NewKey, NewUser, ObjectStore, Role, StoreOptions, Vault,
 };
 use martlet_ring::{Device, Node, Ring};
-use martlet_s3compat::auth::{Identity, Keys, Secret};
-use martlet_s3compat::door::{DoorConfig, GuardedBody};
+use martlet_s3compat::auth::{Identity, Keys, SecretKey};
+use martlet_s3compat::http::{GuardedBody, HttpConfig};
 use martlet_s3compat::{Peer, S3Service, SessionKey, TokenKey};
 use md5::Md5;
 use sha2::{Digest, Sha256};
@@ -62,7 +62,7 @@ impl World {
             ..StoreOptions::default()
         };
         let store = ObjectStore::new(cluster, clock.clone(), options);
-        let secret = Secret::new(SECRET);
+        let secret = SecretKey::new(SECRET);
         let keys = Keys::new([
             ("ALICE".to_owned(), secret.clone(), Identity::known("alice")),
             ("BOB".to_owned(), secret.clone(), Identity::known("bob")),
@@ -76,7 +76,7 @@ impl World {
             Vec::new(),
         );
         let tokens = TokenKey::derive(&[5; 32]);
-        let config = DoorConfig { allow_anonymous: true, ..DoorConfig::default() };
+        let config = HttpConfig { allow_anonymous: true, ..HttpConfig::default() };
         let service = S3Service::new(store, config, clock.clone(), keys, tokens);
         Self { service, clock, node, device, accounts }
     }
@@ -114,8 +114,8 @@ impl World {
     }
 
     /// Begins a request; path and query are encoded as on the wire.
-    pub(crate) fn call(&self, method: &'static str, target: &str) -> Call<'_> {
-        Call {
+    pub(crate) fn call(&self, method: &'static str, target: &str) -> TestRequest<'_> {
+        TestRequest {
             world: self,
             method,
             target: target.to_owned(),
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Follows a presigned link of an access key to `path`.
-    pub(crate) async fn link(&self, access_key: &str, path: &str) -> Reply {
+    pub(crate) async fn link(&self, access_key: &str, path: &str) -> TestReply {
         let credential = format!("{access_key}%2F{}", SCOPE.replace('/', "%2F"));
         let query = format!(
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={AMZ_DATE}\
@@ -139,14 +139,14 @@ impl World {
         let signature = sign("AWS4-HMAC-SHA256", &hex::encode(Sha256::digest(canonical)));
         let request = Request::get(format!("{path}?{query}&X-Amz-Signature={signature}"));
         let request = request.header("host", HOST).body(Full::new(Bytes::new())).unwrap();
-        Reply::of(self.service.call(request).await).await
+        TestReply::of(self.service.call(request).await).await
     }
 
-    pub(crate) async fn put(&self, target: &str, body: impl Into<Bytes>) -> Reply {
+    pub(crate) async fn put(&self, target: &str, body: impl Into<Bytes>) -> TestReply {
         self.call("PUT", target).body(body).send().await.expect(200)
     }
 
-    pub(crate) async fn get(&self, target: &str) -> Reply {
+    pub(crate) async fn get(&self, target: &str) -> TestReply {
         self.call("GET", target).send().await
     }
 }
@@ -164,7 +164,7 @@ fn in_ring(id: DeviceId) -> Device {
 }
 
 /// A request that can be changed before it is sent.
-pub(crate) struct Call<'a> {
+pub(crate) struct TestRequest<'a> {
     world: &'a World,
     method: &'static str,
     target: String,
@@ -176,7 +176,7 @@ pub(crate) struct Call<'a> {
     peer: Option<Peer>,
 }
 
-impl Call<'_> {
+impl TestRequest<'_> {
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -193,7 +193,7 @@ impl Call<'_> {
     }
 
     /// Signs by a session, with its token.
-    pub(crate) fn of_session(mut self, session: &Session) -> Self {
+    pub(crate) fn of_session(mut self, session: &SessionCredentials) -> Self {
         self.access_key.clone_from(&session.access_key);
         self.secret.clone_from(&session.secret);
         self.header("x-amz-security-token", &session.token)
@@ -211,20 +211,20 @@ impl Call<'_> {
         self
     }
 
-    pub(crate) async fn send(self) -> Reply {
+    pub(crate) async fn send(self) -> TestReply {
         let authorization = self.sign();
         self.request(Some(authorization)).await
     }
 
     /// Sends a body that is made from the request's own signature.
-    pub(crate) async fn send_chunks(self, body: impl FnOnce(&str) -> Vec<u8>) -> Reply {
+    pub(crate) async fn send_chunks(self, body: impl FnOnce(&str) -> Vec<u8>) -> TestReply {
         let authorization = self.sign();
         let seed = authorization.rsplit('=').next().unwrap_or_default();
         let body = body(seed);
         self.body(body).request(Some(authorization)).await
     }
 
-    pub(crate) async fn send_unsigned(self) -> Reply {
+    pub(crate) async fn send_unsigned(self) -> TestReply {
         self.request(None).await
     }
 
@@ -272,7 +272,7 @@ impl Call<'_> {
         )
     }
 
-    async fn request(self, authorization: Option<String>) -> Reply {
+    async fn request(self, authorization: Option<String>) -> TestReply {
         let mut request = Request::builder().method(self.method).uri(&self.target);
         for (name, value) in self.all_headers() {
             request = request.header(name, value);
@@ -287,13 +287,13 @@ impl Call<'_> {
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
-        Reply::of(self.world.service.call(request).await).await
+        TestReply::of(self.world.service.call(request).await).await
     }
 }
 
 /// Credentials of a session.
 #[derive(Clone)]
-pub(crate) struct Session {
+pub(crate) struct SessionCredentials {
     pub(crate) access_key: String,
     pub(crate) secret: String,
     pub(crate) token: String,
@@ -313,9 +313,9 @@ impl World {
     pub(crate) async fn ask_tokens(
         &self,
         by: &str,
-        session: Option<&Session>,
+        session: Option<&SessionCredentials>,
         form: &str,
-    ) -> Reply {
+    ) -> TestReply {
         let (access_key, secret) =
             session.map_or((by, SECRET), |it| (it.access_key.as_str(), it.secret.as_str()));
         let kind = "application/x-www-form-urlencoded";
@@ -340,16 +340,16 @@ impl World {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(Bytes::from(form.to_owned()))).unwrap();
-        Reply::of(self.service.call(request).await).await
+        TestReply::of(self.service.call(request).await).await
     }
 
     /// Posts an unsigned form to the token service.
-    pub(crate) async fn ask_tokens_unsigned(&self, form: &str) -> Reply {
+    pub(crate) async fn ask_tokens_unsigned(&self, form: &str) -> TestReply {
         let request = Request::post("/")
             .header("host", HOST)
             .header("content-type", "application/x-www-form-urlencoded; charset=utf-8")
             .body(Full::new(Bytes::from(form.to_owned())));
-        Reply::of(self.service.call(request.unwrap()).await).await
+        TestReply::of(self.service.call(request.unwrap()).await).await
     }
 }
 
@@ -362,13 +362,13 @@ pub(crate) fn sign(kind: &str, content: &str) -> String {
 
 /// A reply.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct TestReply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     body: Result<Bytes, String>,
 }
 
-impl Reply {
+impl TestReply {
     async fn of(response: Response<GuardedBody>) -> Self {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes);

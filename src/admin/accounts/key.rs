@@ -6,10 +6,10 @@ use clap::{Args, Subcommand};
 use martlet_protocol::Network;
 
 use super::{LimitArgs, all, print};
-use crate::admin::ask::Server;
+use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
 use crate::admin::wire::accounts::{
-    Deleted, KEY, KEYS, KeyAsked, KeyChange, KeyLine, ROTATE, Rotation,
+    DeletedLine, KEY, KEYS, KeyChange, KeyLine, KeyRequest, ROTATE, Rotation,
 };
 use crate::failure::Failure;
 
@@ -35,15 +35,15 @@ pub(in crate::admin) enum KeyCommand {
         tenant: Option<String>,
     },
     /// Show an access key without its secret
-    Show(WhichKey),
+    Show(KeyArgs),
     /// Disable the key until it is enabled again
-    Disable(WhichKey),
+    Disable(KeyArgs),
     /// Enable the key
-    Enable(WhichKey),
+    Enable(KeyArgs),
     /// Replace the secret; the old one stops working within a second
     Rotate {
         #[command(flatten)]
-        which: WhichKey,
+        which: KeyArgs,
         /// New secret [default: generated]
         #[arg(long, value_name = "SECRET", env = "MARTLET_NEW_SECRET_KEY", hide_env_values = true)]
         secret_key: Option<String>,
@@ -51,17 +51,17 @@ pub(in crate::admin) enum KeyCommand {
     /// Set the networks and rates of the key's requests
     Limit {
         #[command(flatten)]
-        which: WhichKey,
+        which: KeyArgs,
         #[command(flatten)]
         limit: LimitArgs,
     },
     /// Delete the key
-    Delete(WhichKey),
+    Delete(KeyArgs),
 }
 
 /// Name of a key.
 #[derive(Args, Debug)]
-pub(in crate::admin) struct WhichKey {
+pub(in crate::admin) struct KeyArgs {
     /// Access key
     access_key: String,
 }
@@ -100,8 +100,8 @@ impl fmt::Debug for CreateArgs {
 }
 
 impl CreateArgs {
-    fn asked(&self) -> KeyAsked {
-        KeyAsked {
+    fn key_request(&self) -> KeyRequest {
+        KeyRequest {
             tenant: self.tenant.clone(),
             user: self.user.clone(),
             access_key: self.access_key.clone(),
@@ -111,7 +111,7 @@ impl CreateArgs {
     }
 }
 
-impl WhichKey {
+impl KeyArgs {
     fn change(&self) -> KeyChange {
         KeyChange { access_key: self.access_key.clone(), ..KeyChange::default() }
     }
@@ -123,16 +123,16 @@ impl WhichKey {
 
 impl KeyCommand {
     /// Sends the command's request and prints the answer.
-    pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(in crate::admin) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let line: KeyLine = match self {
-            Self::Create(args) => server.post(KEYS, &args.asked())?,
+            Self::Create(args) => server.post(KEYS, &args.key_request())?,
             Self::List { tenant } => {
                 let query: Vec<_> = tenant.iter().map(|name| ("tenant", name.as_str())).collect();
                 let lines: Vec<KeyLine> = all(server, KEYS, &query)?;
                 show(&lines, json, |lines| print::keys(lines));
                 return Ok(());
             }
-            Self::Show(which) => server.ask(KEY, &which.query())?,
+            Self::Show(which) => server.request_json(KEY, &which.query())?,
             Self::Disable(which) | Self::Enable(which) => {
                 let enabled = Some(matches!(self, Self::Enable(_)));
                 server.put(KEY, &KeyChange { enabled, ..which.change() })?
@@ -146,7 +146,7 @@ impl KeyCommand {
                 server.put(KEY, &KeyChange { networks, rate, ..which.change() })?
             }
             Self::Delete(which) => {
-                let deleted: Deleted = server.delete(KEY, &which.query())?;
+                let deleted: DeletedLine = server.delete(KEY, &which.query())?;
                 show(&deleted, json, |it| format!("deleted access key {}\n", it.deleted));
                 return Ok(());
             }

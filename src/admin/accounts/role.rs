@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{all, print};
-use crate::admin::ask::Server;
+use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
-use crate::admin::wire::accounts::Deleted;
-use crate::admin::wire::roles::{ROLE, ROLES, RoleAsked, RoleLine};
+use crate::admin::wire::accounts::DeletedLine;
+use crate::admin::wire::roles::{ROLE, ROLES, RoleLine, RoleRequest};
 use crate::failure::Failure;
 use crate::units::parse_span;
 
@@ -28,7 +28,7 @@ pub(in crate::admin) enum RoleCommand {
     /// Create a role
     Create {
         #[command(flatten)]
-        who: WhichRole,
+        who: RoleArgs,
         /// File with the role's policy, without principals
         #[arg(long, value_name = "FILE")]
         policy: PathBuf,
@@ -46,13 +46,13 @@ pub(in crate::admin) enum RoleCommand {
         tenant: String,
     },
     /// Show a role
-    Show(WhichRole),
+    Show(RoleArgs),
     /// Change a role; open sessions follow the change
     #[command(group(clap::ArgGroup::new("change").required(true).multiple(true)
         .args(["policy", "trust", "max_session"])))]
     Set {
         #[command(flatten)]
-        who: WhichRole,
+        who: RoleArgs,
         /// File with the role's new policy
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
@@ -64,16 +64,16 @@ pub(in crate::admin) enum RoleCommand {
         max_session: Option<Duration>,
     },
     /// Disable the role and end its sessions
-    Disable(WhichRole),
+    Disable(RoleArgs),
     /// Enable the role
-    Enable(WhichRole),
+    Enable(RoleArgs),
     /// Delete the role and end its sessions
-    Delete(WhichRole),
+    Delete(RoleArgs),
 }
 
 /// Name of a role.
 #[derive(Args, Debug)]
-pub(in crate::admin) struct WhichRole {
+pub(in crate::admin) struct RoleArgs {
     /// Tenant of the role
     #[arg(long, value_name = "NAME")]
     tenant: String,
@@ -81,10 +81,10 @@ pub(in crate::admin) struct WhichRole {
     name: String,
 }
 
-impl WhichRole {
-    fn asked(&self) -> RoleAsked {
+impl RoleArgs {
+    fn role_request(&self) -> RoleRequest {
         let (tenant, role) = (self.tenant.clone(), self.name.clone());
-        RoleAsked { tenant, role, ..RoleAsked::default() }
+        RoleRequest { tenant, role, ..RoleRequest::default() }
     }
 
     fn query(&self) -> [(&str, &str); 2] {
@@ -104,19 +104,21 @@ fn seconds(span: Duration) -> u32 {
 
 impl RoleCommand {
     /// Sends the command's request and prints the answer.
-    pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(in crate::admin) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let optional = |file: &Option<PathBuf>| file.as_deref().map(document).transpose();
         let line: RoleLine = match self {
             Self::Create { who, policy, trust, max_session } => {
                 let (policy, trust) = (Some(document(policy)?), optional(trust)?);
                 let max_session_seconds = Some(seconds(*max_session));
-                let asked = RoleAsked { policy, trust, max_session_seconds, ..who.asked() };
+                let asked =
+                    RoleRequest { policy, trust, max_session_seconds, ..who.role_request() };
                 server.post(ROLES, &asked)?
             }
             Self::Set { who, policy, trust, max_session } => {
                 let (policy, trust) = (optional(policy)?, optional(trust)?);
                 let max_session_seconds = max_session.map(seconds);
-                let asked = RoleAsked { policy, trust, max_session_seconds, ..who.asked() };
+                let asked =
+                    RoleRequest { policy, trust, max_session_seconds, ..who.role_request() };
                 server.put(ROLE, &asked)?
             }
             Self::List { tenant } => {
@@ -124,13 +126,13 @@ impl RoleCommand {
                 show(&lines, json, |lines| print::roles(lines));
                 return Ok(());
             }
-            Self::Show(who) => server.ask(ROLE, &who.query())?,
+            Self::Show(who) => server.request_json(ROLE, &who.query())?,
             Self::Disable(who) | Self::Enable(who) => {
                 let enabled = Some(matches!(self, Self::Enable(_)));
-                server.put(ROLE, &RoleAsked { enabled, ..who.asked() })?
+                server.put(ROLE, &RoleRequest { enabled, ..who.role_request() })?
             }
             Self::Delete(who) => {
-                let deleted: Deleted = server.delete(ROLE, &who.query())?;
+                let deleted: DeletedLine = server.delete(ROLE, &who.query())?;
                 show(&deleted, json, |it| format!("deleted role {}\n", it.deleted));
                 return Ok(());
             }

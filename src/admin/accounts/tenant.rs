@@ -4,11 +4,11 @@ use clap::Subcommand;
 use martlet_protocol::Network;
 
 use super::{LimitArgs, all, print};
-use crate::admin::ask::Server;
+use crate::admin::client::AdminEndpoint;
 use crate::admin::limits::QuotaArgs;
 use crate::admin::print::show;
 use crate::admin::wire::accounts::{
-    Deleted, TENANT, TENANTS, TenantAsked, TenantChange, TenantLine,
+    DeletedLine, TENANT, TENANTS, TenantChange, TenantLine, TenantRequest,
 };
 use crate::admin::wire::limits::TENANT_QUOTA;
 use crate::failure::Failure;
@@ -78,13 +78,13 @@ pub(in crate::admin) enum TenantCommand {
 
 impl TenantCommand {
     /// Sends the command's request and prints the answer.
-    pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(in crate::admin) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let change = |change: TenantChange| server.put::<TenantLine>(TENANT, &change);
         let tenant = |name: &String| name.clone();
         let line: TenantLine = match self {
             Self::Create { name, display_name, networks } => {
                 let (display_name, networks) = (display_name.clone(), networks.clone());
-                let asked = TenantAsked { tenant: tenant(name), display_name, networks };
+                let asked = TenantRequest { tenant: tenant(name), display_name, networks };
                 server.post(TENANTS, &asked)?
             }
             Self::List => {
@@ -92,7 +92,7 @@ impl TenantCommand {
                 show(&lines, json, |lines| print::tenants(lines));
                 return Ok(());
             }
-            Self::Show { name } => server.ask(TENANT, &[("tenant", name)])?,
+            Self::Show { name } => server.request_json(TENANT, &[("tenant", name)])?,
             Self::Disable { name } | Self::Enable { name } => {
                 let enabled = Some(matches!(self, Self::Enable { .. }));
                 change(TenantChange { tenant: tenant(name), enabled, ..TenantChange::default() })?
@@ -103,7 +103,7 @@ impl TenantCommand {
             }
             Self::Quota(args) => return args.run(server, (TENANT_QUOTA, "tenant"), json),
             Self::Delete { name } => {
-                let deleted: Deleted = server.delete(TENANT, &[("tenant", name)])?;
+                let deleted: DeletedLine = server.delete(TENANT, &[("tenant", name)])?;
                 show(&deleted, json, |it| format!("deleted tenant {}\n", it.deleted));
                 return Ok(());
             }

@@ -7,9 +7,9 @@ use martlet_proxy::Role;
 
 use super::role::document;
 use super::{all, print};
-use crate::admin::ask::Server;
+use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
-use crate::admin::wire::accounts::{Deleted, USER, USERS, UserAsked, UserLine};
+use crate::admin::wire::accounts::{DeletedLine, USER, USERS, UserLine, UserRequest};
 use crate::admin::wire::roles::{USER_POLICY, UserPolicy};
 use crate::failure::Failure;
 
@@ -30,7 +30,7 @@ pub(in crate::admin) enum UserCommand {
     /// Create a user
     Create {
         #[command(flatten)]
-        who: WhichUser,
+        who: UserArgs,
         /// Role that limits the user's permissions
         #[arg(long, value_name = "admin|read-write|read-only", default_value = "admin")]
         role: Role,
@@ -42,11 +42,11 @@ pub(in crate::admin) enum UserCommand {
         tenant: String,
     },
     /// Show a user
-    Show(WhichUser),
+    Show(UserArgs),
     /// Change the role of a user
     Set {
         #[command(flatten)]
-        who: WhichUser,
+        who: UserArgs,
         /// Role that limits the user's permissions
         #[arg(long, value_name = "admin|read-write|read-only")]
         role: Role,
@@ -55,11 +55,11 @@ pub(in crate::admin) enum UserCommand {
     #[command(subcommand)]
     Policy(UserPolicyCommand),
     /// Disable all keys of the user until it is enabled again
-    Disable(WhichUser),
+    Disable(UserArgs),
     /// Enable the user
-    Enable(WhichUser),
+    Enable(UserArgs),
     /// Delete a user without keys
-    Delete(WhichUser),
+    Delete(UserArgs),
 }
 
 /// Subcommands of `martlet admin user policy`.
@@ -68,27 +68,27 @@ pub(in crate::admin) enum UserPolicyCommand {
     /// Set the policy of a user
     Put {
         #[command(flatten)]
-        who: WhichUser,
+        who: UserArgs,
         /// File with the policy, without principals
         file: PathBuf,
     },
     /// Show the policy of a user
-    Get(WhichUser),
+    Get(UserArgs),
     /// Delete the policy of a user; the role remains as the limit
-    Delete(WhichUser),
+    Delete(UserArgs),
 }
 
 impl UserPolicyCommand {
-    fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let line: UserPolicy = match self {
             Self::Put { who, file } => {
-                let UserAsked { tenant, user, .. } = who.asked();
+                let UserRequest { tenant, user, .. } = who.user_request();
                 let policy = Some(document(file)?);
                 server.put(USER_POLICY, &UserPolicy { tenant, user, policy })?
             }
-            Self::Get(who) => server.ask(USER_POLICY, &who.query())?,
+            Self::Get(who) => server.request_json(USER_POLICY, &who.query())?,
             Self::Delete(who) => {
-                let deleted: Deleted = server.delete(USER_POLICY, &who.query())?;
+                let deleted: DeletedLine = server.delete(USER_POLICY, &who.query())?;
                 show(&deleted, json, |it| format!("the user {} has no policy\n", it.deleted));
                 return Ok(());
             }
@@ -100,7 +100,7 @@ impl UserPolicyCommand {
 
 /// Name of a user.
 #[derive(Args, Debug)]
-pub(in crate::admin) struct WhichUser {
+pub(in crate::admin) struct UserArgs {
     /// Tenant of the user
     #[arg(long, value_name = "NAME")]
     tenant: String,
@@ -108,10 +108,10 @@ pub(in crate::admin) struct WhichUser {
     name: String,
 }
 
-impl WhichUser {
-    fn asked(&self) -> UserAsked {
+impl UserArgs {
+    fn user_request(&self) -> UserRequest {
         let (tenant, user) = (self.tenant.clone(), self.name.clone());
-        UserAsked { tenant, user, ..UserAsked::default() }
+        UserRequest { tenant, user, ..UserRequest::default() }
     }
 
     fn query(&self) -> [(&str, &str); 2] {
@@ -121,10 +121,10 @@ impl WhichUser {
 
 impl UserCommand {
     /// Sends the command's request and prints the answer.
-    pub(in crate::admin) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(in crate::admin) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let line: UserLine = match self {
             Self::Create { who, role } | Self::Set { who, role } => {
-                let asked = UserAsked { role: Some(role.to_string()), ..who.asked() };
+                let asked = UserRequest { role: Some(role.to_string()), ..who.user_request() };
                 if matches!(self, Self::Create { .. }) {
                     server.post(USERS, &asked)?
                 } else {
@@ -136,14 +136,14 @@ impl UserCommand {
                 show(&lines, json, |lines| print::users(lines));
                 return Ok(());
             }
-            Self::Show(who) => server.ask(USER, &who.query())?,
+            Self::Show(who) => server.request_json(USER, &who.query())?,
             Self::Policy(command) => return command.run(server, json),
             Self::Disable(who) | Self::Enable(who) => {
                 let enabled = Some(matches!(self, Self::Enable(_)));
-                server.put(USER, &UserAsked { enabled, ..who.asked() })?
+                server.put(USER, &UserRequest { enabled, ..who.user_request() })?
             }
             Self::Delete(who) => {
-                let deleted: Deleted = server.delete(USER, &who.query())?;
+                let deleted: DeletedLine = server.delete(USER, &who.query())?;
                 show(&deleted, json, |it| format!("deleted user {}\n", it.deleted));
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::admin::ask::Server;
+use crate::admin::client::AdminEndpoint;
 use crate::admin::print;
 use crate::admin::wire::rewrap::{REWRAP, RewrapLine};
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub(in crate::admin) struct RewrapArgs {
 }
 
 impl RewrapArgs {
-    pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(super) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let mut all = RewrapLine::default();
         loop {
             let began = Instant::now();
@@ -38,7 +38,7 @@ impl RewrapArgs {
             rest(span_of(seen, self.rate).saturating_sub(began.elapsed()));
         }
         print::show(&all, json, text);
-        judge(&all)
+        check_outcome(&all)
     }
 }
 
@@ -65,7 +65,7 @@ fn text(line: &RewrapLine) -> String {
 }
 
 /// Fails while the old master key is still needed.
-fn judge(line: &RewrapLine) -> Result<(), Failure> {
+fn check_outcome(line: &RewrapLine) -> Result<(), Failure> {
     match (line.failed, line.uploads) {
         (0, 0) => Ok(()),
         (0, uploads) => Err(Failure::refused(format!(
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!((all.seen, all.rewrapped, all.failed), (5, 5, 1));
         assert_eq!((all.failure.as_deref(), all.after_key.as_deref()), (Some("k: no"), None));
         assert!(text(&all).contains("of 5 versions\n1 versions failed, last: k: no"));
-        assert!(judge(&all).is_err() && judge(&page(9, None, None)).is_ok());
-        assert!(judge(&RewrapLine { uploads: 1, ..page(9, None, None) }).is_err());
+        assert!(check_outcome(&all).is_err() && check_outcome(&page(9, None, None)).is_ok());
+        assert!(check_outcome(&RewrapLine { uploads: 1, ..page(9, None, None) }).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::rewrite::{self, RewriteLine};
-use crate::admin::ask::Server;
+use crate::admin::client::AdminEndpoint;
 use crate::admin::print::{size, span};
 use crate::failure::Failure;
 
@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(300);
 
 /// Polls the rewrite until it has ended. A terminal shows a progress bar.
 pub(super) fn until_it_ends(
-    server: &Server,
+    server: &AdminEndpoint,
     mut line: RewriteLine,
     json: bool,
 ) -> Result<RewriteLine, Failure> {
@@ -25,12 +25,12 @@ pub(super) fn until_it_ends(
     let bar = if is_seen { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid");
     bar.set_style(style);
-    while line.goes_on() {
+    while line.is_running() {
         bar.set_length(line.bytes_to_move.max(1));
         bar.set_position(line.bytes_to_move - line.left_bytes.min(line.bytes_to_move));
         bar.set_message(message(&line));
         rest();
-        line = server.ask(rewrite::REWRITE, &[("bucket", &line.bucket)])?;
+        line = server.request_json(rewrite::REWRITE, &[("bucket", &line.bucket)])?;
     }
     bar.finish_and_clear();
     Ok(line)
@@ -74,7 +74,7 @@ pub(super) fn text(line: &RewriteLine) -> String {
 }
 
 /// Fails if the rewrite ended early or could not move all objects.
-pub(super) fn judge(line: &RewriteLine) -> Result<(), Failure> {
+pub(super) fn check_outcome(line: &RewriteLine) -> Result<(), Failure> {
     if let Some(error) = &line.error {
         let left = line.left;
         return Err(Failure::refused(format!(
@@ -121,12 +121,19 @@ mod tests {
     #[test]
     fn one_that_left_something_ends_badly() {
         let done = RewriteLine { state: "done".into(), ..moving() };
-        assert!(judge(&done).is_ok());
+        assert!(check_outcome(&done).is_ok());
         assert_eq!(text(&done), "b: done, 4 objects moved, 4.0 MiB, of 7 seen\n");
         let failed = RewriteLine { failed: 2, failure: Some("k: no".into()), ..done.clone() };
         assert!(text(&failed).contains("2 objects could not be moved, last: k: no"));
-        assert!(judge(&failed).unwrap_err().to_string().contains("start the rewrite again later"));
+        assert!(
+            check_outcome(&failed)
+                .unwrap_err()
+                .to_string()
+                .contains("start the rewrite again later")
+        );
         let ended = RewriteLine { error: Some("it was stopped".into()), ..done };
-        assert!(judge(&ended).unwrap_err().to_string().contains("6 objects were not moved"));
+        assert!(
+            check_outcome(&ended).unwrap_err().to_string().contains("6 objects were not moved")
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use martlet_replicator::{CensusReport, Tally};
+use martlet_replicator::{CensusReport, KindCounts};
 
 use super::row;
 use crate::columns::table;
@@ -12,7 +12,7 @@ pub(crate) fn census(report: &CensusReport) -> String {
     let heads = ["", "things", "copies", "missing", "behind", "stray"];
     let mut rows = vec![row(heads)];
     for (name, tally) in [("registers", &report.registers), ("extents", &report.extents)] {
-        let Tally { things, copies, missing, older, stray } = tally;
+        let KindCounts { things, copies, missing, older, stray } = tally;
         let counts = [things, copies, missing, older, stray].map(ToString::to_string);
         rows.push([row([name]), counts.to_vec()].concat());
     }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let tally = Tally { things: 10, copies: 29, missing: 1, ..Tally::default() };
+        let tally = KindCounts { things: 10, copies: 29, missing: 1, ..KindCounts::default() };
         let report = CensusReport {
             registers: tally,
             lost: 2,

@@ -1,17 +1,17 @@
 //! Output of answers, as text or as JSON.
 //!
 //! * [`mod@status`]: status of a process and its cluster. [`mod@workers`]: the background workers.
-//! * [`outlook`]: capacity and dispersion. [`mod@census`]: results of a census.
+//! * [`forecast`]: capacity and dispersion. [`mod@census`]: results of a census.
 
 mod census;
-mod outlook;
+mod forecast;
 mod status;
 mod workers;
 
 use serde::Serialize;
 
 pub(crate) use self::census::census;
-pub(crate) use self::outlook::{capacity, dispersion};
+pub(crate) use self::forecast::{capacity, dispersion};
 pub(crate) use self::status::status;
 pub(crate) use self::workers::workers;
 use super::wire::{BucketLine, ObjectExtents};

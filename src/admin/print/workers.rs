@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::{row, size, span};
-use crate::admin::wire::{WorkerLine, WorkersOf};
+use crate::admin::wire::{ProcessWorkers, WorkerLine};
 use crate::columns::table;
 
 /// Age in milliseconds of a report above which its process has probably ended.
 const OLD_MS: u64 = 15_000;
 
 /// Formats the workers of all processes.
-pub(crate) fn workers(processes: &[WorkersOf]) -> String {
+pub(crate) fn workers(processes: &[ProcessWorkers]) -> String {
     if processes.is_empty() {
         return "no process with workers is known\n".to_owned();
     }
@@ -85,7 +85,7 @@ mod tests {
             error: Some("n2 does not answer".into()),
             ..WorkerLine::default()
         };
-        let text = workers(&[WorkersOf {
+        let text = workers(&[ProcessWorkers {
             process: "replicator r1".into(),
             heard_ms_ago: Some(60_000),
             workers: vec![busy, failed],

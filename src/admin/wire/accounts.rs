@@ -24,7 +24,7 @@ pub(crate) const ROTATE: &str = "/admin/v1/key/rotate";
 
 /// Page of a list.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Page<T> {
+pub(crate) struct ListPage<T> {
     pub(crate) items: Vec<T>,
     /// Cursor for the next page; `None` on the last page.
     pub(crate) next: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct KeyLine {
 
 /// Request to create a tenant.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct TenantAsked {
+pub(crate) struct TenantRequest {
     pub(crate) tenant: String,
     pub(crate) display_name: Option<String>,
     pub(crate) networks: Vec<Network>,
@@ -102,7 +102,7 @@ pub(crate) struct TenantChange {
 
 /// Request to create or change a user.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct UserAsked {
+pub(crate) struct UserRequest {
     pub(crate) tenant: String,
     pub(crate) user: String,
     pub(crate) role: Option<String>,
@@ -111,7 +111,7 @@ pub(crate) struct UserAsked {
 
 /// Request to create an access key.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct KeyAsked {
+pub(crate) struct KeyRequest {
     pub(crate) tenant: String,
     pub(crate) user: Option<String>,
     pub(crate) access_key: Option<String>,
@@ -138,6 +138,6 @@ pub(crate) struct Rotation {
 
 /// Name of the deleted item.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Deleted {
+pub(crate) struct DeletedLine {
     pub(crate) deleted: String,
 }

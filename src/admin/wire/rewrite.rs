@@ -37,7 +37,7 @@ pub(crate) struct RewriteLine {
 
 impl RewriteLine {
     /// Returns true while the rewrite runs.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.state.as_str(), "looking" | "moving")
     }
 }

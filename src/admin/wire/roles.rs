@@ -27,7 +27,7 @@ pub(crate) struct RoleLine {
 
 /// Request to create or change a role. `None` leaves a value unchanged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct RoleAsked {
+pub(crate) struct RoleRequest {
     pub(crate) tenant: String,
     pub(crate) role: String,
     pub(crate) policy: Option<String>,

@@ -37,10 +37,10 @@ fn is_there(pid: u32) -> bool {
 async fn it_ends_in_good_order_and_starts_again() {
     let (_place, mut process) = started(LOYAL).await;
     let pid = process.pid().unwrap();
-    assert_eq!(process.state(), &State::Running);
+    assert_eq!(process.state(), &ProcessState::Running);
     assert!(process.start().unwrap_err().to_string().contains("already running"));
     assert!(process.stop(PATIENCE).await.unwrap(), "it was killed");
-    assert_eq!((process.state(), process.pid()), (&State::Stopped, None));
+    assert_eq!((process.state(), process.pid()), (&ProcessState::Stopped, None));
     assert!(!is_there(pid));
     assert!(process.last_words().contains("bye"), "{}", process.last_words());
     process.start().unwrap();
@@ -73,12 +73,12 @@ async fn a_death_is_noticed_once_and_told_with_its_last_words() {
     let (_place, mut process) = shell("echo \"$WORD\" world; echo so it ends >&2; exit 3");
     process.start().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    while !process.look() {
+    while !process.poll_exit() {
         assert!(Instant::now() < deadline);
         sleep(LOOK_EVERY).await;
     }
-    assert!(!process.look());
-    assert_eq!(process.state(), &State::Died("exit code 3".into()));
+    assert!(!process.poll_exit());
+    assert_eq!(process.state(), &ProcessState::Died("exit code 3".into()));
     assert_eq!(process.last_words(), "  │ hello world\n  │ so it ends\n");
     // The kernel may have reused the process id, so no signal is sent.
     assert!(
@@ -100,9 +100,9 @@ async fn what_hangs_goes_on_when_it_is_told_to_and_can_be_stopped() {
         assert!(Instant::now() < deadline);
         sleep(LOOK_EVERY).await;
     }
-    assert_eq!(process.state(), &State::Paused);
+    assert_eq!(process.state(), &ProcessState::Paused);
     process.resume().unwrap();
-    assert_eq!(process.state(), &State::Running);
+    assert_eq!(process.state(), &ProcessState::Running);
     process.pause().unwrap();
     assert!(process.stop(PATIENCE).await.unwrap(), "what hung was not stopped in good order");
 }

@@ -6,17 +6,17 @@ use super::super::layout::tests::{coded, layout};
 use super::super::ports::Ports;
 use super::*;
 
-fn made() -> (tempfile::TempDir, Layout) {
+fn made() -> (tempfile::TempDir, ClusterLayout) {
     made_of(layout())
 }
 
-fn made_of(layout: Layout) -> (tempfile::TempDir, Layout) {
+fn made_of(layout: ClusterLayout) -> (tempfile::TempDir, ClusterLayout) {
     let place = tempfile::tempdir().unwrap();
     make_missing(place.path(), &layout).unwrap();
     (place, layout)
 }
 
-fn hashes(place: &tempfile::TempDir, layout: &Layout) -> Vec<martlet_ring::RingHash> {
+fn hashes(place: &tempfile::TempDir, layout: &ClusterLayout) -> Vec<martlet_ring::RingHash> {
     load(place.path(), layout).unwrap().iter().map(|(_, ring)| ring.hash()).collect()
 }
 
@@ -53,7 +53,7 @@ fn a_node_that_joins_gets_its_share_of_all_rings() {
     let (place, mut layout) = made_of(coded());
     let before = load(place.path(), &layout).unwrap();
     let node = layout.add_node(None, &mut Ports::default()).unwrap().clone();
-    let joining = Joining::of(place.path(), &layout, &node).unwrap();
+    let joining = JoinRings::of(place.path(), &layout, &node).unwrap();
     assert_eq!(load(place.path(), &layout).unwrap()[1].1.epoch(), 1, "written before it was asked");
     joining.save(place.path()).unwrap();
     let after = load(place.path(), &layout).unwrap();
@@ -83,7 +83,7 @@ fn a_node_that_joins_gets_its_share_of_all_rings() {
 fn ids_stay_the_same_in_both_builders_however_many_join() {
     let (place, mut layout) = made();
     let node = layout.add_node(None, &mut Ports::default()).unwrap().clone();
-    Joining::of(place.path(), &layout, &node).unwrap().save(place.path()).unwrap();
+    JoinRings::of(place.path(), &layout, &node).unwrap().save(place.path()).unwrap();
     let ids = |name| {
         let builder = Builder::load(&builder_path(place.path(), name)).unwrap();
         builder.devices().map(|it| (it.id, it.node.clone(), it.name.clone())).collect::<Vec<_>>()
@@ -96,9 +96,11 @@ fn a_second_node_waits_until_the_moves_for_the_first_are_done() {
     let (place, mut layout) = made();
     let ports = &mut Ports::default();
     let node = layout.add_node(None, ports).unwrap().clone();
-    Joining::of(place.path(), &layout, &node).unwrap().save(place.path()).unwrap();
+    JoinRings::of(place.path(), &layout, &node).unwrap().save(place.path()).unwrap();
     let node = layout.add_node(None, ports).unwrap().clone();
-    let Err(refusal) = Joining::of(place.path(), &layout, &node) else { panic!("it was allowed") };
+    let Err(refusal) = JoinRings::of(place.path(), &layout, &node) else {
+        panic!("it was allowed")
+    };
     assert!(refusal.to_string().contains("min-part-hours"), "{refusal}");
 }
 

@@ -18,7 +18,7 @@ fn stand_in(script: &str) -> (tempfile::TempDir, Supervisor) {
     let place = tempfile::tempdir().unwrap();
     let mut supervisor = Supervisor::new(open(place.path()).unwrap());
     let script = format!("cd {}; {script}", place.path().display());
-    for Watched { member, process } in &mut supervisor.watched {
+    for SupervisedProcess { member, process } in &mut supervisor.watched {
         let launch = Launch {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.clone(), member.name.clone()],
@@ -80,17 +80,18 @@ async fn proxies_stop_first_and_nodes_last_and_nothing_stays() {
 async fn a_number_names_a_node_and_a_name_a_process() {
     let (_place, mut supervisor) = stand_in(LOYAL);
     start_each(&mut supervisor);
-    let said = supervisor.kill(&Which::Node(2)).await.unwrap();
+    let said = supervisor.kill(&TargetSelector::Node(2)).await.unwrap();
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[0].starts_with("n2 (process ") && said[1].starts_with("r2 (process "), "{said:?}");
-    let refusal = supervisor.kill(&Which::Node(2)).await.unwrap_err().to_string();
+    let refusal = supervisor.kill(&TargetSelector::Node(2)).await.unwrap_err().to_string();
     assert_eq!(refusal, "no process of node 2 is running: n2 is stopped, r2 is stopped");
-    let said = supervisor.pause(&Which::Process("p1".into())).unwrap();
+    let said = supervisor.pause(&TargetSelector::Process("p1".into())).unwrap();
     assert!(said.len() == 1 && said[0].ends_with("is paused"), "{said:?}");
-    let refusal = supervisor.kill(&Which::Process("x9".into())).await.unwrap_err().to_string();
+    let refusal =
+        supervisor.kill(&TargetSelector::Process("x9".into())).await.unwrap_err().to_string();
     assert!(refusal.starts_with("there is no x9; there are: n1, n2"), "{refusal}");
-    assert!(supervisor.kill(&Which::Node(9)).await.is_err());
-    assert_eq!(supervisor.look(), Vec::<String>::new(), "what was told to end is no news");
+    assert!(supervisor.kill(&TargetSelector::Node(9)).await.is_err());
+    assert_eq!(supervisor.poll_exits(), Vec::<String>::new(), "what was told to end is no news");
     supervisor.kill_all().await;
     assert!(pids(&supervisor).is_empty());
 }
@@ -102,7 +103,7 @@ async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
     supervisor.watched[at].process.start().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     let told = loop {
-        let told = supervisor.look();
+        let told = supervisor.poll_exits();
         if !told.is_empty() {
             break told.concat();
         }
@@ -113,7 +114,8 @@ async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
         assert!(told.contains(words), "{told}");
     }
     // A process that dies before it is ready fails the start.
-    let refusal = supervisor.start(&Which::Process("r3".into())).await.unwrap_err().to_string();
+    let refusal =
+        supervisor.start(&TargetSelector::Process("r3".into())).await.unwrap_err().to_string();
     assert!(refusal.contains("exited before it was ready"), "{refusal}");
     assert!(refusal.contains("│ alas"), "{refusal}");
 }
@@ -126,11 +128,12 @@ async fn a_start_waits_for_all_and_a_second_one_is_refused() {
     let all = supervisor.positions(|_| true);
     supervisor.wait_ready(&all).await.unwrap();
     assert_eq!(pids(&supervisor).into_iter().collect::<HashSet<_>>().len(), 10);
-    let refusal = supervisor.start(&Which::Node(1)).await.unwrap_err().to_string();
+    let refusal = supervisor.start(&TargetSelector::Node(1)).await.unwrap_err().to_string();
     assert!(refusal.contains("n1 (process ") && refusal.ends_with("already"), "{refusal}");
     // Another process holds the port of a process that is down.
-    supervisor.kill(&Which::Process("p2".into())).await.unwrap();
-    let refusal = supervisor.start(&Which::Process("p2".into())).await.unwrap_err().to_string();
+    supervisor.kill(&TargetSelector::Process("p2".into())).await.unwrap();
+    let refusal =
+        supervisor.start(&TargetSelector::Process("p2".into())).await.unwrap_err().to_string();
     assert!(refusal.contains("p2 had the address"), "{refusal}");
     drop(answering);
     supervisor.kill_all().await;

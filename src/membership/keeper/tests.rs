@@ -19,10 +19,10 @@ fn p3_newer_rings_are_taken_and_kept_and_older_ones_never() {
     let keeper = keeper(&place);
     let mut changes = keeper.changes();
     for name in [RingName::Index, DATA] {
-        assert_eq!(keeper.offer(name, &first.encode()), Ok(Offer::Taken));
+        assert_eq!(keeper.offer(name, &first.encode()), Ok(OfferOutcome::Taken));
     }
-    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Taken));
-    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Known));
+    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
+    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Known));
     assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
     assert!(changes.has_changed().unwrap() && *changes.borrow_and_update() == 3);
     drop(keeper);
@@ -143,10 +143,10 @@ fn p3_a_ring_waits_until_the_change_before_it_is_over() {
     let mut changes = keeper.changes();
     keeper.offer(RingName::Index, &first.encode()).unwrap();
     keeper.hear_term(Term::of(first.change(), Phase::New));
-    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Taken));
+    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
     for phase in [Phase::Old, Phase::Joint] {
         keeper.hear_term(Term::of(second.change(), phase));
-        assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(Offer::Waits));
+        assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Waits));
         keeper.reconsider();
         assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
     }
@@ -160,7 +160,7 @@ fn p3_a_ring_waits_until_the_change_before_it_is_over() {
     keeper.hear_term(Term::of(second.change(), Phase::New));
     keeper.reconsider();
     assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (3, true));
-    assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(Offer::Known));
+    assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Known));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn p3_whoever_knows_of_no_term_takes_rings_as_they_come() {
     let place = tempfile::tempdir().unwrap();
     let keeper = keeper(&place);
     for ring in three() {
-        assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(Offer::Taken));
+        assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(OfferOutcome::Taken));
     }
     assert_eq!(index_epoch(&keeper), 3);
 }
@@ -198,7 +198,7 @@ fn p3_what_waits_gives_way_to_a_later_one_only() {
     let keeper = keeper(&place);
     keeper.offer(RingName::Index, &second.encode()).unwrap();
     keeper.hear_term(Term::of(second.change(), Phase::Joint));
-    assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(Offer::Waits));
+    assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Waits));
     assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
     assert_eq!(keeper.waiting().unwrap().hash(), third.hash());
 }
@@ -225,11 +225,15 @@ fn p3_rings_that_wait_come_into_use_one_after_the_other() {
         let keeper = keeper(&place);
         keeper.offer(RingName::Index, &first.encode()).unwrap();
         keeper.hear_term(over(&first));
-        assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Taken));
+        assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
         keeper.hear_term(Term::of(second.change(), Phase::Joint));
         for ring in order {
-            assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(Offer::Waits));
-            assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(Offer::Waits), "again");
+            assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(OfferOutcome::Waits));
+            assert_eq!(
+                keeper.offer(RingName::Index, &ring.encode()),
+                Ok(OfferOutcome::Waits),
+                "again"
+            );
         }
         drop(keeper);
         let keeper = self::keeper(&place);

@@ -12,7 +12,7 @@ fn opening(device: u8, generation: u64, nonce: u8) -> Incarnation {
 fn voter(current: Incarnation, base: Option<Incarnation>) -> Introduction {
     Introduction {
         device: DEVICE,
-        identity: Identity(DeviceIdentity(current.device.0)),
+        identity: IdentityDocument(DeviceIdentity(current.device.0)),
         voting: true,
         current: Some(current),
         base,
@@ -34,9 +34,9 @@ impl Memory {
     }
 
     /// Records a device after a restart. Returns the record before.
-    fn meet(&self, introduction: Introduction) -> Remembered {
+    fn meet(&self, introduction: Introduction) -> FormerRecord {
         let folder = DataFolder::open(self.place.path()).unwrap();
-        Peers::load(&folder).unwrap().meet(&folder, introduction).unwrap()
+        Peers::load(&folder).unwrap().record_introduction(&folder, introduction).unwrap()
     }
 
     fn met(&self, introduction: Introduction) -> Option<Incarnation> {

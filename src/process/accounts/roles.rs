@@ -9,10 +9,13 @@ use axum::{Json, Router};
 use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
 use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
 
-use super::{Answer, Desk, No, PAGE_MAX, Shared, Which, deleted, named, page, read};
-use crate::admin::wire::roles::{ROLE, ROLES, RoleAsked, RoleLine, USER_POLICY, UserPolicy};
+use super::{
+    AccountsApi, AccountsQuery, AccountsState, ApiError, ApiResult, PAGE_MAX, deleted, named, page,
+    read,
+};
+use crate::admin::wire::roles::{ROLE, ROLES, RoleLine, RoleRequest, USER_POLICY, UserPolicy};
 
-pub(super) fn routes() -> Router<Desk> {
+pub(super) fn routes() -> Router<AccountsApi> {
     Router::new()
         .route(ROLES, get(roles).post(create_role))
         .route(ROLE, get(role).put(change_role).delete(delete_role))
@@ -33,8 +36,8 @@ fn line(role: SessionRole) -> RoleLine {
     }
 }
 
-fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
-    let refuse = |what: &str, why: &str| No::bad(format!("invalid {what}: {why}"));
+fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), ApiError> {
+    let refuse = |what: &str, why: &str| ApiError::bad(format!("invalid {what}: {why}"));
     if let Some(policy) = policy {
         check_own_policy(policy).map_err(|why| refuse("policy", &why))?;
     }
@@ -45,40 +48,40 @@ fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
 }
 
 /// Resolves the principals that a trust document names to their ids.
-async fn bind(desk: &Desk, trust: Option<&str>) -> Result<Option<String>, No> {
+async fn bind(desk: &AccountsApi, trust: Option<&str>) -> Result<Option<String>, ApiError> {
     let Some(trust) = trust else { return Ok(None) };
     let bound = bind_trust(&desk.store, trust).await;
-    bound.map(Some).map_err(|why| No::bad(format!("invalid trust document: {why}")))
+    bound.map(Some).map_err(|why| ApiError::bad(format!("invalid trust document: {why}")))
 }
 
-async fn roles(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn roles(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     desk.accounts.tenant(tenant).await?;
     let listed = desk.accounts.roles(tenant, which.after.as_deref(), PAGE_MAX).await?;
     Ok(Json(page(listed, |role| role.name.clone(), line)).into_response())
 }
 
-async fn create_role(State(desk): Shared, body: Bytes) -> Answer {
-    let RoleAsked { tenant, role, policy, trust, max_session_seconds, .. } = read(&body)?;
+async fn create_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let RoleRequest { tenant, role, policy, trust, max_session_seconds, .. } = read(&body)?;
     check(policy.as_deref(), trust.as_deref())?;
-    let policy = policy.ok_or_else(|| No::bad("a role needs a policy"))?;
+    let policy = policy.ok_or_else(|| ApiError::bad("a role needs a policy"))?;
     let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
     let trust_ids = bind(&desk, trust.as_deref()).await?;
     let new = NewRole { tenant, name: role, policy, trust, trust_ids, session_s_max };
     Ok(Json(line(desk.accounts.create_role(new).await?)).into_response())
 }
 
-fn which_role(which: &Which) -> Result<(&str, &str), No> {
+fn which_role(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
     Ok((named(which.tenant.as_ref(), "tenant")?, named(which.role.as_ref(), "role")?))
 }
 
-async fn role(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_role(&which)?;
     Ok(Json(line(desk.accounts.role(tenant, name).await?)).into_response())
 }
 
-async fn change_role(State(desk): Shared, body: Bytes) -> Answer {
-    let RoleAsked { tenant, role, policy, trust, max_session_seconds, enabled } = read(&body)?;
+async fn change_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let RoleRequest { tenant, role, policy, trust, max_session_seconds, enabled } = read(&body)?;
     check(policy.as_deref(), trust.as_deref())?;
     let disabled = enabled.map(|enabled| !enabled);
     let trust_ids = bind(&desk, trust.as_deref()).await?;
@@ -88,35 +91,38 @@ async fn change_role(State(desk): Shared, body: Bytes) -> Answer {
     Ok(Json(line(changed)).into_response())
 }
 
-async fn delete_role(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn delete_role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_role(&which)?;
     desk.accounts.delete_role(tenant, name).await?;
     Ok(deleted(&format!("{tenant}/{name}")))
 }
 
-fn which_user(which: &Which) -> Result<(&str, &str), No> {
+fn which_user(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
     Ok((named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?))
 }
 
-async fn user_policy(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn user_policy(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_user(&which)?;
     let user = desk.accounts.user(tenant, name).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
     Ok(Json(UserPolicy { tenant, user, policy }).into_response())
 }
 
-async fn put_user_policy(State(desk): Shared, body: Bytes) -> Answer {
+async fn put_user_policy(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let UserPolicy { tenant, user, policy } = read(&body)?;
     check(policy.as_deref(), None)?;
     if policy.is_none() {
-        return Err(No::bad("missing parameter: policy"));
+        return Err(ApiError::bad("missing parameter: policy"));
     }
     let user = desk.accounts.set_user_policy(&tenant, &user, policy).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
     Ok(Json(UserPolicy { tenant, user, policy }).into_response())
 }
 
-async fn delete_user_policy(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+async fn delete_user_policy(
+    State(desk): AccountsState,
+    Query(which): Query<AccountsQuery>,
+) -> ApiResult {
     let (tenant, name) = which_user(&which)?;
     desk.accounts.set_user_policy(tenant, name, None).await?;
     Ok(deleted(&format!("{tenant}/{name}")))
@@ -128,11 +134,11 @@ mod tests {
 
     #[test]
     fn what_can_not_be_evaluated_is_refused_with_the_reason() {
-        let No(_, told) = check(Some("{}"), None).unwrap_err();
+        let ApiError(_, told) = check(Some("{}"), None).unwrap_err();
         assert!(told.starts_with("invalid policy: ") && told.len() > 30, "{told}");
         let policy = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"#;
         assert!(check(Some(policy), None).is_ok());
-        let No(_, told) = check(Some(policy), Some(policy)).unwrap_err();
+        let ApiError(_, told) = check(Some(policy), Some(policy)).unwrap_err();
         assert!(told.starts_with("invalid trust document: "), "{told}");
     }
 }

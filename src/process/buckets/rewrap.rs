@@ -9,11 +9,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use martlet_protocol::VersionId;
 use martlet_proxy::{Error, ObjectStore, Rewrapped};
-use martlet_replicator::{Foreground, Pace};
+use martlet_replicator::{Foreground, WorkerPace};
 use serde::Deserialize;
 use tokio::time::sleep;
 
-use super::{Shared, refuse, refused};
+use super::{BucketsState, refuse, refused};
 use crate::admin::wire::rewrap::{PAGE, RewrapLine};
 
 /// Pause between two checks of clients' latency.
@@ -22,18 +22,21 @@ const REST: Duration = Duration::from_millis(50);
 const RESTS_MAX: u32 = 40;
 
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct RewrapRequest {
     bucket: String,
     after_key: Option<String>,
     after_version: Option<String>,
 }
 
-pub(super) async fn rewrap(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
+pub(super) async fn rewrap(
+    State(desk): BucketsState,
+    Query(asked): Query<RewrapRequest>,
+) -> Response {
     let version = asked.after_version.as_deref().map(str::parse::<VersionId>).transpose();
     let Ok(version) = version else {
         return refuse(StatusCode::BAD_REQUEST, "the version id is malformed");
     };
-    give_way(&desk.foreground).await;
+    yield_to_clients(&desk.foreground).await;
     match page(&desk.store, &asked.bucket, asked.after_key.map(|key| (key, version))).await {
         Ok(line) => Json(line).into_response(),
         Err(Error::NoMasterKey) => {
@@ -44,8 +47,8 @@ pub(super) async fn rewrap(State(desk): Shared, Query(asked): Query<Asked>) -> R
     }
 }
 
-async fn give_way(foreground: &Foreground) {
-    let budget = Pace::default().latency_budget;
+async fn yield_to_clients(foreground: &Foreground) {
+    let budget = WorkerPace::default().latency_budget;
     for _ in 0..RESTS_MAX {
         if foreground.latency() <= budget {
             return;

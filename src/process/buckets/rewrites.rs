@@ -12,21 +12,21 @@ use crate::admin::wire::rewrite::RewriteLine;
 /// Last rewrite of each bucket since the process started.
 #[derive(Default)]
 pub(super) struct Rewrites {
-    known: Mutex<BTreeMap<String, Arc<Run>>>,
+    known: Mutex<BTreeMap<String, Arc<RewriteRun>>>,
 }
 
-struct Run {
+struct RewriteRun {
     rewrite: Rewrite,
     /// Result, set when the rewrite ends.
     outcome: OnceLock<Result<(), String>>,
 }
 
-impl Run {
+impl RewriteRun {
     fn line(&self) -> RewriteLine {
         line(self.rewrite.bucket(), &self.rewrite.progress(), self.outcome.get())
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.outcome.get().is_none()
     }
 }
@@ -48,7 +48,7 @@ impl Rewrites {
         options: RewriteOptions,
     ) -> Result<RewriteLine, String> {
         let mut known = self.known.lock();
-        if let Some(other) = known.values().find(|run| run.goes_on()) {
+        if let Some(other) = known.values().find(|run| run.is_running()) {
             if other.rewrite.bucket() == bucket {
                 return Ok(other.line());
             }
@@ -59,7 +59,7 @@ impl Rewrites {
             ));
         }
         let rewrite = Rewrite::new(bucket, options);
-        let run = Arc::new(Run { rewrite, outcome: OnceLock::new() });
+        let run = Arc::new(RewriteRun { rewrite, outcome: OnceLock::new() });
         known.insert(bucket.to_owned(), run.clone());
         let line = run.line();
         tokio::spawn(async move {
@@ -151,7 +151,7 @@ mod tests {
         let told = line("b", &half_way(), None);
         assert_eq!((told.state.as_str(), told.left, told.left_bytes), ("moving", 6, 600));
         assert_eq!(told.eta_s, Some(30));
-        assert!(told.goes_on());
+        assert!(told.is_running());
         let early = line("b", &RewriteProgress::default(), None);
         assert_eq!((early.state.as_str(), early.eta_s), ("looking", None));
     }
@@ -163,6 +163,6 @@ mod tests {
         let ended = line("b", &half_way(), Some(&Err("why".into())));
         assert_eq!((ended.state.as_str(), ended.left), ("ended", 6));
         assert_eq!(ended.error.as_deref(), Some("why"));
-        assert!(!ended.goes_on() && !done.goes_on());
+        assert!(!ended.is_running() && !done.is_running());
     }
 }

@@ -28,11 +28,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::aside::Aside;
-use super::carrier::{Carrier, Destination, Keeper, Plight, off_thread, told_to_stop};
-use super::spool::{self, Head, Tail};
-use super::tries::Limits;
-use super::{Counts, Running};
+use super::dead_letter::DeadLetters;
+use super::delivery::{
+    DeliveryState, DeliveryTask, Destination, SpoolTask, off_thread, told_to_stop,
+};
+use super::retry::Limits;
+use super::spool::{self, SpoolReader, SpoolWriter};
+use super::{Counts, TaskSet};
 use crate::process::metrics::TargetFigures;
 
 /// Maximum number of tenants, besides root, with a lane of their own for a target.
@@ -50,7 +52,7 @@ const OTHERS: &str = "others";
 
 /// Owner of a lane's messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Whose {
+pub(super) enum LaneOwner {
     Root,
     /// Canonical id of the tenant, or its hash if the id can't name a folder.
     Tenant(String),
@@ -58,7 +60,7 @@ pub(super) enum Whose {
     Others,
 }
 
-impl Whose {
+impl LaneOwner {
     /// Returns the lane of a bucket's owner.
     fn of(owner: &str) -> Self {
         if owner == ROOT {
@@ -96,7 +98,7 @@ impl Whose {
 }
 
 /// Settings that all lanes of a target share.
-pub(super) struct Plan {
+pub(super) struct LaneSettings {
     pub(super) name: String,
     /// Folder of the target.
     pub(super) place: PathBuf,
@@ -107,24 +109,24 @@ pub(super) struct Plan {
 }
 
 /// Files of a lane.
-struct Files {
-    tail: Tail,
-    head: Head,
-    aside: Aside,
+struct LaneFiles {
+    tail: SpoolWriter,
+    head: SpoolReader,
+    aside: DeadLetters,
 }
 
-impl Plan {
-    fn open(&self, whose: &Whose, counts: &Arc<Counts>) -> io::Result<Files> {
+impl LaneSettings {
+    fn open(&self, whose: &LaneOwner, counts: &Arc<Counts>) -> io::Result<LaneFiles> {
         let place = whose.place(&self.place);
         let (tail, head) = spool::open(&place, self.bytes_max, counts)?;
-        Ok(Files { tail, head, aside: Aside::new(&place, self.bytes_max, counts) })
+        Ok(LaneFiles { tail, head, aside: DeadLetters::new(&place, self.bytes_max, counts) })
     }
 
     /// Returns root's lane and the lanes that an earlier process left on disk.
-    fn found(&self) -> io::Result<Vec<Whose>> {
-        let mut found = vec![Whose::Root];
+    fn found(&self) -> io::Result<Vec<LaneOwner>> {
+        let mut found = vec![LaneOwner::Root];
         if self.place.join(OTHERS).is_dir() {
-            found.push(Whose::Others);
+            found.push(LaneOwner::Others);
         }
         let entries = match fs::read_dir(self.place.join(TENANTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -132,8 +134,8 @@ impl Plan {
         };
         for entry in entries {
             let Ok(name) = entry?.file_name().into_string() else { continue };
-            if Whose::of(&name).name() == Some(&*name) {
-                found.push(Whose::Tenant(name));
+            if LaneOwner::of(&name).name() == Some(&*name) {
+                found.push(LaneOwner::Tenant(name));
             }
         }
         Ok(found)
@@ -142,17 +144,17 @@ impl Plan {
     /// Makes the two tasks of a lane.
     fn tasks(
         &self,
-        whose: &Whose,
-        files: Files,
+        whose: &LaneOwner,
+        files: LaneFiles,
         (queue, counts): (mpsc::Receiver<Bytes>, Arc<Counts>),
-    ) -> (Keeper, Carrier) {
-        let Files { tail, head, aside } = files;
+    ) -> (SpoolTask, DeliveryTask) {
+        let LaneFiles { tail, head, aside } = files;
         let (aside, written) = (Arc::new(aside), Arc::new(Notify::new()));
         let name = match whose.name() {
             Some(tenant) => format!("{} of {tenant}", self.name),
             None => self.name.clone(),
         };
-        let carrier = Carrier {
+        let carrier = DeliveryTask {
             name,
             head,
             destination: self.destination.of(whose),
@@ -160,9 +162,9 @@ impl Plan {
             limits: self.limits,
             counts: counts.clone(),
             written: written.clone(),
-            plight: Plight::default(),
+            plight: DeliveryState::default(),
         };
-        (Keeper { tail, queue, aside, counts, written }, carrier)
+        (SpoolTask { tail, queue, aside, counts, written }, carrier)
     }
 }
 
@@ -185,19 +187,19 @@ impl Lane {
 }
 
 /// Lane that a task has yet to open.
-struct Opening {
-    whose: Whose,
+struct PendingLane {
+    whose: LaneOwner,
     queue: mpsc::Receiver<Bytes>,
     counts: Arc<Counts>,
 }
 
 /// Task that opens lanes of new tenants.
-struct Opener {
-    plan: Arc<Plan>,
-    openings: mpsc::UnboundedReceiver<Opening>,
+struct LaneOpener {
+    plan: Arc<LaneSettings>,
+    openings: mpsc::UnboundedReceiver<PendingLane>,
 }
 
-impl Opener {
+impl LaneOpener {
     /// Opens lanes until `stopped`, then waits until their queued messages are in their spools.
     async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut lanes = JoinSet::new();
@@ -218,8 +220,8 @@ impl Opener {
 }
 
 /// Opens a lane, and runs its tasks until `stopped`.
-async fn carry(plan: Arc<Plan>, opening: Opening, mut stopped: watch::Receiver<bool>) {
-    let Opening { whose, mut queue, counts } = opening;
+async fn carry(plan: Arc<LaneSettings>, opening: PendingLane, mut stopped: watch::Receiver<bool>) {
+    let PendingLane { whose, mut queue, counts } = opening;
     let files = loop {
         let (planned, place, counted) = (plan.clone(), whose.clone(), counts.clone());
         match off_thread((), move |()| planned.open(&place, &counted)).await.1 {
@@ -247,14 +249,14 @@ async fn carry(plan: Arc<Plan>, opening: Opening, mut stopped: watch::Receiver<b
 /// All lanes of a target.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    open: Mutex<BTreeMap<Whose, Lane>>,
+    open: Mutex<BTreeMap<LaneOwner, Lane>>,
     /// Requests to open a lane, at most one for each lane.
-    openings: mpsc::UnboundedSender<Opening>,
+    openings: mpsc::UnboundedSender<PendingLane>,
 }
 
 impl Lanes {
     /// Opens root's lane and the lanes with older messages, and starts their tasks.
-    pub(super) fn open(plan: Plan, running: &mut Running<'_>) -> io::Result<Self> {
+    pub(super) fn open(plan: LaneSettings, running: &mut TaskSet<'_>) -> io::Result<Self> {
         let (openings, to_open) = mpsc::unbounded_channel();
         let mut open = BTreeMap::new();
         for whose in plan.found()? {
@@ -262,7 +264,7 @@ impl Lanes {
             let files = plan.open(&whose, &counts)?;
             let is_empty =
                 counts.waiting_bytes.load(Ordering::Relaxed) == 0 && files.aside.is_empty();
-            if whose != Whose::Root && is_empty {
+            if whose != LaneOwner::Root && is_empty {
                 fs::remove_dir_all(whose.place(&plan.place))?;
                 continue;
             }
@@ -272,7 +274,7 @@ impl Lanes {
             running.tasks.spawn(carrier.run(running.stopped.clone()));
             open.insert(whose, Lane { queue: sender, counts });
         }
-        let opener = Opener { plan: Arc::new(plan), openings: to_open };
+        let opener = LaneOpener { plan: Arc::new(plan), openings: to_open };
         running.tasks.spawn(opener.run(running.stopped.clone()));
         Ok(Self { open: Mutex::new(open), openings })
     }
@@ -280,19 +282,19 @@ impl Lanes {
     /// Queues a message of a bucket's owner, or counts it as lost.
     pub(super) fn take(&self, owner: &str, message: Bytes) {
         let mut open = self.open.lock();
-        let mut whose = Whose::of(owner);
-        let is_tenant = |it: &&Whose| matches!(it, Whose::Tenant(_));
+        let mut whose = LaneOwner::of(owner);
+        let is_tenant = |it: &&LaneOwner| matches!(it, LaneOwner::Tenant(_));
         if !open.contains_key(&whose) && open.keys().filter(is_tenant).count() >= TENANTS_MAX {
-            whose = Whose::Others;
+            whose = LaneOwner::Others;
         }
         open.entry(whose).or_insert_with_key(|whose| self.begin(whose)).take(message);
     }
 
     /// Makes a lane whose queue accepts messages while its spool is opened.
-    fn begin(&self, whose: &Whose) -> Lane {
+    fn begin(&self, whose: &LaneOwner) -> Lane {
         let (sender, queue) = mpsc::channel(whose.queued_max());
         let counts = Arc::new(Counts::default());
-        let opening = Opening { whose: whose.clone(), queue, counts: counts.clone() };
+        let opening = PendingLane { whose: whose.clone(), queue, counts: counts.clone() };
         // Without an opener the process is ending, and the queue refuses messages.
         let _ = self.openings.send(opening);
         Lane { queue: sender, counts }
@@ -321,12 +323,12 @@ mod tests {
 
     #[test]
     fn a_lane_is_named_by_what_can_name_a_folder() {
-        assert_eq!(Whose::of("root"), Whose::Root);
-        assert_eq!(Whose::of("0a-B_9"), Whose::Tenant("0a-B_9".to_owned()));
+        assert_eq!(LaneOwner::of("root"), LaneOwner::Root);
+        assert_eq!(LaneOwner::of("0a-B_9"), LaneOwner::Tenant("0a-B_9".to_owned()));
         let mut folders = Vec::new();
         for odd in ["", "..", "a/b", "others", "a b", "ü", &"x".repeat(65)] {
-            let Whose::Tenant(name) = Whose::of(odd) else { panic!("{odd} is a tenant") };
-            assert_eq!((name.len(), Whose::of(&name)), (64, Whose::Tenant(name.clone())));
+            let LaneOwner::Tenant(name) = LaneOwner::of(odd) else { panic!("{odd} is a tenant") };
+            assert_eq!((name.len(), LaneOwner::of(&name)), (64, LaneOwner::Tenant(name.clone())));
             folders.push(name);
         }
         folders.sort();

@@ -12,9 +12,9 @@
 //! * [`settings`], [`mod@targets`]: configured targets.
 //! * [`lanes`]: the queue and spool of each tenant's messages.
 //! * [`spool`]: unacknowledged messages on disk.
-//! * [`webhook`], [`queue_file`]: the two kinds of target; [`line`](mod@line): connections.
-//! * [`tries`], [`aside`]: limits on attempts, and messages that a target refused.
-//! * [`carrier`]: the tasks of a lane.
+//! * [`webhook`], [`queue_file`]: the two kinds of target; `webhook_stream`: connections.
+//! * [`retry`], [`dead_letter`]: limits on attempts, and messages that a target refused.
+//! * [`delivery`]: the tasks of a lane.
 //!
 //! Invariants:
 //! * Messages in the spool are delivered at least once, in order, also across restarts. The
@@ -25,16 +25,16 @@
 //! * Memory and disk are bounded for each lane, and lanes for each target. Messages beyond the
 //!   bounds are counted as lost. Older messages and those of other tenants stay.
 
-mod aside;
-mod carrier;
+mod dead_letter;
+mod delivery;
 mod lanes;
-mod line;
 mod queue_file;
+mod retry;
 mod settings;
 mod spool;
 mod targets;
-mod tries;
 mod webhook;
+mod webhook_stream;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,12 +42,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use martlet_s3compat::Outlet;
+use martlet_s3compat::EventSink;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::lanes::{Lanes, Plan};
+use self::lanes::{LaneSettings, Lanes};
 pub(crate) use self::settings::EventSettings;
 use self::targets::TargetSettings;
 use super::folder::DataFolder;
@@ -82,28 +82,28 @@ impl Counts {
     }
 }
 
-struct Target {
+struct EventTarget {
     settings: TargetSettings,
     lanes: Lanes,
 }
 
 /// Task set of the process, and its stop signal.
-pub(crate) struct Running<'a> {
+pub(crate) struct TaskSet<'a> {
     pub(crate) tasks: &'a mut JoinSet<()>,
     pub(crate) stopped: &'a watch::Receiver<bool>,
 }
 
-impl Target {
+impl EventTarget {
     /// Opens the spools in `place`, and starts their tasks.
     fn open(
         settings: &EventSettings,
         name: &str,
         place: &Path,
-        running: &mut Running<'_>,
+        running: &mut TaskSet<'_>,
     ) -> Result<Self, Failure> {
         let Size(bytes_max) = settings.notification_spool;
         let target = settings.notifications[name].clone();
-        let plan = Plan {
+        let plan = LaneSettings {
             name: name.to_owned(),
             place: place.to_owned(),
             bytes_max,
@@ -122,7 +122,7 @@ impl Target {
 
 /// All targets of a process.
 pub(crate) struct Events {
-    targets: BTreeMap<String, Target>,
+    targets: BTreeMap<String, EventTarget>,
     /// Lost messages by the names of targets that rules name but the settings don't.
     unknown: Mutex<BTreeMap<String, u64>>,
 }
@@ -138,12 +138,12 @@ impl Events {
     pub(crate) fn open(
         settings: &EventSettings,
         folder: &DataFolder,
-        running: &mut Running<'_>,
+        running: &mut TaskSet<'_>,
     ) -> Result<Self, Failure> {
         let mut targets = BTreeMap::new();
         for name in settings.notifications.keys() {
             let place = folder.join(FOLDER).join(name);
-            let target = Target::open(settings, name, &place, running)?;
+            let target = EventTarget::open(settings, name, &place, running)?;
             targets.insert(name.clone(), target);
         }
         Ok(Self { targets, unknown: Mutex::default() })
@@ -163,7 +163,7 @@ impl Events {
 
     /// Returns the counters of all targets.
     pub(crate) fn figures(&self) -> Vec<TargetFigures> {
-        let figures = |(name, target): (&String, &Target)| target.lanes.figures(name);
+        let figures = |(name, target): (&String, &EventTarget)| target.lanes.figures(name);
         let unknown = self.unknown.lock();
         let strangers = unknown.iter().map(|(name, lost)| TargetFigures {
             name: name.clone(),
@@ -174,7 +174,7 @@ impl Events {
     }
 }
 
-impl Outlet for Events {
+impl EventSink for Events {
     fn admits(&self, target: &str, tenant: &str) -> bool {
         self.targets.get(target).is_some_and(|target| target.settings.admits(tenant))
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::retry::Limits;
 use super::targets::{TargetSettings, check, targets};
-use super::tries::Limits;
 use crate::failure::Failure;
-use crate::process::settings::Told;
+use crate::process::settings::MergedSettings;
 use crate::units::Size;
 
 /// Settings of a process whose requests or lifecycle rules change objects.
@@ -50,7 +50,8 @@ impl EventSettings {
     pub(crate) fn of_environment() -> Result<Self, Failure> {
         let (nothing, set) =
             (BTreeMap::<String, String>::new(), |name: &str| std::env::var(name).ok());
-        let settings: Self = Told::gather(&Self::NAMES, &nothing, set, None)?.extract()?;
+        let settings: Self =
+            MergedSettings::gather(&Self::NAMES, &nothing, set, None)?.extract()?;
         settings.check()?;
         Ok(settings)
     }

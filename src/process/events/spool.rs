@@ -36,7 +36,7 @@ const END: &str = ".spool";
 
 /// Writing end of a spool.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct SpoolWriter {
     folder: PathBuf,
     counts: Arc<Counts>,
     bytes_max: u64,
@@ -48,7 +48,7 @@ pub(super) struct Tail {
 
 /// Reading end of a spool.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct SpoolReader {
     folder: PathBuf,
     counts: Arc<Counts>,
     number: u64,
@@ -57,7 +57,7 @@ pub(super) struct Head {
 
 /// Message, and the bytes of the spool that its acknowledgement passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct SpooledMessage {
     pub(super) message: Bytes,
     line_bytes: u64,
 }
@@ -67,7 +67,7 @@ pub(super) fn open(
     folder: &Path,
     bytes_max: u64,
     counts: &Arc<Counts>,
-) -> io::Result<(Tail, Head)> {
+) -> io::Result<(SpoolWriter, SpoolReader)> {
     make_folder(folder)?;
     let numbers = numbers(folder)?;
     let first = numbers.first().copied().unwrap_or(1);
@@ -87,8 +87,8 @@ pub(super) fn open(
     }
     counts.waiting_bytes.store(waiting.saturating_sub(offset), Ordering::Relaxed);
     let (folder, counts) = (folder.to_owned(), counts.clone());
-    let head = Head { folder: folder.clone(), counts: counts.clone(), number, offset };
-    Ok((Tail { folder, counts, bytes_max, number: next, file: None, bytes: 0 }, head))
+    let head = SpoolReader { folder: folder.clone(), counts: counts.clone(), number, offset };
+    Ok((SpoolWriter { folder, counts, bytes_max, number: next, file: None, bytes: 0 }, head))
 }
 
 fn path_of(folder: &Path, number: u64) -> PathBuf {
@@ -119,7 +119,7 @@ fn checksum(message: &[u8]) -> String {
     hash
 }
 
-impl Tail {
+impl SpoolWriter {
     /// Returns the free bytes of the spool.
     pub(super) fn room(&self) -> u64 {
         self.bytes_max.saturating_sub(self.counts.waiting_bytes.load(Ordering::Relaxed))
@@ -181,9 +181,9 @@ impl Tail {
     }
 }
 
-impl Head {
+impl SpoolReader {
     /// Returns the next messages, in order. Empty if all messages are passed.
-    pub(super) fn read(&mut self) -> io::Result<Vec<Waiting>> {
+    pub(super) fn read(&mut self) -> io::Result<Vec<SpooledMessage>> {
         loop {
             // The files are listed before the read: a file is complete once a later one exists.
             let later = numbers(&self.folder)?.into_iter().find(|number| *number > self.number);
@@ -211,15 +211,16 @@ impl Head {
     }
 
     /// Returns the messages of whole lines. Damaged lines at the beginning are passed at once.
-    fn messages(&mut self, bytes: &[u8]) -> Vec<Waiting> {
-        let mut messages: Vec<Waiting> = Vec::new();
+    fn messages(&mut self, bytes: &[u8]) -> Vec<SpooledMessage> {
+        let mut messages: Vec<SpooledMessage> = Vec::new();
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let Some(text) = line.strip_suffix(b"\n") else { break };
             let line_bytes = line.len() as u64;
             let (sum, message) = text.split_at(text.len().min(CHECKSUM_CHARS));
             let message = message.strip_prefix(b" ");
             if let Some(message) = message.filter(|it| checksum(it).as_bytes() == sum) {
-                messages.push(Waiting { message: Bytes::copy_from_slice(message), line_bytes });
+                messages
+                    .push(SpooledMessage { message: Bytes::copy_from_slice(message), line_bytes });
                 continue;
             }
             self.counts.lose(1);
@@ -254,7 +255,7 @@ impl Head {
     }
 
     /// Passes messages, in their order.
-    pub(super) fn acknowledge(&mut self, messages: &[Waiting]) -> io::Result<()> {
+    pub(super) fn acknowledge(&mut self, messages: &[SpooledMessage]) -> io::Result<()> {
         let bytes = messages.iter().map(|message| message.line_bytes).sum();
         self.pass(bytes);
         self.save()
@@ -273,17 +274,17 @@ mod tests {
 
     const ROOM: u64 = 1 << 20;
 
-    struct Place {
+    struct SpoolFixture {
         folder: tempfile::TempDir,
         counts: Arc<Counts>,
     }
 
-    impl Place {
+    impl SpoolFixture {
         fn new() -> Self {
             Self { folder: tempfile::tempdir().unwrap(), counts: Arc::default() }
         }
 
-        fn open(&self, bytes_max: u64) -> (Tail, Head) {
+        fn open(&self, bytes_max: u64) -> (SpoolWriter, SpoolReader) {
             open(self.folder.path(), bytes_max, &self.counts).unwrap()
         }
 
@@ -300,13 +301,13 @@ mod tests {
         texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect()
     }
 
-    fn texts(messages: &[Waiting]) -> Vec<String> {
+    fn texts(messages: &[SpooledMessage]) -> Vec<String> {
         messages.iter().map(|it| String::from_utf8(it.message.to_vec()).unwrap()).collect()
     }
 
     #[test]
     fn messages_come_out_as_they_went_in() {
-        let place = Place::new();
+        let place = SpoolFixture::new();
         let (mut tail, mut head) = place.open(ROOM);
         assert!(head.read().unwrap().is_empty());
         tail.append(&batch(&["one", "two"])).unwrap();
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_restart_takes_up_what_was_not_acknowledged() {
-        let place = Place::new();
+        let place = SpoolFixture::new();
         let (mut tail, mut head) = place.open(ROOM);
         tail.append(&batch(&["one", "two"])).unwrap();
         head.read().unwrap();
@@ -344,7 +345,7 @@ mod tests {
 
     #[test]
     fn torn_and_damaged_lines_are_passed_over() {
-        let place = Place::new();
+        let place = SpoolFixture::new();
         let (mut tail, _) = place.open(ROOM);
         tail.append(&batch(&["one", "two", "three"])).unwrap();
         let path = path_of(place.folder.path(), 1);
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_oldest_stay_when_there_is_no_room() {
-        let place = Place::new();
+        let place = SpoolFixture::new();
         let (mut tail, mut head) = place.open(40);
         tail.append(&batch(&["0123456789", "0123456789", "x"])).unwrap();
         assert_eq!(place.lost(), 1, "twenty bytes a line, and forty in all");
@@ -384,7 +385,7 @@ mod tests {
 
     #[test]
     fn long_spools_are_several_files() {
-        let place = Place::new();
+        let place = SpoolFixture::new();
         let (mut tail, mut head) = place.open(64 << 20);
         let long = "x".repeat(100_000);
         for _ in 0..50 {

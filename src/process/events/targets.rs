@@ -22,7 +22,7 @@ use std::sync::Arc;
 use martlet_proxy::ROOT;
 use serde::{Deserialize, Deserializer};
 
-use super::carrier::Destination;
+use super::delivery::Destination;
 use super::queue_file::QueueFile;
 use super::webhook::Webhook;
 use crate::failure::Failure;
@@ -89,13 +89,13 @@ pub(super) fn targets<'de, D: Deserializer<'de>>(
 ) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum TargetsForm {
         Text(String),
         Table(BTreeMap<String, TargetSettings>),
     }
-    match Form::deserialize(deserializer)? {
-        Form::Table(table) => Ok(table),
-        Form::Text(text) => {
+    match TargetsForm::deserialize(deserializer)? {
+        TargetsForm::Table(table) => Ok(table),
+        TargetsForm::Text(text) => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             let read = |item: &str| {
                 let (name, place) = item.split_once('=').ok_or_else(|| {
@@ -132,10 +132,10 @@ pub(super) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Fa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::settings::Told;
+    use crate::process::settings::MergedSettings;
 
     #[derive(Deserialize)]
-    struct Only {
+    struct TargetsOnly {
         #[serde(deserialize_with = "targets")]
         notifications: BTreeMap<String, TargetSettings>,
     }
@@ -147,8 +147,8 @@ mod tests {
         let environment =
             |name: &str| variable.filter(|_| name == "MARTLET_NOTIFICATIONS").map(str::to_owned);
         let args = BTreeMap::<String, String>::new();
-        let told = Told::gather(&["notifications"], &args, environment, Some(file))?;
-        told.extract::<Only>().map(|only| only.notifications)
+        let told = MergedSettings::gather(&["notifications"], &args, environment, Some(file))?;
+        told.extract::<TargetsOnly>().map(|only| only.notifications)
     }
 
     #[test]

@@ -11,14 +11,14 @@ use super::*;
 /// Timeout for conditions, ample for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-struct Running {
+struct EventsFixture {
     events: Events,
     tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
     _folder: DataFolder,
 }
 
-impl Running {
+impl EventsFixture {
     fn start(place: &Path, settings: &str, room: u64) -> Self {
         let settings = EventSettings {
             notifications: toml::from_str(settings).unwrap(),
@@ -30,7 +30,7 @@ impl Running {
         let mut tasks = JoinSet::new();
         let (stop, stopped) = watch::channel(false);
         let events = {
-            let mut running = super::Running { tasks: &mut tasks, stopped: &stopped };
+            let mut running = TaskSet { tasks: &mut tasks, stopped: &stopped };
             Events::open(&settings, &folder, &mut running).unwrap()
         };
         Self { events, tasks, stop, _folder: folder }
@@ -68,13 +68,13 @@ async fn a_file_has_every_message_once_across_restarts() {
     let path = place.path().join("queue");
     let settings = format!("[t]\nqueue_file = '{}'", path.display());
     let read = || std::fs::read_to_string(&path).unwrap_or_default();
-    let running = Running::start(&place.path().join("data"), &settings, 1 << 20);
+    let running = EventsFixture::start(&place.path().join("data"), &settings, 1 << 20);
     assert!(running.events.admits("t", "root") && !running.events.admits("u", "root"));
     running.offer(&["1", "2"]);
     until(|| read() == "1\n2\n").await;
     running.offer(&["3"]);
     running.stop().await;
-    let running = Running::start(&place.path().join("data"), &settings, 1 << 20);
+    let running = EventsFixture::start(&place.path().join("data"), &settings, 1 << 20);
     running.offer(&["4"]);
     until(|| read().ends_with("4\n")).await;
     assert_eq!(read().lines().filter(|line| *line == "3").count(), 1);
@@ -114,7 +114,7 @@ async fn a_webhook_is_asked_until_it_acknowledges() {
     let place = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = format!("[t]\nwebhook = 'http://{}/hook'", listener.local_addr().unwrap());
-    let running = Running::start(place.path(), &settings, 1 << 20);
+    let running = EventsFixture::start(place.path(), &settings, 1 << 20);
     running.offer(&["first", "second"]);
     let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[500, 307, 200, 204])).await;
     assert_eq!(bodies.unwrap(), ["first", "first", "first", "second"]);
@@ -131,7 +131,7 @@ async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
         listener.local_addr().unwrap()
     };
     let settings = format!("[t]\nwebhook = 'http://{port}/hook'");
-    let running = Running::start(place.path(), &settings, 100);
+    let running = EventsFixture::start(place.path(), &settings, 100);
     for _ in 0..20 {
         running.offer(&["0123456789"]);
     }
@@ -141,7 +141,7 @@ async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
     assert_eq!(running.events.figures()[0].refused, 0, "nothing was sent to anybody");
     running.stop().await;
     let listener = TcpListener::bind(port).await.unwrap();
-    let running = Running::start(place.path(), &settings, 100);
+    let running = EventsFixture::start(place.path(), &settings, 100);
     let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[200; 5])).await.unwrap();
     assert_eq!(bodies, ["0123456789"; 5]);
     running.stop().await;
@@ -155,7 +155,7 @@ async fn a_tenant_that_floods_a_target_drives_out_its_own_messages_alone() {
         listener.local_addr().unwrap()
     };
     let settings = format!("[t]\nwebhook = 'http://{port}/hook'\ntenants = ['*']");
-    let start = || Running::start(place.path(), &settings, 100);
+    let start = || EventsFixture::start(place.path(), &settings, 100);
     let running = start();
     for _ in 0..20 {
         running.offer_of("a", &["0123456789"]);
@@ -185,7 +185,7 @@ async fn tenants_beyond_a_bound_share_a_lane() {
     let place = tempfile::tempdir().unwrap();
     let file = |name: &str| place.path().join(name);
     let settings = format!("[t]\nqueue_file = '{}'\ntenants = ['*']", file("q").display());
-    let running = Running::start(&file("data"), &settings, 1 << 20);
+    let running = EventsFixture::start(&file("data"), &settings, 1 << 20);
     let bound = lanes::TENANTS_MAX;
     for at in 0..bound + 3 {
         running.offer_of(&format!("tenant{at}"), &[&at.to_string()]);
@@ -204,7 +204,7 @@ async fn tenants_beyond_a_bound_share_a_lane() {
 #[tokio::test]
 async fn a_target_that_is_not_known_is_told_of_as_losing() {
     let place = tempfile::tempdir().unwrap();
-    let running = Running::start(place.path(), "", 1 << 20);
+    let running = EventsFixture::start(place.path(), "", 1 << 20);
     running.offer(&["1", "2"]);
     running.events.offer("u", "root", Bytes::from_static(b"3"));
     let lost: Vec<_> = running.events.figures().into_iter().map(|it| (it.name, it.lost)).collect();
@@ -218,7 +218,7 @@ async fn what_a_webhook_does_not_take_is_put_aside_and_sent_again_on_request() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap();
     let settings = format!("[t]\nwebhook = 'http://{port}/hook'");
-    let running = Running::start(place.path(), &settings, 1 << 20);
+    let running = EventsFixture::start(place.path(), &settings, 1 << 20);
     running.offer(&["1", "2", "3"]);
     let statuses = [400, 400, 500, 403, 429, 200];
     let bodies = tokio::time::timeout(PATIENCE, answer(listener, &statuses)).await.unwrap();
@@ -245,7 +245,7 @@ async fn nothing_is_given_up_that_there_is_no_room_to_put_aside() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = format!("[t]\nwebhook = 'http://{}/hook'", listener.local_addr().unwrap());
     // Twenty bytes in the spool, and eleven set aside.
-    let running = Running::start(place.path(), &settings, 24);
+    let running = EventsFixture::start(place.path(), &settings, 24);
     let refusing = tokio::spawn(async move { answer(listener, &[400; 1000]).await });
     let refused = || running.events.figures()[0].refused;
     for count in 1..=2 {

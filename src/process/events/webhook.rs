@@ -17,8 +17,8 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use super::line::Connector;
-use super::tries::Trouble;
+use super::retry::DeliveryFailure;
+use super::webhook_stream::Connector;
 use crate::failure::Failure;
 
 /// Timeout from the connection to the head of the reply.
@@ -72,29 +72,29 @@ impl Webhook {
     }
 
     /// Returns the `Authorization` header, if a token is set.
-    async fn authorization(&self) -> Result<Option<HeaderValue>, Trouble> {
+    async fn authorization(&self) -> Result<Option<HeaderValue>, DeliveryFailure> {
         let Some(path) = self.token_file.clone() else { return Ok(None) };
         let read = tokio::task::spawn_blocking(move || bearer(&path)).await;
-        read.expect("the blocking task does not panic").map(Some).map_err(Trouble::Away)
+        read.expect("the blocking task does not panic").map(Some).map_err(DeliveryFailure::Away)
     }
 
     /// Delivers a message, or returns the cause of its failure.
-    pub(super) async fn post(&self, message: Bytes) -> Result<(), Trouble> {
+    pub(super) async fn post(&self, message: Bytes) -> Result<(), DeliveryFailure> {
         let mut request = Request::builder()
             .method(Method::POST)
             .uri(self.address.clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(message))
-            .map_err(|error| Trouble::Away(error.to_string()))?;
+            .map_err(|error| DeliveryFailure::Away(error.to_string()))?;
         if let Some(bearer) = self.authorization().await? {
             request.headers_mut().insert(AUTHORIZATION, bearer);
         }
         let answer = tokio::time::timeout(PATIENCE, self.client.request(request));
         match answer.await {
-            Ok(Ok(response)) => judge(response.status()),
-            Ok(Err(error)) if error.is_connect() => Err(Trouble::Away(chain(&error))),
-            Ok(Err(error)) => Err(Trouble::Failed(chain(&error))),
-            Err(_) => Err(Trouble::Failed(format!("no answer within {PATIENCE:?}"))),
+            Ok(Ok(response)) => classify_status(response.status()),
+            Ok(Err(error)) if error.is_connect() => Err(DeliveryFailure::Away(chain(&error))),
+            Ok(Err(error)) => Err(DeliveryFailure::Failed(chain(&error))),
+            Err(_) => Err(DeliveryFailure::Failed(format!("no answer within {PATIENCE:?}"))),
         }
     }
 }
@@ -131,14 +131,14 @@ fn bearer(path: &Path) -> Result<HeaderValue, String> {
 }
 
 /// Maps a reply's status to an outcome.
-fn judge(status: StatusCode) -> Result<(), Trouble> {
+fn classify_status(status: StatusCode) -> Result<(), DeliveryFailure> {
     let said = format!("the webhook answered {status}");
     match status {
         _ if status.is_success() => Ok(()),
         _ if status.is_client_error() && !NOT_ITS_FAULT.contains(&status) => {
-            Err(Trouble::Refused(said))
+            Err(DeliveryFailure::Refused(said))
         }
-        _ => Err(Trouble::Failed(said)),
+        _ => Err(DeliveryFailure::Failed(said)),
     }
 }
 

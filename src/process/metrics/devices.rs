@@ -10,10 +10,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::figures::Kind::{Rises, RisesAndFalls};
+use super::figures::MetricKind::{Rises, RisesAndFalls};
 use super::figures::{Figure, encode_figures};
-use super::{AskDevices, AskWorkers};
-use crate::process::tell::eta_s;
+use super::{DeviceSource, WorkerSource};
+use crate::process::admin_status::eta_s;
 
 const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
     Figure("device_up", "1 if the device serves reads and writes", RisesAndFalls, |device| {
@@ -127,18 +127,18 @@ const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [
     }),
 ];
 
-pub(super) struct Devices(pub(super) AskDevices);
+pub(super) struct DeviceCollector(pub(super) DeviceSource);
 
-pub(super) struct Workers(pub(super) AskWorkers);
+pub(super) struct WorkerCollector(pub(super) WorkerSource);
 
-impl Collector for Devices {
+impl Collector for DeviceCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let label = |device: &DeviceMetrics| [("device", device.status.device.to_string())];
         encode_figures(encoder, &DEVICE_FIGURES, &(self.0)(), label)
     }
 }
 
-impl Collector for Workers {
+impl Collector for WorkerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let workers = (self.0)();
         let label = |worker: &WorkerStatus| [("worker", worker.name.to_owned())];
@@ -167,14 +167,14 @@ impl Collector for Workers {
     }
 }
 
-impl fmt::Debug for Devices {
+impl fmt::Debug for DeviceCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Devices")
+        f.write_str("DeviceCollector")
     }
 }
 
-impl fmt::Debug for Workers {
+impl fmt::Debug for WorkerCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Workers")
+        f.write_str("WorkerCollector")
     }
 }

@@ -11,20 +11,20 @@ use prometheus_client::metrics::gauge::ConstGauge;
 pub(super) struct Figure<T>(
     pub(super) &'static str,
     pub(super) &'static str,
-    pub(super) Kind,
+    pub(super) MetricKind,
     pub(super) fn(&T) -> u64,
 );
 
 /// Type of a metric.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Counter.
     Rises,
     /// Gauge.
     RisesAndFalls,
 }
 
-use Kind::{Rises, RisesAndFalls};
+use MetricKind::{Rises, RisesAndFalls};
 
 /// Encodes all metrics of all items, each with a label that names the item.
 pub(super) fn encode_figures<T>(

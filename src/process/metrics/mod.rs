@@ -5,8 +5,8 @@
 
 mod devices;
 mod figures;
-mod hearers;
 mod nodes;
+mod observers;
 mod requests;
 
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use martlet_storage_node::DeviceMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use self::devices::{Devices, Workers};
-pub(crate) use self::hearers::{HearerFigures, TargetFigures};
+use self::devices::{DeviceCollector, WorkerCollector};
+use self::nodes::NodeCollector;
 pub(crate) use self::nodes::NodeFigures;
-use self::nodes::Nodes;
+pub(crate) use self::observers::{ObserverFigures, TargetFigures};
 pub(crate) use self::requests::{Labels, Requests};
 
 /// Source of the devices' metrics.
-pub(crate) type AskDevices = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
+pub(crate) type DeviceSource = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
 /// Source of the workers' metrics.
-pub(crate) type AskWorkers = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
+pub(crate) type WorkerSource = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
 /// Source of the metrics of calls to other nodes.
-pub(crate) type AskNodes = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;
+pub(crate) type NodeSource = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;
 /// Source of the metrics of event targets and access logs.
-pub(crate) type AskHearers = Arc<dyn Fn() -> HearerFigures + Send + Sync>;
+pub(crate) type ObserverSource = Arc<dyn Fn() -> ObserverFigures + Send + Sync>;
 
 /// Registry of all metrics of a process.
 pub(crate) struct Metrics(Registry);
@@ -49,27 +49,27 @@ impl Metrics {
     }
 
     /// Adds metrics of devices.
-    pub(crate) fn with_devices(mut self, devices: AskDevices) -> Self {
-        self.0.register_collector(Box::new(Devices(devices)));
+    pub(crate) fn with_devices(mut self, devices: DeviceSource) -> Self {
+        self.0.register_collector(Box::new(DeviceCollector(devices)));
         self
     }
 
     /// Adds metrics of workers.
-    pub(crate) fn with_workers(mut self, workers: AskWorkers) -> Self {
-        self.0.register_collector(Box::new(Workers(workers)));
+    pub(crate) fn with_workers(mut self, workers: WorkerSource) -> Self {
+        self.0.register_collector(Box::new(WorkerCollector(workers)));
         self
     }
 
     /// Adds metrics of calls to other nodes.
-    pub(crate) fn with_nodes(mut self, nodes: AskNodes) -> Self {
-        self.0.register_collector(Box::new(Nodes(nodes)));
+    pub(crate) fn with_nodes(mut self, nodes: NodeSource) -> Self {
+        self.0.register_collector(Box::new(NodeCollector(nodes)));
         self
     }
 
     /// Adds metrics of event targets and access logs.
-    pub(crate) fn with_hearers(mut self, hearers: AskHearers) -> Self {
-        self.0.register_collector(Box::new(hearers::Logs(hearers.clone())));
-        self.0.register_collector(Box::new(hearers::Targets(hearers)));
+    pub(crate) fn with_observers(mut self, observers: ObserverSource) -> Self {
+        self.0.register_collector(Box::new(observers::LogCollector(observers.clone())));
+        self.0.register_collector(Box::new(observers::TargetCollector(observers)));
         self
     }
 
@@ -88,13 +88,13 @@ mod tests {
     use hyper::{Method, Response};
     use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
     use martlet_protocol::{DeviceId, DeviceIdentity, Term};
-    use martlet_replicator::Progress;
+    use martlet_replicator::StepProgress;
     use martlet_storage_node::IndexMetrics;
 
     use super::*;
 
     fn worker() -> WorkerStatus {
-        let totals = Progress { items: 9, done: 4, backlog: 6, ..Progress::default() };
+        let totals = StepProgress { items: 9, done: 4, backlog: 6, ..StepProgress::default() };
         let eta = Some(Duration::from_secs(4));
         WorkerStatus { name: "sweep", steps: 3, rate: 1.5, eta, totals, ..WorkerStatus::default() }
     }
@@ -140,8 +140,9 @@ mod tests {
     #[test]
     fn figures_of_those_who_are_told_of_requests_are_told() {
         let target = TargetFigures { name: "hook".into(), lost: 3, ..TargetFigures::default() };
-        let figures = HearerFigures { targets: vec![target], lost_lines: 1, lost_bucket_lines: 2 };
-        let text = Metrics::default().with_hearers(Arc::new(move || figures.clone())).text();
+        let figures =
+            ObserverFigures { targets: vec![target], lost_lines: 1, lost_bucket_lines: 2 };
+        let text = Metrics::default().with_observers(Arc::new(move || figures.clone())).text();
         for line in [
             "martlet_event_messages_lost_total{target=\"hook\"} 3",
             "martlet_event_waiting_bytes{target=\"hook\"} 0",
@@ -162,7 +163,7 @@ mod tests {
         requests.answered(labels, Duration::from_millis(3));
         requests.answered(labels, Duration::from_millis(3));
         requests.bytes_in.inc_by(7);
-        requests.limited(martlet_s3compat::Limited::Share);
+        requests.limited(martlet_s3compat::LimitReason::Share);
         let text = metrics.text();
         for line in [
             "martlet_requests_total{operation=\"refused PUT\",status=\"403\"} 2",

@@ -5,8 +5,8 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::AskNodes;
-use super::figures::Kind::{Rises, RisesAndFalls};
+use super::NodeSource;
+use super::figures::MetricKind::{Rises, RisesAndFalls};
 use super::figures::{Figure, encode_figures};
 
 /// Metrics of calls to one node.
@@ -54,17 +54,17 @@ const NODE_FIGURES: [Figure<NodeFigures>; 7] = [
     ),
 ];
 
-pub(super) struct Nodes(pub(super) AskNodes);
+pub(super) struct NodeCollector(pub(super) NodeSource);
 
-impl Collector for Nodes {
+impl Collector for NodeCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let label = |node: &NodeFigures| [("node", node.name.clone())];
         encode_figures(encoder, &NODE_FIGURES, &(self.0)(), label)
     }
 }
 
-impl fmt::Debug for Nodes {
+impl fmt::Debug for NodeCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nodes")
+        f.write_str("NodeCollector")
     }
 }

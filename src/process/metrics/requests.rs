@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hyper::{Method, Response};
-use martlet_s3compat::Limited;
-use martlet_s3compat::door::Operation;
+use martlet_s3compat::LimitReason;
+use martlet_s3compat::http::Operation;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -85,7 +85,7 @@ impl Requests {
     }
 
     /// Records a request that was refused by a quota, a rate or a limit.
-    pub(crate) fn limited(&self, limited: Limited) {
+    pub(crate) fn limited(&self, limited: LimitReason) {
         self.limited.get_or_create(&LimitLabel { limit: limited.name() }).inc();
     }
 

@@ -18,21 +18,21 @@ impl Folders {
         self.0.borrow_mut().remove(Path::new(path));
     }
 
-    fn settle(&self, file: &mut ClusterFile, asked: &[&str]) -> Result<Present, Failure> {
+    fn settle(&self, file: &mut ClusterFile, asked: &[&str]) -> Result<StartDevices, Failure> {
         let asked: Vec<PathBuf> = asked.iter().map(PathBuf::from).collect();
         file.settle(&asked, PathBuf::from("/data/device0"), |path| Ok(self.identify(path)))
     }
 
-    fn identify(&self, path: &Path) -> Holds {
+    fn identify(&self, path: &Path) -> FolderContents {
         match self.0.borrow().get(path).map(String::as_str) {
-            None => Holds::Nothing,
-            Some("?") => Holds::Unknown,
-            Some(uuid) => Holds::Device(uuid.to_owned()),
+            None => FolderContents::Nothing,
+            Some("?") => FolderContents::Unknown,
+            Some(uuid) => FolderContents::Device(uuid.to_owned()),
         }
     }
 }
 
-fn numbers(present: &Present) -> Vec<(u32, String)> {
+fn numbers(present: &StartDevices) -> Vec<(u32, String)> {
     let number = |device: &KnownDevice| (device.id.0, device.path.display().to_string());
     present.devices.iter().map(number).collect()
 }

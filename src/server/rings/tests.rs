@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::devices::Holds;
+use super::super::devices::FolderContents;
 use super::*;
 
 fn cluster(file: &mut ClusterFile, paths: &[&str]) {
     let asked: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-    let name = |path: &Path| Ok(Holds::Device(path.display().to_string()));
+    let name = |path: &Path| Ok(FolderContents::Device(path.display().to_string()));
     file.settle(&asked, "/none".into(), name).unwrap();
     file.learn(name).unwrap();
 }
@@ -25,9 +25,9 @@ fn codes(texts: &[&str]) -> Vec<NamedCode> {
 }
 
 /// Number, name and redundancy of each policy.
-fn policies(rings: &Rings) -> Vec<(u16, String, String)> {
+fn policies(rings: &ServerRings) -> Vec<(u16, String, String)> {
     let identities = rings.data.iter().map(Ring::identity);
-    let line = |it: &martlet_ring::Identity| {
+    let line = |it: &martlet_ring::RingIdentity| {
         (it.policy.0, it.policy_name.clone(), it.redundancy.to_string())
     };
     identities.map(line).collect()
@@ -40,11 +40,11 @@ fn named(number: u16, name: &str, redundancy: &str) -> (u16, String, String) {
 #[test]
 fn a_ring_that_is_kept_wins_over_what_would_be_dealt() {
     let (_place, folder, file) = fresh(&["/a", "/b"]);
-    let first = Rings::settle(&folder, &file, &[]).unwrap();
+    let first = ServerRings::settle(&folder, &file, &[]).unwrap();
     let other = Ring::of_devices(POLICY, 2, &file.index_devices()).unwrap();
     assert_ne!(other.hash(), first.index.hash());
     fs::write(folder.join(INDEX), other.encode()).unwrap();
-    let second = Rings::settle(&folder, &file, &[]).unwrap();
+    let second = ServerRings::settle(&folder, &file, &[]).unwrap();
     assert_eq!(second.index.hash(), other.hash());
     assert_eq!(second.data[0].hash(), first.data[0].hash());
 }
@@ -52,9 +52,9 @@ fn a_ring_that_is_kept_wins_over_what_would_be_dealt() {
 #[test]
 fn a_new_device_takes_extents_and_leaves_entries_where_they_are() {
     let (_place, folder, mut file) = fresh(&["/a", "/b"]);
-    let before = Rings::settle(&folder, &file, &[]).unwrap();
+    let before = ServerRings::settle(&folder, &file, &[]).unwrap();
     cluster(&mut file, &["/a", "/b", "/c"]);
-    let after = Rings::settle(&folder, &file, &[]).unwrap();
+    let after = ServerRings::settle(&folder, &file, &[]).unwrap();
     assert_eq!(after.index.hash(), before.index.hash());
     assert_eq!((before.data[0].devices().len(), after.data[0].devices().len()), (2, 3));
 }
@@ -62,14 +62,14 @@ fn a_new_device_takes_extents_and_leaves_entries_where_they_are() {
 #[test]
 fn a_damaged_ring_is_refused_and_left_alone() {
     let (_place, folder, file) = fresh(&["/a", "/b", "/c"]);
-    Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
+    ServerRings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     for name in [INDEX, "data-1.ring"] {
         let whole = fs::read(folder.join(name)).unwrap();
         let mut bytes = whole.clone();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(folder.join(name), &bytes).unwrap();
-        let refusal = Rings::settle(&folder, &file, &[]).unwrap_err().to_string();
+        let refusal = ServerRings::settle(&folder, &file, &[]).unwrap_err().to_string();
         assert!(refusal.contains(name), "{refusal}");
         assert_eq!(fs::read(folder.join(name)).unwrap(), bytes);
         fs::write(folder.join(name), whole).unwrap();
@@ -79,12 +79,12 @@ fn a_damaged_ring_is_refused_and_left_alone() {
 #[test]
 fn a_policy_that_was_there_once_stays_and_others_follow_it() {
     let (_place, folder, file) = fresh(&["/a", "/b", "/c", "/d"]);
-    let first = Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
+    let first = ServerRings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     let expected = [named(0, "default", "replicated"), named(1, "ec", "2+1")];
     assert_eq!(policies(&first), expected);
-    let again = Rings::settle(&folder, &file, &[]).unwrap();
+    let again = ServerRings::settle(&folder, &file, &[]).unwrap();
     assert_eq!(again.data[1].hash(), first.data[1].hash());
-    let more = Rings::settle(&folder, &file, &codes(&["wide=3+1", "EC=2+1"])).unwrap();
+    let more = ServerRings::settle(&folder, &file, &codes(&["wide=3+1", "EC=2+1"])).unwrap();
     assert_eq!(policies(&more)[2], named(2, "wide", "3+1"));
     assert_eq!(more.data[1].hash(), first.data[1].hash());
 }
@@ -92,17 +92,18 @@ fn a_policy_that_was_there_once_stays_and_others_follow_it() {
 #[test]
 fn a_code_never_changes_and_too_few_devices_are_refused() {
     let (_place, folder, file) = fresh(&["/a", "/b", "/c"]);
-    Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
+    ServerRings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     for (texts, words) in [
         (["ec=1+2"], "the policy ec is 2+1, and its code can't change"),
         (["wide=4+2"], "the policy wide can't be created: the erasure code 4+2 needs 6 devices"),
     ] {
-        let Err(Failure::Refused(refusal)) = Rings::settle(&folder, &file, &codes(&texts)) else {
+        let Err(Failure::Refused(refusal)) = ServerRings::settle(&folder, &file, &codes(&texts))
+        else {
             panic!("{texts:?} is allowed")
         };
         assert!(refusal.contains(words), "{refusal}");
     }
-    assert_eq!(Rings::settle(&folder, &file, &[]).unwrap().data.len(), 2);
+    assert_eq!(ServerRings::settle(&folder, &file, &[]).unwrap().data.len(), 2);
     check_devices(&codes(&["ec=2+1"]), 3).unwrap();
     let refusal = check_devices(&codes(&["ec=2+1"]), 2).unwrap_err().to_string();
     assert!(refusal.contains("ec=2+1 needs 3 devices"), "{refusal}");
@@ -115,21 +116,21 @@ fn entries_outlive_as_many_devices_as_the_first_codes_do() {
     {
         let paths = &["/a", "/b", "/c", "/d", "/e", "/f"][..devices];
         let (_place, folder, file) = fresh(paths);
-        let rings = Rings::settle(&folder, &file, &codes(texts)).unwrap();
+        let rings = ServerRings::settle(&folder, &file, &codes(texts)).unwrap();
         assert_eq!(rings.index.replicas(), copies, "{texts:?}");
     }
     let (_place, folder, file) = fresh(&["/a", "/b", "/c"]);
-    Rings::settle(&folder, &file, &[]).unwrap();
-    let later = Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
+    ServerRings::settle(&folder, &file, &[]).unwrap();
+    let later = ServerRings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     assert_eq!((later.index.replicas(), later.data.len()), (1, 2), "entries stay where they are");
 }
 
 #[test]
 fn fragments_that_move_to_a_new_device_are_looked_for_where_they_were() {
     let (_place, folder, mut file) = fresh(&["/a", "/b", "/c"]);
-    let before = Rings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
+    let before = ServerRings::settle(&folder, &file, &codes(&["ec=2+1"])).unwrap();
     cluster(&mut file, &["/a", "/b", "/c", "/d"]);
-    let after = Rings::settle(&folder, &file, &[]).unwrap();
+    let after = ServerRings::settle(&folder, &file, &[]).unwrap();
     let (old, new) = (&before.data[1], &after.data[1]);
     assert_eq!((new.devices().len(), new.identity().redundancy), (4, old.identity().redundancy));
     let mut moved = 0;
@@ -141,5 +142,5 @@ fn fragments_that_move_to_a_new_device_are_looked_for_where_they_were() {
         }
     }
     assert!(moved > 0, "the new device got nothing");
-    assert_eq!(Rings::settle(&folder, &file, &[]).unwrap().data[1].hash(), new.hash());
+    assert_eq!(ServerRings::settle(&folder, &file, &[]).unwrap().data[1].hash(), new.hash());
 }

@@ -34,7 +34,7 @@ const BALLAST_BYTES_MAX: u64 = GIB;
 
 /// Kinds of writes that a device still accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum FillLevel {
     /// All writes.
     Ready,
     /// Entries, promises and deletes; no new bytes.
@@ -45,7 +45,7 @@ pub(crate) enum Level {
 
 /// Action on the ballast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum BallastAction {
     Keep,
     GiveUp,
     TakeBack,
@@ -53,7 +53,7 @@ enum Action {
 
 /// Space at the last check, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Space {
+struct BallastSpace {
     free: u64,
     held: u64,
     /// Size of the ballast when it is fully allocated.
@@ -73,31 +73,31 @@ pub(crate) struct Ballast {
     total: AtomicU64,
 }
 
-impl Space {
+impl BallastSpace {
     fn margin(self) -> u64 {
         (self.reserve / 4).min(MARGIN_BYTES_MAX)
     }
 
-    fn level(self) -> Level {
+    fn level(self) -> FillLevel {
         let available = self.free + self.held;
         if available > self.reserve + self.margin() {
-            Level::Ready
+            FillLevel::Ready
         } else if available > self.reserve / 2 {
-            Level::Full
+            FillLevel::Full
         } else {
-            Level::Critical
+            FillLevel::Critical
         }
     }
 
-    fn action(self) -> Action {
+    fn action(self) -> BallastAction {
         if self.held > 0 && self.free < self.margin() {
-            Action::GiveUp
+            BallastAction::GiveUp
         } else if self.held < self.ballast
             && self.free + self.held > self.reserve + 2 * self.margin()
         {
-            Action::TakeBack
+            BallastAction::TakeBack
         } else {
-            Action::Keep
+            BallastAction::Keep
         }
     }
 }
@@ -115,7 +115,7 @@ impl Reserve {
     /// counting the ballast as free: the reserve and its margin.
     pub fn left_alone(self, total: u64) -> u64 {
         let reserve = self.bytes(total);
-        reserve + Space { free: 0, held: 0, ballast: 0, reserve }.margin()
+        reserve + BallastSpace { free: 0, held: 0, ballast: 0, reserve }.margin()
     }
 
     /// Returns the size of the ballast on a file system of `total` bytes.
@@ -145,7 +145,7 @@ impl Ballast {
             free: AtomicU64::new(0),
             total: AtomicU64::new(0),
         };
-        ballast.look();
+        ballast.refresh();
         ballast.reserve = reserve.bytes(ballast.total_bytes());
         ballast.whole = reserve.ballast(ballast.total_bytes());
         if held > ballast.whole {
@@ -179,14 +179,14 @@ impl Ballast {
     }
 
     /// Returns the level, by the space at the last check.
-    pub(crate) fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> FillLevel {
         self.space().level()
     }
 
     /// Checks the space, and truncates the ballast if the next write might need its space.
-    pub(crate) fn before_write(&self) -> Level {
-        self.look();
-        if self.space().action() == Action::GiveUp {
+    pub(crate) fn before_write(&self) -> FillLevel {
+        self.refresh();
+        if self.space().action() == BallastAction::GiveUp {
             tracing::warn!(free = self.free_bytes(), "releasing the ballast");
             self.resize(0);
         }
@@ -197,13 +197,13 @@ impl Ballast {
     /// [`Ballast::before_write`]: not for the committer.
     pub(crate) fn tend(&self) {
         self.before_write();
-        if self.space().action() == Action::TakeBack {
+        if self.space().action() == BallastAction::TakeBack {
             self.resize(self.whole);
         }
     }
 
-    fn space(&self) -> Space {
-        Space {
+    fn space(&self) -> BallastSpace {
+        BallastSpace {
             free: self.free_bytes(),
             held: self.held.load(Ordering::Relaxed),
             ballast: self.whole,
@@ -211,7 +211,7 @@ impl Ballast {
         }
     }
 
-    fn look(&self) {
+    fn refresh(&self) {
         // A failed fstatvfs is ignored; writes will fail if the file system does.
         if let Ok(figures) = fstatvfs(&self.file) {
             self.free.store(figures.f_bavail * figures.f_frsize, Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl Ballast {
         if let Err(error) = self.try_resize(bytes) {
             tracing::warn!(bytes, %error, "could not resize the ballast");
         }
-        self.look();
+        self.refresh();
     }
 
     fn try_resize(&self, bytes: u64) -> io::Result<()> {
@@ -249,8 +249,8 @@ mod tests {
 
     use super::*;
 
-    fn space(free: u64, held: u64) -> Space {
-        Space { free, held, ballast: 100, reserve: 100 }
+    fn space(free: u64, held: u64) -> BallastSpace {
+        BallastSpace { free, held, ballast: 100, reserve: 100 }
     }
 
     #[test]
@@ -265,16 +265,22 @@ mod tests {
     fn a_device_fills_in_three_steps() {
         assert_eq!(
             (space(900, 100).level(), space(900, 100).action()),
-            (Level::Ready, Action::Keep)
+            (FillLevel::Ready, BallastAction::Keep)
         );
-        assert_eq!((space(25, 100).level(), space(25, 100).action()), (Level::Full, Action::Keep));
+        assert_eq!(
+            (space(25, 100).level(), space(25, 100).action()),
+            (FillLevel::Full, BallastAction::Keep)
+        );
         assert_eq!(
             (space(24, 100).level(), space(24, 100).action()),
-            (Level::Full, Action::GiveUp)
+            (FillLevel::Full, BallastAction::GiveUp)
         );
-        assert_eq!((space(124, 0).level(), space(124, 0).action()), (Level::Full, Action::Keep));
-        assert_eq!(space(50, 0).level(), Level::Critical);
-        assert_eq!(space(151, 0).action(), Action::TakeBack);
+        assert_eq!(
+            (space(124, 0).level(), space(124, 0).action()),
+            (FillLevel::Full, BallastAction::Keep)
+        );
+        assert_eq!(space(50, 0).level(), FillLevel::Critical);
+        assert_eq!(space(151, 0).action(), BallastAction::TakeBack);
     }
 
     #[test]
@@ -308,15 +314,15 @@ mod tests {
             ballast in 0u64..=100,
             held in 0u64..=100,
         ) {
-            let space = |free, held| Space { free, held, ballast, reserve: 100 };
+            let space = |free, held| BallastSpace { free, held, ballast, reserve: 100 };
             let held = held.min(ballast);
             let before = space(free, held);
-            if before.action() == Action::TakeBack {
+            if before.action() == BallastAction::TakeBack {
                 let after = space(free + held - ballast, ballast);
-                prop_assert_eq!(after.action(), Action::Keep);
+                prop_assert_eq!(after.action(), BallastAction::Keep);
             }
-            if before.action() == Action::GiveUp {
-                prop_assert_ne!(space(free + held, 0).action(), Action::TakeBack);
+            if before.action() == BallastAction::GiveUp {
+                prop_assert_ne!(space(free + held, 0).action(), BallastAction::TakeBack);
             }
         }
     }
@@ -328,7 +334,7 @@ mod tests {
         let metadata = std::fs::metadata(folder.path().join("ballast")).unwrap();
         assert_eq!(metadata.len(), 4 * MIB);
         assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512 >= 4 * MIB);
-        assert_eq!(ballast.level(), Level::Ready);
+        assert_eq!(ballast.level(), FillLevel::Ready);
         drop(ballast);
         Ballast::open(folder.path(), Reserve::Bytes(MIB)).unwrap();
         assert_eq!(std::fs::metadata(folder.path().join("ballast")).unwrap().len(), MIB);

@@ -92,7 +92,7 @@ pub struct Incarnation {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Checked {
+struct ChecksummedFormat {
     #[serde(flatten)]
     format: Format,
     checksum: String,
@@ -105,7 +105,7 @@ fn is_false(unready: &bool) -> bool {
 
 /// Fields of a file of any version.
 #[derive(Deserialize)]
-struct Any {
+struct FormatHeader {
     magic: String,
     version: u32,
 }
@@ -239,13 +239,13 @@ impl Format {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let checked = Checked { format: self.clone(), checksum: self.checksum() };
+        let checked = ChecksummedFormat { format: self.clone(), checksum: self.checksum() };
         serde_json::to_vec_pretty(&checked).expect("a format can be encoded")
     }
 
     fn parse(bytes: &[u8]) -> Result<Self> {
         let foreign = |error| Error::corrupt("not a format of a Martlet device").with_source(error);
-        let any: Any = serde_json::from_slice(bytes).map_err(foreign)?;
+        let any: FormatHeader = serde_json::from_slice(bytes).map_err(foreign)?;
         if any.magic != MAGIC {
             return Err(Error::corrupt("not a format of a Martlet device"));
         }
@@ -255,7 +255,8 @@ impl Format {
                 any.version
             )));
         }
-        let Checked { format, checksum } = serde_json::from_slice(bytes).map_err(foreign)?;
+        let ChecksummedFormat { format, checksum } =
+            serde_json::from_slice(bytes).map_err(foreign)?;
         if format.checksum() != checksum {
             return Err(Error::corrupt("its checksum is wrong"));
         }

@@ -15,7 +15,7 @@ use std::path::Path;
 use martlet_protocol::{Error, Result};
 
 use super::format::Format;
-use super::{DeviceConfig, Shared};
+use super::{DeviceConfig, SharedResources};
 
 /// Returns the damage if only the index is missing. Opened with an empty index, the device would
 /// vote as if it remembered. The index is made before the extents' folders.
@@ -31,7 +31,7 @@ pub(super) fn missing(root: &Path) -> Option<String> {
 /// device has no peers.
 pub(super) fn renew(
     config: &DeviceConfig,
-    shared: &Shared,
+    shared: &SharedResources,
     format: &Format,
     damage: &str,
 ) -> Result<Format> {

@@ -19,12 +19,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::ballast::{Ballast, Level};
+use super::ballast::{Ballast, FillLevel};
 use super::format::{self, Format, Incarnation};
 use super::pool::Pool;
-use super::{DeviceConfig, Shared, Uuid, lost, opening};
+use super::{DeviceConfig, SharedResources, Uuid, lost, opening};
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
-use crate::index::{Index, Surroundings};
+use crate::index::{Index, IndexContext};
 use crate::metrics::IndexCounters;
 
 const CLEAN: &str = "clean";
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(5);
 
 /// Parts of an open device.
-pub(crate) struct Opened {
+pub(crate) struct OpenDevice {
     pub(crate) extents: ExtentStore,
     pub(crate) index: Index,
     pub(crate) ballast: Arc<Ballast>,
@@ -50,12 +50,12 @@ pub(crate) struct Opened {
     _lock: File,
 }
 
-impl Opened {
+impl OpenDevice {
     /// Opens a device; `lasting` outlives the opening. `damage` is the damage found in its index,
     /// and is cleared once another index has replaced it.
     pub(super) fn open(
         config: &DeviceConfig,
-        shared: &Shared,
+        shared: &SharedResources,
         lasting: (&Arc<IndexCounters>, &Arc<Pool>),
         damage: &mut Option<String>,
     ) -> Result<Self> {
@@ -77,8 +77,8 @@ impl Opened {
             }
             format = opening::begin(format, config, shared)?;
             let surroundings = surroundings(config, shared, &format, &ballast, lasting);
-            match Parts::open(root, shared, surroundings, clean) {
-                Ok(Parts { index, extents, report }) => {
+            match OpenStores::open(root, shared, surroundings, clean) {
+                Ok(OpenStores { index, extents, report }) => {
                     let (device, path) = (config.id, root.display());
                     tracing::info!(%device, %path, clean, ?report, "device opened");
                     let (root, device) = (root.clone(), format.device);
@@ -93,8 +93,8 @@ impl Opened {
                         _lock: lock,
                     });
                 }
-                Err(Unopened::Damaged(error)) if !renewed => *damage = Some(error.to_string()),
-                Err(Unopened::Damaged(error) | Unopened::Other(error)) => return Err(error),
+                Err(OpenFailure::Damaged(error)) if !renewed => *damage = Some(error.to_string()),
+                Err(OpenFailure::Damaged(error) | OpenFailure::Other(error)) => return Err(error),
             }
         }
     }
@@ -109,7 +109,7 @@ impl Opened {
             Some(reason) => DeviceHealth::Suspect(reason),
             None => match self.unconfirmed() {
                 Some(reason) => DeviceHealth::Suspect(reason),
-                None if self.ballast.level() != Level::Ready => DeviceHealth::Full,
+                None if self.ballast.level() != FillLevel::Ready => DeviceHealth::Full,
                 None => DeviceHealth::Ready,
             },
         }
@@ -117,7 +117,7 @@ impl Opened {
 
     /// Returns the reason if the device must not use its votes (rule G1).
     fn unconfirmed(&self) -> Option<String> {
-        let standing = self.index.standing();
+        let standing = self.index.voting_snapshot();
         match self.format.lock().replaced_by {
             Some(Incarnation { device, .. }) if device == self.device => Some(
                 "the device is older than its peers remember, and has no vote until it has \
@@ -169,30 +169,30 @@ impl Opened {
 }
 
 /// Index and extents, open.
-struct Parts {
+struct OpenStores {
     index: Index,
     extents: ExtentStore,
     report: RecoveryReport,
 }
 
 /// Reason why the parts did not open.
-enum Unopened {
+enum OpenFailure {
     /// The index is damaged.
     Damaged(Error),
     Other(Error),
 }
 
-impl Parts {
+impl OpenStores {
     fn open(
         root: &Path,
-        shared: &Shared,
-        with: Surroundings,
+        shared: &SharedResources,
+        with: IndexContext,
         clean: bool,
-    ) -> Result<Self, Unopened> {
+    ) -> Result<Self, OpenFailure> {
         let (reserve_bytes, threads) = (with.ballast.margin_bytes(), with.threads.clone());
         let index = Index::open(&root.join("index"), with).map_err(|error| match error.kind() {
-            martlet_protocol::ErrorKind::Corrupt => Unopened::Damaged(error),
-            _ => Unopened::Other(error),
+            martlet_protocol::ErrorKind::Corrupt => OpenFailure::Damaged(error),
+            _ => OpenFailure::Other(error),
         })?;
         let options = ExtentOptions { reserve_bytes, clean, threads, ..Default::default() };
         let opened = ExtentStore::open(
@@ -204,20 +204,20 @@ impl Parts {
         );
         match (opened, index.damage()) {
             (Ok((extents, report)), _) => Ok(Self { index, extents, report }),
-            (Err(error), Some(_)) => Err(Unopened::Damaged(error)),
-            (Err(error), None) => Err(Unopened::Other(error)),
+            (Err(error), Some(_)) => Err(OpenFailure::Damaged(error)),
+            (Err(error), None) => Err(OpenFailure::Other(error)),
         }
     }
 }
 
 fn surroundings(
     config: &DeviceConfig,
-    shared: &Shared,
+    shared: &SharedResources,
     format: &Format,
     ballast: &Arc<Ballast>,
     (counters, threads): (&Arc<IndexCounters>, &Arc<Pool>),
-) -> Surroundings {
-    Surroundings {
+) -> IndexContext {
+    IndexContext {
         name: config.id.to_string(),
         votes: !format.unready,
         confirmed: !shared.introduced,
@@ -232,7 +232,7 @@ fn surroundings(
 }
 
 /// Waits until the caller is the only user of the parts; `Unavailable` after `patience`.
-fn alone(mut opened: Arc<Opened>, patience: Duration) -> Result<Opened> {
+fn alone(mut opened: Arc<OpenDevice>, patience: Duration) -> Result<OpenDevice> {
     let began = Instant::now();
     loop {
         opened = match Arc::try_unwrap(opened) {
@@ -287,7 +287,7 @@ fn lock(root: &Path) -> Result<File> {
     }
 }
 
-fn load_or_make(config: &DeviceConfig, shared: &Shared) -> Result<Format> {
+fn load_or_make(config: &DeviceConfig, shared: &SharedResources) -> Result<Format> {
     let root = &config.path;
     let Some(format) = Format::load(root)? else {
         let cluster = shared.cluster.unwrap_or_else(Uuid::random);

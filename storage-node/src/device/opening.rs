@@ -20,8 +20,8 @@
 use martlet_protocol::{DeviceId, Error, Result};
 
 use super::format::{Format, Incarnation};
-use super::open::Opened;
-use super::{Device, DeviceConfig, Shared, State};
+use super::open::OpenDevice;
+use super::{Device, DeviceConfig, DeviceState, SharedResources};
 
 /// An opening of a device, and its state with the device's peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,11 @@ pub struct OpeningStatus {
 }
 
 /// Begins the opening: stores its generation on disk, if the device must be introduced to peers.
-pub(super) fn begin(format: Format, config: &DeviceConfig, shared: &Shared) -> Result<Format> {
+pub(super) fn begin(
+    format: Format,
+    config: &DeviceConfig,
+    shared: &SharedResources,
+) -> Result<Format> {
     if !shared.introduced {
         return Ok(format);
     }
@@ -53,7 +57,7 @@ pub(super) fn begin(format: Format, config: &DeviceConfig, shared: &Shared) -> R
     Ok(opened)
 }
 
-impl Opened {
+impl OpenDevice {
     /// Changes the format on disk, then in memory. `votes`, if any, takes effect before the next
     /// change begins, so that a change that hung overrides no later change.
     fn change(
@@ -85,7 +89,7 @@ impl Device {
             current: format.current(),
             base: format.base(),
             confirmed: format.is_confirmed(),
-            has_votes: opened.index.standing().has_votes,
+            has_votes: opened.index.voting_snapshot().has_votes,
             replaced_by: format.replaced_by,
         })
     }
@@ -129,7 +133,7 @@ impl Device {
         let reason = format!("its peers remember {} in its place", by.device);
         self.reopen_as_damaged(reason);
         match &*self.state.read() {
-            State::Offline { reason, .. } => Err(Error::unavailable(reason.clone())),
+            DeviceState::Offline { reason, .. } => Err(Error::unavailable(reason.clone())),
             _ => Ok(()),
         }
     }

@@ -14,7 +14,7 @@ use martlet_protocol::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use super::pulse::{Part, Pulse};
+use super::pulse::{DevicePart, Pulse};
 
 /// Maximum number of threads of a device: enough to fill any disk's queue.
 pub(crate) const THREADS_MAX: usize = 32;
@@ -23,31 +23,31 @@ pub(crate) const QUEUED_MAX: usize = 1024;
 /// Idle time after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-type Job = Box<dyn FnOnce() + Send>;
+type PoolTask = Box<dyn FnOnce() + Send>;
 
 /// Thread pool of one device. After a drop, the threads finish the queued calls and end.
-pub(crate) struct Pool(Arc<Inner>);
+pub(crate) struct Pool(Arc<PoolInner>);
 
-struct Inner {
+struct PoolInner {
     /// Name of the device, for threads and messages.
     name: String,
     pulse: Arc<Pulse>,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Job>,
+struct PoolState {
+    queue: VecDeque<PoolTask>,
     threads: usize,
     idle: usize,
     closed: bool,
 }
 
 /// A call that runs or is queued.
-pub(crate) struct Call<T>(oneshot::Receiver<Result<T>>);
+pub(crate) struct PooledCall<T>(oneshot::Receiver<Result<T>>);
 
-impl<T> Call<T> {
+impl<T> PooledCall<T> {
     /// Waits for the end of the call, without limit.
     pub(crate) async fn outcome(self) -> Result<T> {
         self.0.await.unwrap_or_else(|_| Err(Error::internal("a blocking call panicked")))
@@ -59,7 +59,7 @@ impl Pool {
     /// has ended for `stall_after`.
     pub(crate) fn new(name: String, stall_after: Duration) -> Self {
         let pulse = Arc::new(Pulse::new(name.clone(), stall_after));
-        Self(Arc::new(Inner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
+        Self(Arc::new(PoolInner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
     }
 
     /// Returns the pulse of the device.
@@ -78,7 +78,7 @@ impl Pool {
     }
 
     /// Waits for a call. Returns `Unavailable` if the device hangs.
-    pub(crate) async fn wait<T>(&self, call: Call<T>) -> Result<T> {
+    pub(crate) async fn wait<T>(&self, call: PooledCall<T>) -> Result<T> {
         self.0.pulse.wait(call.outcome()).await?
     }
 
@@ -87,14 +87,14 @@ impl Pool {
     pub(crate) fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
-    ) -> Call<T> {
+    ) -> PooledCall<T> {
         let (reply, outcome) = oneshot::channel();
         let mut state = self.0.state.lock();
         if let Err(refusal) = self.0.admit(&state) {
             drop(state);
             // `outcome` receives the refusal.
             let _ = reply.send(Err(refusal));
-            return Call(outcome);
+            return PooledCall(outcome);
         }
         state.queue.push_back(Box::new(move || {
             if !reply.is_closed() {
@@ -102,10 +102,10 @@ impl Pool {
                 let _ = reply.send(work());
             }
         }));
-        let refused = Inner::staff(&self.0, &mut state);
+        let refused = PoolInner::staff(&self.0, &mut state);
         drop(state);
         drop(refused);
-        Call(outcome)
+        PooledCall(outcome)
     }
 }
 
@@ -122,18 +122,18 @@ impl fmt::Debug for Pool {
     }
 }
 
-impl Inner {
-    fn admit(&self, state: &State) -> Result<()> {
+impl PoolInner {
+    fn admit(&self, state: &PoolState) -> Result<()> {
         if state.queue.len() >= QUEUED_MAX {
             let name = &self.name;
             return Err(Error::unavailable(format!("too many calls wait for device {name}")));
         }
         let busy = state.threads >= THREADS_MAX && state.idle == 0;
-        if busy { self.pulse.check(Part::Calls) } else { Ok(()) }
+        if busy { self.pulse.check(DevicePart::Calls) } else { Ok(()) }
     }
 
     /// Ensures that a thread takes the last queued call; returns the call if no thread can run it.
-    fn staff(inner: &Arc<Self>, state: &mut State) -> Option<Job> {
+    fn staff(inner: &Arc<Self>, state: &mut PoolState) -> Option<PoolTask> {
         inner.arrived.notify_one();
         if state.idle >= state.queue.len() || state.threads >= THREADS_MAX {
             return None;
@@ -160,7 +160,7 @@ impl Inner {
         loop {
             if let Some(job) = state.queue.pop_front() {
                 MutexGuard::unlocked(&mut state, || {
-                    let _beat = self.pulse.begin(Part::Calls);
+                    let _beat = self.pulse.begin(DevicePart::Calls);
                     // The caller of a call that panics receives the error that the call ended
                     // early.
                     let _ = catch_unwind(AssertUnwindSafe(job));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     /// Starts calls that hang until the returned senders are dropped.
-    fn hang(pool: &Pool, calls: usize) -> (Vec<Call<()>>, Vec<Sender<()>>) {
+    fn hang(pool: &Pool, calls: usize) -> (Vec<PooledCall<()>>, Vec<Sender<()>>) {
         let hung = (0..calls).map(|_| {
             let (release, released) = channel::<()>();
             let call = pool.start(move || {
@@ -233,7 +233,7 @@ mod tests {
     async fn nothing_waits_for_threads_that_hang() {
         let pool = pool(Duration::from_millis(20));
         let (calls, releases) = hang(&pool, THREADS_MAX);
-        while pool.0.pulse.check(Part::Calls).is_ok() {
+        while pool.0.pulse.check(DevicePart::Calls).is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let error = pool.run(|| Ok(())).now_or_never().expect("it is refused at once").unwrap_err();

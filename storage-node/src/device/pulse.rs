@@ -19,7 +19,7 @@ pub(crate) const STALL_AFTER: Duration = Duration::from_secs(40);
 
 /// A part of a device that calls the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum DevicePart {
     /// The threads for reads, walks and files.
     Calls,
     /// The committer of the index.
@@ -37,13 +37,13 @@ const PARTS: usize = 4;
 pub(crate) struct Pulse {
     device: String,
     stall_after: Duration,
-    parts: [Mutex<Beats>; PARTS],
+    parts: [Mutex<CallTimes>; PARTS],
     /// True if the log reports that the device hangs.
     logged: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Beats {
+struct CallTimes {
     running: usize,
     /// Time at which a call last ended, or at which the first of the running calls began.
     last: Instant,
@@ -52,7 +52,7 @@ struct Beats {
 impl Pulse {
     /// Creates the pulse of an idle device, named `device` in messages.
     pub(crate) fn new(device: String, stall_after: Duration) -> Self {
-        let idle = || Mutex::new(Beats { running: 0, last: Instant::now() });
+        let idle = || Mutex::new(CallTimes { running: 0, last: Instant::now() });
         Self {
             device,
             stall_after,
@@ -61,15 +61,15 @@ impl Pulse {
         }
     }
 
-    /// Records that a call begins; the call ends when the returned [`Beat`] is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, part: Part) -> Beat {
+    /// Records that a call begins; the call ends when the returned [`RunningCall`] is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, part: DevicePart) -> RunningCall {
         let mut beats = self.parts[part as usize].lock();
         if beats.running == 0 {
             beats.last = Instant::now();
         }
         beats.running += 1;
         drop(beats);
-        Beat { pulse: self.clone(), part }
+        RunningCall { pulse: self.clone(), part }
     }
 
     /// Returns the reason if the device is suspect because a part has no pulse.
@@ -103,7 +103,7 @@ impl Pulse {
     }
 
     /// Returns `Unavailable` if the part has no pulse.
-    pub(crate) fn check(&self, part: Part) -> Result<()> {
+    pub(crate) fn check(&self, part: DevicePart) -> Result<()> {
         match self.stalled_for(&self.parts[part as usize], Instant::now()) {
             None => Ok(()),
             Some(time) => Err(self.suspect(&silence(time))),
@@ -114,7 +114,7 @@ impl Pulse {
         Error::unavailable(format!("device {} is suspect: {reason}", self.device))
     }
 
-    fn stalled_for(&self, part: &Mutex<Beats>, now: Instant) -> Option<Duration> {
+    fn stalled_for(&self, part: &Mutex<CallTimes>, now: Instant) -> Option<Duration> {
         let beats = part.lock();
         let silent = now.saturating_duration_since(beats.last);
         (beats.running > 0 && silent >= self.stall_after).then_some(silent)
@@ -127,12 +127,12 @@ fn silence(time: Duration) -> String {
 
 /// A running call.
 #[derive(Debug)]
-pub(crate) struct Beat {
+pub(crate) struct RunningCall {
     pulse: Arc<Pulse>,
-    part: Part,
+    part: DevicePart,
 }
 
-impl Drop for Beat {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         let mut beats = self.pulse.parts[self.part as usize].lock();
         beats.running -= 1;
@@ -144,7 +144,7 @@ impl Drop for Beat {
 mod tests {
     use super::*;
 
-    fn at(pulse: &Pulse, part: Part, seconds: u64) -> Option<Duration> {
+    fn at(pulse: &Pulse, part: DevicePart, seconds: u64) -> Option<Duration> {
         let then = Instant::now() + Duration::from_secs(seconds);
         pulse.stalled_for(&pulse.parts[part as usize], then)
     }
@@ -152,26 +152,26 @@ mod tests {
     #[test]
     fn a_part_has_no_pulse_while_calls_run_and_none_ends() {
         let pulse = Arc::new(Pulse::new("d1".to_owned(), STALL_AFTER));
-        assert_eq!(at(&pulse, Part::Index, 1000), None, "nothing runs");
-        let calls = [pulse.begin(Part::Index), pulse.begin(Part::Index)];
-        assert_eq!(at(&pulse, Part::Index, 39), None);
-        assert!(at(&pulse, Part::Index, 41).is_some());
-        assert_eq!(at(&pulse, Part::Calls, 41), None, "each part by itself");
+        assert_eq!(at(&pulse, DevicePart::Index, 1000), None, "nothing runs");
+        let calls = [pulse.begin(DevicePart::Index), pulse.begin(DevicePart::Index)];
+        assert_eq!(at(&pulse, DevicePart::Index, 39), None);
+        assert!(at(&pulse, DevicePart::Index, 41).is_some());
+        assert_eq!(at(&pulse, DevicePart::Calls, 41), None, "each part by itself");
         drop(calls);
-        assert_eq!(at(&pulse, Part::Index, 1000), None, "all have ended");
+        assert_eq!(at(&pulse, DevicePart::Index, 1000), None, "all have ended");
     }
 
     #[test]
     fn the_end_of_one_call_is_a_pulse_of_all() {
         let pulse = Arc::new(Pulse::new("d1".to_owned(), Duration::ZERO));
-        let hung = pulse.begin(Part::Packed);
+        let hung = pulse.begin(DevicePart::Packed);
         assert!(pulse.stalled().is_some_and(|why| why.contains("has not answered")));
-        let error = pulse.check(Part::Packed).unwrap_err();
+        let error = pulse.check(DevicePart::Packed).unwrap_err();
         assert_eq!(error.kind(), martlet_protocol::ErrorKind::Unavailable, "{error}");
-        assert!(pulse.check(Part::Calls).is_ok());
-        let before = pulse.parts[Part::Packed as usize].lock().last;
-        drop(pulse.begin(Part::Packed));
-        assert!(pulse.parts[Part::Packed as usize].lock().last > before);
+        assert!(pulse.check(DevicePart::Calls).is_ok());
+        let before = pulse.parts[DevicePart::Packed as usize].lock().last;
+        drop(pulse.begin(DevicePart::Packed));
+        assert!(pulse.parts[DevicePart::Packed as usize].lock().last > before);
         drop(hung);
         assert_eq!(pulse.stalled(), None);
     }
@@ -181,7 +181,7 @@ mod tests {
         let pulse = Arc::new(Pulse::new("d1".to_owned(), Duration::from_millis(20)));
         let slow = tokio::time::sleep(Duration::from_millis(100));
         pulse.wait(slow).await.expect("it is slow, and nothing hangs");
-        let _hung = pulse.begin(Part::Names);
+        let _hung = pulse.begin(DevicePart::Names);
         let error = pulse.wait(std::future::pending::<()>()).await.unwrap_err();
         assert_eq!(error.kind(), martlet_protocol::ErrorKind::Unavailable, "{error}");
     }

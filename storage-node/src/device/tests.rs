@@ -21,18 +21,18 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// State of a new device: `peers` hold what it holds, and an `introduced` device has no votes until the
 /// peers remember it.
 #[derive(Clone, Copy)]
-struct Standing {
+struct InitialState {
     peers: bool,
     introduced: bool,
 }
 
 fn device(root: &Path, clock: Arc<dyn Clock>, introduced: bool) -> Arc<Device> {
-    device_of(root, clock, Standing { peers: true, introduced })
+    device_of(root, clock, InitialState { peers: true, introduced })
 }
 
-fn device_of(root: &Path, clock: Arc<dyn Clock>, standing: Standing) -> Arc<Device> {
+fn device_of(root: &Path, clock: Arc<dyn Clock>, standing: InitialState) -> Arc<Device> {
     let config = DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, root) };
-    let shared = Shared {
+    let shared = SharedResources {
         clock,
         caches: Caches::default(),
         disk: Arc::new(PosixDisk),
@@ -110,7 +110,7 @@ async fn a_refusal_outlives_a_confirmation_that_hung() {
     // The confirmation fails if the refusal came first.
     let _ = confirming.join().unwrap();
     refusing.join().unwrap().unwrap();
-    let standing = opened.index.standing();
+    let standing = opened.index.voting_snapshot();
     assert!(standing.has_votes && !standing.voting, "{standing:?}");
     assert_eq!(device.opening().unwrap().replaced_by, Some(another()));
 }

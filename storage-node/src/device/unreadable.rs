@@ -24,7 +24,7 @@ struct Failures {
 
 impl Unreadable {
     /// Records an error at `now_ms`. Returns the damage if the file named in the error is lost.
-    pub(super) fn note(&mut self, message: &str, now_ms: u64) -> Option<String> {
+    pub(super) fn record(&mut self, message: &str, now_ms: u64) -> Option<String> {
         let file = file(message)?;
         if !self.0.contains_key(file) && self.0.len() >= FILES_MAX {
             return None;
@@ -63,14 +63,14 @@ mod tests {
     fn a_file_is_lost_once_it_failed_three_times_over_minutes() {
         let mut unreadable = Unreadable::default();
         for now_ms in [5, 6, 7, 59_000, 60_005, 60_006, 120_004] {
-            assert_eq!(unreadable.note(BAD, now_ms), None, "at {now_ms}");
+            assert_eq!(unreadable.record(BAD, now_ms), None, "at {now_ms}");
         }
         let other = BAD.replace("12.sst", "13.sst");
-        assert_eq!(unreadable.note(&other, 120_005), None, "each file by itself");
-        let damage = unreadable.note(BAD, 120_005).unwrap();
+        assert_eq!(unreadable.record(&other, 120_005), None, "each file by itself");
+        let damage = unreadable.record(BAD, 120_005).unwrap();
         assert!(damage.starts_with("the disk can't read 000012.sst"), "{damage}");
         unreadable.clear();
-        assert_eq!(unreadable.note(BAD, 180_005), None);
+        assert_eq!(unreadable.record(BAD, 180_005), None);
     }
 
     #[test]

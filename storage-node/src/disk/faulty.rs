@@ -3,13 +3,13 @@
 //! # The fault model
 //!
 //! Every call is counted, and each call can be chosen to fail:
-//! * [`Fault::PowerCut`]: the call and all later calls fail; the disk is dead.
+//! * [`DiskFault::PowerCut`]: the call and all later calls fail; the disk is dead.
 //!   [`FaultyDisk::reboot`] returns the surviving content.
-//! * [`Fault::Io`]: the call fails. A write may have happened in part. After a failed sync,
+//! * [`DiskFault::Io`]: the call fails. A write may have happened in part. After a failed sync,
 //!   unsynced bytes are marked clean, as kernels do. Reads still return these bytes. They may or
 //!   may not have reached the disk, and a later sync doesn't write them.
-//! * [`Fault::NoSpace`]: the call fails if it needs space. A write may have happened in part. Calls
-//!   that free space succeed.
+//! * [`DiskFault::NoSpace`]: the call fails if it needs space. A write may have happened in part.
+//!   Calls that free space succeed.
 //!
 //! These survive a power cut:
 //! * bytes, length and allocation of a file at its last completed sync. Of each later change a
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use self::content::{Chance, Change, Content, NameChange, SECTOR};
+use self::content::{Content, ContentChange, ContentRng, NameChange, SECTOR};
 use super::{Caching, Disk, DiskFile, Space};
 
 mod content;
@@ -40,7 +40,7 @@ mod tests;
 
 /// Kind of failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DiskFault {
     /// The power is cut during the call.
     PowerCut,
     /// The device reports an error.
@@ -53,13 +53,13 @@ pub(crate) enum Fault {
 
 /// A disk in memory. Clones share its state.
 #[derive(Clone, Debug)]
-pub(crate) struct FaultyDisk(Arc<Mutex<State>>);
+pub(crate) struct FaultyDisk(Arc<Mutex<FaultyState>>);
 
 #[derive(Debug)]
-struct State {
-    chance: Chance,
+struct FaultyState {
+    chance: ContentRng,
     calls: u64,
-    fault: Option<(u64, Fault)>,
+    fault: Option<(u64, DiskFault)>,
     dead: bool,
     free_bytes: u64,
     files: BTreeMap<u64, Content>,
@@ -73,8 +73,8 @@ struct State {
 impl FaultyDisk {
     /// Creates an empty disk. The seed decides which unsynced changes survive.
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            chance: Chance(seed),
+        Self(Arc::new(Mutex::new(FaultyState {
+            chance: ContentRng(seed),
             calls: 0,
             fault: None,
             dead: false,
@@ -89,7 +89,7 @@ impl FaultyDisk {
     }
 
     /// Makes the call after the next `calls` calls fail.
-    pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
+    pub(crate) fn fail_after(&self, calls: u64, fault: DiskFault) {
         let mut state = self.0.lock();
         state.fault = Some((state.calls + calls, fault));
     }
@@ -156,7 +156,7 @@ impl FaultyDisk {
     pub(crate) fn reboot(&self) -> Self {
         let mut state = self.0.lock();
         state.dead = true;
-        let mut chance = Chance(state.chance.next());
+        let mut chance = ContentRng(state.chance.next());
         let mut names = state.durable_names.clone();
         for change in &state.pending_names {
             if chance.one_in(2) {
@@ -172,7 +172,7 @@ impl FaultyDisk {
             files.insert(*file, content);
         }
         let survivor = Self::new(chance.next());
-        *survivor.0.lock() = State {
+        *survivor.0.lock() = FaultyState {
             chance,
             calls: 0,
             fault: None,
@@ -204,9 +204,9 @@ fn full(what: &str) -> Error {
     Error::full(format!("can't {what}: no space left"))
 }
 
-impl State {
+impl FaultyState {
     /// Counts a call; returns its outcome, and the fault that it met.
-    fn call(&mut self) -> (Result<()>, Option<Fault>) {
+    fn call(&mut self) -> (Result<()>, Option<DiskFault>) {
         if self.dead {
             return (Err(io("reach the disk")), None);
         }
@@ -214,19 +214,19 @@ impl State {
         match self.fault {
             Some((at, fault)) if self.calls > at => {
                 self.fault = None;
-                assert!(fault != Fault::Panic, "a call was to panic");
-                self.dead = fault == Fault::PowerCut;
-                let error = if fault == Fault::NoSpace { full("write") } else { io("go on") };
+                assert!(fault != DiskFault::Panic, "a call was to panic");
+                self.dead = fault == DiskFault::PowerCut;
+                let error = if fault == DiskFault::NoSpace { full("write") } else { io("go on") };
                 (Err(error), Some(fault))
             }
             _ => (Ok(()), None),
         }
     }
 
-    /// Counts a call that needs no space, which [`Fault::NoSpace`] does not fail.
-    fn spaceless(&mut self) -> (Result<()>, Option<Fault>) {
+    /// Counts a call that needs no space, which [`DiskFault::NoSpace`] does not fail.
+    fn spaceless(&mut self) -> (Result<()>, Option<DiskFault>) {
         match self.call() {
-            (_, Some(Fault::NoSpace)) => (Ok(()), None),
+            (_, Some(DiskFault::NoSpace)) => (Ok(()), None),
             outcome => outcome,
         }
     }
@@ -243,9 +243,9 @@ impl State {
 
     /// Returns the outcome of a call that takes effect. An interrupted call takes effect in half of
     /// the cases.
-    fn effective(&mut self, call: (Result<()>, Option<Fault>)) -> Result<Result<()>> {
+    fn effective(&mut self, call: (Result<()>, Option<DiskFault>)) -> Result<Result<()>> {
         match call {
-            (Err(error), Some(Fault::PowerCut)) if self.chance.one_in(2) => Ok(Err(error)),
+            (Err(error), Some(DiskFault::PowerCut)) if self.chance.one_in(2) => Ok(Err(error)),
             (outcome, _) => outcome.map(Ok),
         }
     }
@@ -316,7 +316,7 @@ impl Disk for FaultyDisk {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let mut state = self.0.lock();
         let (outcome, fault) = state.spaceless();
-        if fault == Some(Fault::Io) {
+        if fault == Some(DiskFault::Io) {
             state.scatter_names(dir);
         }
         outcome?;
@@ -336,7 +336,7 @@ impl Disk for FaultyDisk {
     }
 }
 
-impl State {
+impl FaultyState {
     /// Decides for each change in a folder if it reached the disk, after a failed sync.
     fn scatter_names(&mut self, dir: &Path) {
         let changes = std::mem::take(&mut self.pending_names);
@@ -363,25 +363,25 @@ fn index(bytes: u64) -> usize {
 }
 
 impl FaultyFile {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultyState> {
         self.disk.0.lock()
     }
 
     /// Makes a change; if the call fails, possibly a part of a write.
-    fn change(&self, change: Change, spaceless: bool) -> Result<()> {
+    fn change(&self, change: ContentChange, spaceless: bool) -> Result<()> {
         let mut state = self.state();
         let (outcome, _) = if spaceless { state.spaceless() } else { state.call() };
-        let State { files, chance, .. } = &mut *state;
+        let FaultyState { files, chance, .. } = &mut *state;
         let content = files.get_mut(&self.file).expect("an open file is there");
         if outcome.is_ok() {
             content.change(change);
-        } else if let Change::Write(at, data) = change {
+        } else if let ContentChange::Write(at, data) = change {
             let reached = at + index(chance.next()) % (data.len() + 1);
             // Sectors are written whole or not at all, also by an interrupted call.
             let whole =
                 if reached == at + data.len() { reached } else { reached / SECTOR * SECTOR };
             let done = whole.saturating_sub(at);
-            content.change(Change::Write(at, data[..done].to_vec()));
+            content.change(ContentChange::Write(at, data[..done].to_vec()));
         }
         outcome
     }
@@ -430,17 +430,17 @@ impl DiskFile for FaultyFile {
 
     fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let data = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-        self.change(Change::Write(index(offset), data), false)
+        self.change(ContentChange::Write(index(offset), data), false)
     }
 
     fn sync(&self) -> Result<()> {
         let mut state = self.state();
         let (outcome, fault) = state.spaceless();
-        let State { files, chance, .. } = &mut *state;
+        let FaultyState { files, chance, .. } = &mut *state;
         let content = files.get_mut(&self.file).expect("an open file is there");
         match fault {
             None if outcome.is_ok() => content.synced(),
-            Some(Fault::Io) => content.scatter(chance),
+            Some(DiskFault::Io) => content.scatter(chance),
             _ => {}
         }
         outcome
@@ -448,15 +448,15 @@ impl DiskFile for FaultyFile {
 
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         let length = self.length_now().max(index(offset + length));
-        self.change(Change::Length(length), false)
+        self.change(ContentChange::Length(length), false)
     }
 
     fn truncate(&self, length: u64) -> Result<()> {
-        self.change(Change::Length(index(length)), true)
+        self.change(ContentChange::Length(index(length)), true)
     }
 
     fn punch(&self, offset: u64, length: u64) -> Result<()> {
-        self.change(Change::Punch(index(offset)..index(offset + length)), true)
+        self.change(ContentChange::Punch(index(offset)..index(offset + length)), true)
     }
 
     fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {

@@ -14,12 +14,12 @@ use super::{Caching, Disk, DiskFile, PosixDisk, Space};
 
 /// A gate that blocks callers while it is shut.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct FolderGate {
     shut: Mutex<bool>,
     opened: Condvar,
 }
 
-impl Gate {
+impl FolderGate {
     pub(crate) fn shut(&self) {
         *self.shut.lock() = true;
     }
@@ -46,12 +46,12 @@ impl Gate {
 #[derive(Clone, Debug)]
 pub(crate) struct GatedDisk {
     folder: PathBuf,
-    gate: Arc<Gate>,
+    gate: Arc<FolderGate>,
 }
 
 impl GatedDisk {
     /// Returns the real disk with a gate before `folder`.
-    pub(crate) fn new(folder: &Path, gate: Arc<Gate>) -> Self {
+    pub(crate) fn new(folder: &Path, gate: Arc<FolderGate>) -> Self {
         Self { folder: folder.to_path_buf(), gate }
     }
 
@@ -115,7 +115,7 @@ impl Disk for GatedDisk {
 #[derive(Debug)]
 struct GatedFile {
     file: Arc<dyn DiskFile>,
-    gate: Arc<Gate>,
+    gate: Arc<FolderGate>,
 }
 
 impl DiskFile for GatedFile {

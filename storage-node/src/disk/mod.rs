@@ -23,9 +23,9 @@ use std::sync::Arc;
 use martlet_protocol::Result;
 
 #[cfg(test)]
-pub(crate) use faulty::{Fault, FaultyDisk};
+pub(crate) use faulty::{DiskFault, FaultyDisk};
 #[cfg(test)]
-pub(crate) use gated::{Gate, GatedDisk};
+pub(crate) use gated::{FolderGate, GatedDisk};
 pub use posix::PosixDisk;
 
 /// Names of files on one device.

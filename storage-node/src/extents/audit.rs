@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use martlet_protocol::backend::Audited;
+use martlet_protocol::backend::AuditResult;
 use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
 use martlet_protocol::{ErrorKind, ExtentId, Result};
 
@@ -16,9 +16,9 @@ use super::ExtentStore;
 use super::buffer::ALIGN;
 use super::footer;
 use super::open::{OpenExtent, mismatch};
-use super::record::Run;
-use super::row::{Place, Row};
-use super::store::Inner;
+use super::record::BlockRun;
+use super::row::{Row, RowLocation};
+use super::store::StoreState;
 use crate::disk::{Caching, DiskFile};
 
 /// Rows that are read from the table at a time.
@@ -34,14 +34,14 @@ impl ExtentStore {
         &self,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
-        let (mut audited, mut after, began) = (Audited::default(), after, Instant::now());
+    ) -> Result<AuditResult<ExtentId>> {
+        let (mut audited, mut after, began) = (AuditResult::default(), after, Instant::now());
         loop {
             let store = self.0.clone();
             let page = self.0.threads.run(move || store.table.list(after, PAGE)).await?;
             let Some(last) = page.last() else { return Ok(audited) };
             let page_ends = last.record.extent.id;
-            for row in page.into_iter().filter(|row| row.place != Place::Quarantined) {
+            for row in page.into_iter().filter(|row| row.place != RowLocation::Quarantined) {
                 let is_full = audited.bytes >= bytes_max || began.elapsed() > SLICE;
                 if audited.items > 0 && is_full {
                     audited.next = after;
@@ -52,7 +52,7 @@ impl ExtentStore {
                 audited.bytes += u64::from(row.record.extent.length);
                 let store = self.0.clone();
                 if !self.0.threads.run(move || store.is_sound(&row)).await? {
-                    Inner::quarantine(&self.0, id).await;
+                    StoreState::quarantine(&self.0, id).await;
                     audited.corrupt.push(id);
                 }
                 after = Some(id);
@@ -62,11 +62,11 @@ impl ExtentStore {
     }
 }
 
-impl Inner {
+impl StoreState {
     /// Checks on disk an extent that a reader found corrupt. If only the page cache has a flipped
     /// bit, drops the extent from the cache and returns true: it may be opened and read again.
     /// Otherwise moves the extent to quarantine.
-    pub(super) async fn judge(store: &Arc<Self>, id: ExtentId) -> bool {
+    pub(super) async fn verify_and_quarantine(store: &Arc<Self>, id: ExtentId) -> bool {
         let inner = store.clone();
         match store.threads.run(move || inner.is_sound_on_disk(id)).await {
             Ok(true) => {
@@ -98,17 +98,17 @@ impl Inner {
     /// Blocks.
     fn is_sound_on_disk(&self, id: ExtentId) -> Result<bool> {
         let Some(row) = self.table.get(id)? else { return Ok(true) };
-        if row.place == Place::Quarantined || !self.is_sound(&row)? {
+        if row.place == RowLocation::Quarantined || !self.is_sound(&row)? {
             return Ok(false);
         }
         self.opened.remove(&id);
         let length = u64::from(row.record.extent.length);
         match row.place {
-            Place::Record(volume, offset) => {
-                let run = Run::of_record((volume, offset), length);
+            RowLocation::Record(volume, offset) => {
+                let run = BlockRun::of_record((volume, offset), length);
                 self.volumes.get(volume)?.file.drop_cached(run.offset, run.bytes)?;
             }
-            Place::File | Place::Quarantined => {
+            RowLocation::File | RowLocation::Quarantined => {
                 let file = self.disk.open(&footer::path(&self.root, id), Caching::Cached)?;
                 file.drop_cached(0, file.length()?)?;
             }
@@ -139,12 +139,12 @@ impl Inner {
     fn verify(&self, row: &Row) -> Result<()> {
         let extent = row.record.extent;
         match row.place {
-            Place::Record(volume, offset) => {
-                let run = Run::of_record((volume, offset), u64::from(extent.length));
+            RowLocation::Record(volume, offset) => {
+                let run = BlockRun::of_record((volume, offset), u64::from(extent.length));
                 let described = self.open_record(row, run.spot(), Caching::Direct)?;
                 self.verify_bytes(row, &described, &self.volumes.get(volume)?.direct)
             }
-            Place::File | Place::Quarantined => {
+            RowLocation::File | RowLocation::Quarantined => {
                 let path = footer::path(&self.root, extent.id);
                 let direct = self.disk.open(&path, Caching::Direct)?;
                 let described = OpenExtent::file(row, direct.clone())?;

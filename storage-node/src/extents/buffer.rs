@@ -100,18 +100,18 @@ impl BufferPool {
     }
 
     /// Returns a buffer for the next chunk of a stream, with its header or footer.
-    pub(super) fn take_chunk(&self) -> Pooled {
+    pub(super) fn take_chunk(&self) -> PooledBuffer {
         self.take(self.chunk_bytes() + 4 * ALIGN)
     }
 
     /// Returns a buffer of `bytes`, or a small one that can be [exchanged](Self::exchange) when it
     /// is full. The remaining bytes may never come.
-    pub(super) fn take_start(&self, bytes: usize) -> Pooled {
+    pub(super) fn take_start(&self, bytes: usize) -> PooledBuffer {
         self.take(bytes.min(SMALL_BYTES))
     }
 
     /// Returns a longer buffer with the content of `full`; after repeated calls, one of `bytes`.
-    pub(super) fn exchange(&self, full: &Pooled, bytes: usize) -> Pooled {
+    pub(super) fn exchange(&self, full: &PooledBuffer, bytes: usize) -> PooledBuffer {
         let is_scarce = self.lent.load(Ordering::Relaxed) >= LENT_MAX;
         let mut longer = if is_scarce {
             let step = 2 * full.capacity();
@@ -125,7 +125,7 @@ impl BufferPool {
 
     /// Returns a buffer of at least `bytes` with arbitrary content. It returns to the pool when
     /// dropped.
-    pub(super) fn take(&self, bytes: usize) -> Pooled {
+    pub(super) fn take(&self, bytes: usize) -> PooledBuffer {
         let idle = (bytes > SMALL_BYTES).then(|| self.idle.lock().pop()).flatten();
         let mut buffer = idle.unwrap_or_else(|| {
             AlignedBuffer::new(if bytes > SMALL_BYTES { BUFFER_BYTES.max(bytes) } else { bytes })
@@ -134,23 +134,23 @@ impl BufferPool {
         self.lend(buffer)
     }
 
-    fn lend(&self, buffer: AlignedBuffer) -> Pooled {
+    fn lend(&self, buffer: AlignedBuffer) -> PooledBuffer {
         if buffer.capacity() > SMALL_BYTES {
             self.lent.fetch_add(1, Ordering::Relaxed);
         }
-        Pooled { buffer: Some(buffer), pool: self.clone() }
+        PooledBuffer { buffer: Some(buffer), pool: self.clone() }
     }
 }
 
 /// A lent buffer.
-pub(super) struct Pooled {
+pub(super) struct PooledBuffer {
     buffer: Option<AlignedBuffer>,
     pool: BufferPool,
 }
 
 const LENT: &str = "the buffer is here until it is dropped";
 
-impl std::ops::Deref for Pooled {
+impl std::ops::Deref for PooledBuffer {
     type Target = AlignedBuffer;
 
     fn deref(&self) -> &AlignedBuffer {
@@ -158,13 +158,13 @@ impl std::ops::Deref for Pooled {
     }
 }
 
-impl std::ops::DerefMut for Pooled {
+impl std::ops::DerefMut for PooledBuffer {
     fn deref_mut(&mut self) -> &mut AlignedBuffer {
         self.buffer.as_mut().expect(LENT)
     }
 }
 
-impl Drop for Pooled {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
         if buffer.capacity() > SMALL_BYTES {
@@ -178,7 +178,7 @@ impl Drop for Pooled {
 }
 
 struct Window {
-    buffer: Pooled,
+    buffer: PooledBuffer,
     range: Range<usize>,
 }
 
@@ -188,7 +188,7 @@ impl AsRef<[u8]> for Window {
     }
 }
 
-impl Pooled {
+impl PooledBuffer {
     /// Converts part of the buffer to shared bytes; the last clone to be dropped returns the
     /// buffer.
     pub(super) fn into_bytes(self, range: Range<usize>) -> Bytes {
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn chunks_are_short_while_many_buffers_are_out() {
         let pool = alone();
-        let lent: Vec<Pooled> = (0..LENT_MAX).map(|_| pool.take_chunk()).collect();
+        let lent: Vec<PooledBuffer> = (0..LENT_MAX).map(|_| pool.take_chunk()).collect();
         assert!(lent.iter().all(|buffer| buffer.chunk_bytes() == CHUNK_BYTES));
         let short = pool.take_chunk();
         assert_eq!((short.chunk_bytes(), pool.chunk_bytes()), (BLOCK, BLOCK));
@@ -241,7 +241,7 @@ mod tests {
         let pool = alone();
         let mut buffer = pool.take_start(CHUNK_BYTES);
         buffer.append(&vec![7; SMALL_BYTES], SMALL_BYTES);
-        let lent: Vec<Pooled> = (0..LENT_MAX).map(|_| pool.take_chunk()).collect();
+        let lent: Vec<PooledBuffer> = (0..LENT_MAX).map(|_| pool.take_chunk()).collect();
         let step = pool.exchange(&buffer, CHUNK_BYTES);
         assert_eq!((step.capacity(), step.filled), (2 * SMALL_BYTES, SMALL_BYTES));
         drop(lent);

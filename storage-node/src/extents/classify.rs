@@ -14,7 +14,7 @@ use martlet_protocol::ExtentId;
 
 /// A thing on disk that is an extent, or was about to become an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DiscoveredExtent {
     /// Id by its name or header.
     pub(super) id: ExtentId,
     /// Evidence in its bytes.
@@ -38,7 +38,7 @@ pub(super) enum Evidence {
 
 /// Action on a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RecoveryAction {
     /// Keep as an extent.
     Keep,
     /// Remove: it was never acknowledged.
@@ -52,7 +52,7 @@ pub(super) enum Verdict {
 }
 
 /// Returns a verdict on each finding, in the order of `found`.
-pub(super) fn classify(found: &[Found]) -> Vec<Verdict> {
+pub(super) fn classify(found: &[DiscoveredExtent]) -> Vec<RecoveryAction> {
     let mut content: HashMap<ExtentId, Vec<(u32, [u8; 32])>> = HashMap::new();
     for thing in found.iter().filter(|thing| !thing.marked) {
         if let Evidence::Whole(length, hash) = thing.evidence {
@@ -60,19 +60,19 @@ pub(super) fn classify(found: &[Found]) -> Vec<Verdict> {
         }
     }
     let mut kept = HashSet::new();
-    let judge = |thing: &Found| match thing.evidence {
-        _ if thing.marked => Verdict::RemoveDeleted,
-        Evidence::Contradiction => Verdict::Quarantine,
-        Evidence::Unfinished if thing.known => Verdict::Quarantine,
-        Evidence::Unfinished => Verdict::RemoveUnfinished,
+    let judge = |thing: &DiscoveredExtent| match thing.evidence {
+        _ if thing.marked => RecoveryAction::RemoveDeleted,
+        Evidence::Contradiction => RecoveryAction::Quarantine,
+        Evidence::Unfinished if thing.known => RecoveryAction::Quarantine,
+        Evidence::Unfinished => RecoveryAction::RemoveUnfinished,
         Evidence::Whole(..) => {
             let all = &content[&thing.id];
             if all.iter().any(|other| *other != all[0]) {
-                Verdict::Quarantine
+                RecoveryAction::Quarantine
             } else if !kept.insert(thing.id) {
-                Verdict::RemoveDuplicate
+                RecoveryAction::RemoveDuplicate
             } else {
-                Verdict::Keep
+                RecoveryAction::Keep
             }
         }
     };
@@ -85,14 +85,14 @@ mod tests {
 
     use super::*;
 
-    fn things() -> impl Strategy<Value = Vec<Found>> {
+    fn things() -> impl Strategy<Value = Vec<DiscoveredExtent>> {
         let evidence = prop_oneof![
             Just(Evidence::Unfinished),
             Just(Evidence::Contradiction),
             (1..3_u32, 0..2_u8).prop_map(|(length, hash)| Evidence::Whole(length, [hash; 32])),
         ];
         let thing = (0..4_u8, evidence, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
-            |(id, evidence, known, marked)| Found {
+            |(id, evidence, known, marked)| DiscoveredExtent {
                 id: ExtentId([id; 16]),
                 evidence,
                 known,
@@ -108,8 +108,8 @@ mod tests {
             let verdicts = classify(&found);
             prop_assert_eq!(verdicts.len(), found.len());
             for (at, thing) in found.iter().enumerate() {
-                let rivals = |other: &&Found| other.id == thing.id && !other.marked;
-                let whole = |other: &Found| matches!(other.evidence, Evidence::Whole(..));
+                let rivals = |other: &&DiscoveredExtent| other.id == thing.id && !other.marked;
+                let whole = |other: &DiscoveredExtent| matches!(other.evidence, Evidence::Whole(..));
                 let contents: HashSet<_> = found
                     .iter()
                     .filter(rivals)
@@ -119,17 +119,17 @@ mod tests {
                 let keeps = found
                     .iter()
                     .zip(&verdicts)
-                    .filter(|(other, verdict)| other.id == thing.id && **verdict == Verdict::Keep)
+                    .filter(|(other, verdict)| other.id == thing.id && **verdict == RecoveryAction::Keep)
                     .count();
                 prop_assert_eq!(keeps, usize::from(contents.len() == 1));
                 match verdicts[at] {
-                    Verdict::Keep => prop_assert!(whole(thing) && !thing.marked),
-                    Verdict::RemoveDeleted => prop_assert!(thing.marked),
-                    Verdict::RemoveDuplicate => prop_assert!(whole(thing) && keeps == 1),
-                    Verdict::RemoveUnfinished => {
+                    RecoveryAction::Keep => prop_assert!(whole(thing) && !thing.marked),
+                    RecoveryAction::RemoveDeleted => prop_assert!(thing.marked),
+                    RecoveryAction::RemoveDuplicate => prop_assert!(whole(thing) && keeps == 1),
+                    RecoveryAction::RemoveUnfinished => {
                         prop_assert!(thing.evidence == Evidence::Unfinished && !thing.known);
                     }
-                    Verdict::Quarantine => prop_assert!(!thing.marked),
+                    RecoveryAction::Quarantine => prop_assert!(!thing.marked),
                 }
             }
         }
@@ -138,10 +138,10 @@ mod tests {
         fn only_unproven_marked_or_second_things_are_ever_removed(found in things()) {
             for (thing, verdict) in found.iter().zip(classify(&found)) {
                 if thing.evidence == Evidence::Contradiction && !thing.marked {
-                    prop_assert_eq!(verdict, Verdict::Quarantine);
+                    prop_assert_eq!(verdict, RecoveryAction::Quarantine);
                 }
                 if thing.evidence == Evidence::Unfinished && thing.known && !thing.marked {
-                    prop_assert_eq!(verdict, Verdict::Quarantine);
+                    prop_assert_eq!(verdict, RecoveryAction::Quarantine);
                 }
             }
         }
@@ -149,13 +149,16 @@ mod tests {
 
     #[test]
     fn two_contents_under_one_id_are_both_set_aside() {
-        let thing = |hash: u8| Found {
+        let thing = |hash: u8| DiscoveredExtent {
             id: ExtentId([1; 16]),
             evidence: Evidence::Whole(1, [hash; 32]),
             known: true,
             marked: false,
         };
-        assert_eq!(classify(&[thing(1), thing(2)]), [Verdict::Quarantine; 2]);
-        assert_eq!(classify(&[thing(1), thing(1)]), [Verdict::Keep, Verdict::RemoveDuplicate]);
+        assert_eq!(classify(&[thing(1), thing(2)]), [RecoveryAction::Quarantine; 2]);
+        assert_eq!(
+            classify(&[thing(1), thing(1)]),
+            [RecoveryAction::Keep, RecoveryAction::RemoveDuplicate]
+        );
     }
 }

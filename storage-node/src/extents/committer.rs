@@ -13,14 +13,14 @@ use martlet_protocol::{Error, ErrorKind, ExtentId, Result};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
-use super::buffer::{ALIGN, Pooled};
-use super::record::{self, Run};
-use super::row::{Place, Row};
-use super::seal::Head;
+use super::buffer::{ALIGN, PooledBuffer};
+use super::record::{self, BlockRun};
+use super::row::{Row, RowLocation};
+use super::seal::SealSector;
 use super::state::{Counters, FaultOfPanic, Suspect};
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
-use crate::device::pulse::{Part, Pulse};
+use crate::device::pulse::{DevicePart, Pulse};
 
 /// Maximum number of records in one sync. Above it, waiting costs more than another sync.
 const GROUP_MAX: usize = 256;
@@ -34,21 +34,21 @@ const WAITING_BYTES_MAX: usize = 128 * 1024 * 1024;
 const DIRECT_BYTES_MIN: usize = 128 * 1024;
 
 /// A record to write: 4 KiB for the header, then the data, padded.
-pub(super) struct Packed {
-    pub(super) buffer: Pooled,
-    pub(super) header: (Head, Vec<u8>),
+pub(super) struct PackedWrite {
+    pub(super) buffer: PooledBuffer,
+    pub(super) header: (SealSector, Vec<u8>),
     pub(super) record: ExtentRecord,
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all commands are writes")]
-enum Job {
-    Write(Packed, Reply),
-    Destroy(Vec<(ExtentId, Run)>, Reply),
+enum CommitJob {
+    Write(PackedWrite, JobReply),
+    Destroy(Vec<(ExtentId, BlockRun)>, JobReply),
 }
 
-type Reply = oneshot::Sender<Result<()>>;
+type JobReply = oneshot::Sender<Result<()>>;
 
-impl Job {
+impl CommitJob {
     /// Memory of the job in bytes.
     fn bytes(&self) -> usize {
         match self {
@@ -60,7 +60,7 @@ impl Job {
 
 /// Sends records to the thread.
 pub(super) struct Committer {
-    jobs: Mutex<Option<Sender<Job>>>,
+    jobs: Mutex<Option<Sender<CommitJob>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Bytes of jobs that are still queued.
     waiting_bytes: Arc<AtomicUsize>,
@@ -68,7 +68,7 @@ pub(super) struct Committer {
 }
 
 /// State that the thread uses.
-pub(super) struct Ledger {
+pub(super) struct CommitterState {
     pub(super) volumes: Arc<Volumes>,
     pub(super) table: Table,
     /// Read-locked while rows are put, write-locked while marks are set.
@@ -79,7 +79,7 @@ pub(super) struct Ledger {
 }
 
 impl Committer {
-    pub(super) fn start(ledger: Ledger) -> Result<Self> {
+    pub(super) fn start(ledger: CommitterState) -> Result<Self> {
         let (jobs, queue) = channel();
         let (pulse, waiting_bytes) = (ledger.pulse.clone(), Arc::<AtomicUsize>::default());
         let waiting = waiting_bytes.clone();
@@ -96,21 +96,21 @@ impl Committer {
 
     /// Writes a record, durably. `Unavailable` at once if too many bytes wait, or if the disk
     /// hangs.
-    pub(super) async fn write(&self, packed: Packed) -> Result<()> {
-        self.pulse.check(Part::Packed)?;
+    pub(super) async fn write(&self, packed: PackedWrite) -> Result<()> {
+        self.pulse.check(DevicePart::Packed)?;
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
         if waiting + packed.buffer.capacity() > WAITING_BYTES_MAX {
             return Err(Error::unavailable("too many writes wait for the disk"));
         }
-        self.pulse.wait(self.ask(|reply| Job::Write(packed, reply))).await?
+        self.pulse.wait(self.submit(|reply| CommitJob::Write(packed, reply))).await?
     }
 
     /// Zeroes the headers of deleted records, durably, and frees their space.
-    pub(super) async fn destroy(&self, records: Vec<(ExtentId, Run)>) -> Result<()> {
-        self.ask(|reply| Job::Destroy(records, reply)).await
+    pub(super) async fn destroy(&self, records: Vec<(ExtentId, BlockRun)>) -> Result<()> {
+        self.submit(|reply| CommitJob::Destroy(records, reply)).await
     }
 
-    async fn ask(&self, job: impl FnOnce(Reply) -> Job) -> Result<()> {
+    async fn submit(&self, job: impl FnOnce(JobReply) -> CommitJob) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::unavailable("the extent store was closed");
         let jobs = self.jobs.lock().clone().ok_or_else(closed)?;
@@ -140,43 +140,45 @@ impl Drop for Committer {
 
 /// Jobs of one group for one volume.
 #[derive(Default)]
-struct Batch {
-    writes: Vec<Placed>,
-    destroys: Vec<(ExtentId, Run)>,
+struct VolumeBatch {
+    writes: Vec<PlacedWrite>,
+    destroys: Vec<(ExtentId, BlockRun)>,
 }
 
-struct Placed {
-    packed: Packed,
-    run: Run,
-    reply: Reply,
+struct PlacedWrite {
+    packed: PackedWrite,
+    run: BlockRun,
+    reply: JobReply,
 }
 
-impl Ledger {
-    fn run(&self, queue: &Receiver<Job>, waiting_bytes: &AtomicUsize) {
+impl CommitterState {
+    fn run(&self, queue: &Receiver<CommitJob>, waiting_bytes: &AtomicUsize) {
         while let Ok(first) = queue.recv() {
             let jobs = std::iter::once(first).chain(queue.try_iter()).take(GROUP_MAX);
             let jobs: Vec<_> = jobs.collect();
-            waiting_bytes.fetch_sub(jobs.iter().map(Job::bytes).sum(), Ordering::Relaxed);
-            let _beat = self.pulse.begin(Part::Packed);
+            waiting_bytes.fetch_sub(jobs.iter().map(CommitJob::bytes).sum(), Ordering::Relaxed);
+            let _beat = self.pulse.begin(DevicePart::Packed);
             self.commit(jobs);
         }
     }
 
-    fn commit(&self, jobs: Vec<Job>) {
-        let mut batches: BTreeMap<u32, Batch> = BTreeMap::new();
+    fn commit(&self, jobs: Vec<CommitJob>) {
+        let mut batches: BTreeMap<u32, VolumeBatch> = BTreeMap::new();
         let mut destroys = Vec::new();
         for job in jobs {
             match job {
                 // The caller gave up before the write began.
-                Job::Write(_, reply) if reply.is_closed() => {}
-                Job::Write(packed, reply) => match self.place(packed.record.extent.id, &packed) {
-                    Ok(run) => {
-                        let placed = Placed { packed, run, reply };
-                        batches.entry(run.volume).or_default().writes.push(placed);
+                CommitJob::Write(_, reply) if reply.is_closed() => {}
+                CommitJob::Write(packed, reply) => {
+                    match self.place(packed.record.extent.id, &packed) {
+                        Ok(run) => {
+                            let placed = PlacedWrite { packed, run, reply };
+                            batches.entry(run.volume).or_default().writes.push(placed);
+                        }
+                        Err(error) => answer(reply, Err(error)),
                     }
-                    Err(error) => answer(reply, Err(error)),
-                },
-                Job::Destroy(records, reply) => {
+                }
+                CommitJob::Destroy(records, reply) => {
                     for (id, run) in &records {
                         batches.entry(run.volume).or_default().destroys.push((*id, *run));
                     }
@@ -194,15 +196,15 @@ impl Ledger {
         }
     }
 
-    fn place(&self, id: ExtentId, packed: &Packed) -> Result<Run> {
+    fn place(&self, id: ExtentId, packed: &PackedWrite) -> Result<BlockRun> {
         self.suspect.check()?;
         refuse_taken(&self.table, id)?;
-        self.suspect.note(self.volumes.allocate(packed.buffer.filled as u64))
+        self.suspect.record_outcome(self.volumes.allocate(packed.buffer.filled as u64))
     }
 
-    fn commit_batch(&self, number: u32, mut batch: Batch) -> Result<()> {
+    fn commit_batch(&self, number: u32, mut batch: VolumeBatch) -> Result<()> {
         let written = self.volumes.get(number).and_then(|volume| {
-            self.suspect.note(self.write_batch(&volume, &mut batch))?;
+            self.suspect.record_outcome(self.write_batch(&volume, &mut batch))?;
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             volume.file.sync().inspect_err(|error| self.suspect.set(error))
         });
@@ -229,14 +231,14 @@ impl Ledger {
 
     /// Writes headers and data, adjacent records in one call, and zeroes the headers of deleted
     /// records.
-    fn write_batch(&self, volume: &Volume, batch: &mut Batch) -> Result<()> {
+    fn write_batch(&self, volume: &Volume, batch: &mut VolumeBatch) -> Result<()> {
         self.suspect.check()?;
         batch.writes.sort_by_key(|placed| placed.run.offset);
-        for Placed { packed, run, .. } in &mut batch.writes {
+        for PlacedWrite { packed, run, .. } in &mut batch.writes {
             let header = &mut packed.buffer.all_mut()[..ALIGN];
             record::write_header(header, &volume.seal, run.spot(), &packed.header);
         }
-        let together = |one: &Placed, next: &Placed| {
+        let together = |one: &PlacedWrite, next: &PlacedWrite| {
             one.run.end() == next.run.offset && one.is_direct() == next.is_direct()
         };
         for neighbours in batch.writes.chunk_by(together) {
@@ -255,15 +257,15 @@ impl Ledger {
     }
 
     /// Writes the rows of durable records, and answers their callers.
-    fn publish(&self, writes: Vec<Placed>) {
+    fn publish(&self, writes: Vec<PlacedWrite>) {
         let gate = self.gate.read();
         let (wanted, deleted): (Vec<_>, Vec<_>) = writes.into_iter().partition(|placed| {
             !self.table.is_marked(placed.packed.record.extent.id).unwrap_or(false)
         });
-        let rows: Vec<_> = wanted.iter().map(Placed::row).collect();
+        let rows: Vec<_> = wanted.iter().map(PlacedWrite::row).collect();
         let outcome = self.table.put_many(&rows);
         drop(gate);
-        for Placed { packed, reply, .. } in wanted {
+        for PlacedWrite { packed, reply, .. } in wanted {
             if outcome.is_ok() {
                 self.counters.added(u64::from(packed.record.extent.length));
             }
@@ -275,7 +277,7 @@ impl Ledger {
     }
 
     /// Undoes a record whose extent was deleted during its write.
-    fn withdraw(&self, id: ExtentId, run: Run) -> Result<()> {
+    fn withdraw(&self, id: ExtentId, run: BlockRun) -> Result<()> {
         let volume = self.volumes.get(run.volume)?;
         volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
         volume.file.sync().inspect_err(|error| self.suspect.set(error))?;
@@ -284,14 +286,14 @@ impl Ledger {
     }
 }
 
-impl Placed {
+impl PlacedWrite {
     fn is_direct(&self) -> bool {
         self.packed.buffer.filled >= DIRECT_BYTES_MIN
     }
 
     fn row(&self) -> Row {
         let (volume, offset) = self.run.spot();
-        Row { place: Place::Record(volume, offset), record: self.packed.record.clone() }
+        Row { place: RowLocation::Record(volume, offset), record: self.packed.record.clone() }
     }
 }
 
@@ -301,7 +303,7 @@ pub(super) fn refuse_taken(table: &Table, id: ExtentId) -> Result<()> {
         return Err(deleted(id));
     }
     match table.get(id)? {
-        Some(row) if row.place != Place::Quarantined => {
+        Some(row) if row.place != RowLocation::Quarantined => {
             Err(Error::conflict(format!("extent {id} already exists")))
         }
         _ => Ok(()),
@@ -317,7 +319,7 @@ fn again(error: &Error) -> Error {
     Error::new(error.kind(), error.to_string())
 }
 
-fn answer(reply: Reply, outcome: Result<()>) {
+fn answer(reply: JobReply, outcome: Result<()>) {
     // The caller may have gone. The record is whole; the sweep finds it, because no entry owns it.
     let _ = reply.send(outcome);
 }

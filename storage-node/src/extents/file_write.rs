@@ -10,17 +10,17 @@ use martlet_protocol::limits::EXTENT_BYTES_MAX;
 use martlet_protocol::{ErrorKind, ExtentId, Result};
 use tokio::sync::oneshot;
 
-use crate::device::pool::Call;
+use crate::device::pool::PooledCall;
 use crate::disk::{Caching, DiskFile};
 
 use super::blocks::{BLOCK, BlockHasher};
-use super::buffer::{ALIGN, Pooled};
+use super::buffer::{ALIGN, PooledBuffer};
 use super::folders::Folders;
 use super::footer;
 use super::gather::Gather;
 use super::seal::Description;
 use super::state::{Counters, Headroom, Suspect};
-use super::store::Inner;
+use super::store::StoreState;
 use super::write::described;
 
 /// A file extent that is being written. Dropped before [`Self::keep`], it removes its file.
@@ -49,9 +49,9 @@ impl FileWriter {
     /// Makes the file under its final name, at its maximum length. Its name becomes durable while
     /// its bytes arrive, and space is allocated as they arrive. A client that stalls holds no more
     /// space than it has sent, and half of that. Blocks.
-    pub(super) fn create(store: &Inner, id: ExtentId, declared: Option<u64>) -> Result<Self> {
+    pub(super) fn create(store: &StoreState, id: ExtentId, declared: Option<u64>) -> Result<Self> {
         let path = footer::path(&store.root, id);
-        let file = store.suspect.note(store.disk.create(&path, Caching::Direct))?;
+        let file = store.suspect.record_outcome(store.disk.create(&path, Caching::Direct))?;
         let named = path.parent().map(|folder| store.folders.sync(folder));
         let most = declared.unwrap_or(EXTENT_BYTES_MAX);
         let length = footer::file_bytes(most, footer_bytes_max(most));
@@ -70,20 +70,20 @@ impl FileWriter {
         };
         // An unfinished file must end in a zero sector, so its end lies beyond all bytes of the
         // client.
-        writer.suspect.note(writer.file.truncate(length))?;
+        writer.suspect.record_outcome(writer.file.truncate(length))?;
         Ok(writer)
     }
 
     /// Writes the whole body, and makes it durable.
     pub(super) async fn take(
         self,
-        store: &Inner,
+        store: &StoreState,
         mut gather: Gather,
-        first: Pooled,
+        first: PooledBuffer,
         facts: ExtentRecord,
     ) -> Result<(Self, ExtentRecord)> {
         let mut buffer = first;
-        let mut writing: Option<Call<Self>> = None;
+        let mut writing: Option<PooledCall<Self>> = None;
         let mut idle = Some(self);
         loop {
             let limit = buffer.chunk_bytes();
@@ -105,14 +105,14 @@ impl FileWriter {
         }
     }
 
-    fn absorb(mut self, chunk: &Pooled) -> Result<Self> {
+    fn absorb(mut self, chunk: &PooledBuffer) -> Result<Self> {
         let bytes = &chunk.all()[..chunk.filled];
         let offset = self.hasher.length();
         self.hasher.update(bytes);
         let end = self.hasher.length();
         let ahead = (end / 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
         self.make_room(end, ahead)?;
-        self.suspect.note(self.file.write_at(&[IoSlice::new(bytes)], offset))?;
+        self.suspect.record_outcome(self.file.write_at(&[IoSlice::new(bytes)], offset))?;
         Ok(self)
     }
 
@@ -131,13 +131,17 @@ impl FileWriter {
     fn allocate(&mut self, to: u64) -> Result<()> {
         let more = to - self.allocated;
         self.headroom.admit(more)?;
-        self.suspect.note(self.file.allocate(self.allocated, more))?;
+        self.suspect.record_outcome(self.file.allocate(self.allocated, more))?;
         self.allocated = to;
         Ok(())
     }
 
     /// Writes the last chunk and the footer, truncates the file to its final length, and syncs it.
-    fn finish(mut self, mut last: Pooled, facts: ExtentRecord) -> Result<(Self, ExtentRecord)> {
+    fn finish(
+        mut self,
+        mut last: PooledBuffer,
+        facts: ExtentRecord,
+    ) -> Result<(Self, ExtentRecord)> {
         let offset = self.hasher.length();
         self.hasher.update(&last.all()[..last.filled]);
         let length = self.hasher.length();
@@ -150,10 +154,10 @@ impl FileWriter {
         let total = footer::file_bytes(length, footer.len());
         self.make_room(total, 0)?;
         if total != self.length {
-            self.suspect.note(self.file.truncate(total))?;
+            self.suspect.record_outcome(self.file.truncate(total))?;
         }
         let last = IoSlice::new(&last.all()[..last.filled]);
-        self.suspect.note(self.file.write_at(&[last], offset))?;
+        self.suspect.record_outcome(self.file.write_at(&[last], offset))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.file.sync().inspect_err(|error| self.suspect.set(error))?;
         Ok((self, record))

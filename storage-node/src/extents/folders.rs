@@ -13,36 +13,36 @@ use martlet_protocol::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::device::pulse::{Part, Pulse};
+use crate::device::pulse::{DevicePart, Pulse};
 use crate::disk::Disk;
 
-use super::committer::Ledger;
+use super::committer::CommitterState;
 use super::state::{Counters, FaultOfPanic, Suspect};
 
 /// Maximum number of folders synced at a time.
 const SIDE_BY_SIDE_MAX: usize = 16;
 
 /// Reply channels of waiting callers, by folder.
-type Waiting = BTreeMap<PathBuf, Vec<oneshot::Sender<Result<()>>>>;
+type SyncWaiters = BTreeMap<PathBuf, Vec<oneshot::Sender<Result<()>>>>;
 
-enum Job {
+enum FolderJob {
     Sync(PathBuf, oneshot::Sender<Result<()>>),
     Discard(PathBuf),
 }
 
 /// Sends jobs to the thread.
 pub(super) struct Folders {
-    jobs: Mutex<Option<Sender<Job>>>,
+    jobs: Mutex<Option<Sender<FolderJob>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
 }
 
 impl Folders {
     /// Starts the thread, with the counters, failure state and pulse of the ledger.
-    pub(super) fn start(disk: Arc<dyn Disk>, ledger: &Ledger) -> Result<Self> {
+    pub(super) fn start(disk: Arc<dyn Disk>, ledger: &CommitterState) -> Result<Self> {
         let (jobs, queue) = channel();
         let counters = ledger.counters.clone();
-        let worker = Worker {
+        let worker = FolderSyncer {
             disk,
             counters: counters.clone(),
             suspect: ledger.suspect.clone(),
@@ -63,19 +63,19 @@ impl Folders {
     pub(super) fn sync(&self, folder: &Path) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
         // A closed store drops the reply channel, which its receiver treats as a failure.
-        let _ = self.send(Job::Sync(folder.to_path_buf(), reply));
+        let _ = self.send(FolderJob::Sync(folder.to_path_buf(), reply));
         answer
     }
 
     /// Removes a file whose write was never acknowledged.
     pub(super) fn discard(&self, file: &Path) {
-        if self.send(Job::Discard(file.to_path_buf())).is_none() {
+        if self.send(FolderJob::Discard(file.to_path_buf())).is_none() {
             // The store was closed: the next opening removes the file.
             self.counters.leave_behind();
         }
     }
 
-    fn send(&self, job: Job) -> Option<()> {
+    fn send(&self, job: FolderJob) -> Option<()> {
         self.jobs.lock().as_ref()?.send(job).ok()
     }
 
@@ -101,22 +101,24 @@ pub(super) async fn synced(answer: oneshot::Receiver<Result<()>>) -> Result<()> 
     answer.await.unwrap_or_else(|_| Err(Error::unavailable("the extent store was closed")))
 }
 
-struct Worker {
+struct FolderSyncer {
     disk: Arc<dyn Disk>,
     counters: Arc<Counters>,
     suspect: Arc<Suspect>,
     pulse: Arc<Pulse>,
 }
 
-impl Worker {
-    fn run(&self, queue: &Receiver<Job>) {
+impl FolderSyncer {
+    fn run(&self, queue: &Receiver<FolderJob>) {
         while let Ok(first) = queue.recv() {
-            let _beat = self.pulse.begin(Part::Names);
-            let mut waiting = Waiting::new();
+            let _beat = self.pulse.begin(DevicePart::Names);
+            let mut waiting = SyncWaiters::new();
             for job in std::iter::once(first).chain(queue.try_iter()) {
                 match job {
-                    Job::Sync(folder, reply) => waiting.entry(folder).or_default().push(reply),
-                    Job::Discard(file) => self.discard(&file),
+                    FolderJob::Sync(folder, reply) => {
+                        waiting.entry(folder).or_default().push(reply);
+                    }
+                    FolderJob::Discard(file) => self.discard(&file),
                 }
             }
             match waiting.len() {
@@ -127,7 +129,7 @@ impl Worker {
     }
 
     /// Syncs folders in parallel: a journal combines them into one commit.
-    fn sync_all(&self, waiting: Waiting) {
+    fn sync_all(&self, waiting: SyncWaiters) {
         let mut waiting = waiting.into_iter().peekable();
         while waiting.peek().is_some() {
             std::thread::scope(|threads| {

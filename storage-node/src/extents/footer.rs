@@ -9,7 +9,7 @@ use martlet_protocol::limits::ALIGN_BYTES;
 use crate::disk::DiskFile;
 
 use super::buffer::{ALIGN, AlignedBuffer};
-use super::seal::{Description, HeadState, SECTOR, Seal, small};
+use super::seal::{Description, SECTOR, Seal, SectorState, small};
 
 /// Maximum length of a footer: checksums of 1,024 blocks, an owner with the longest key, and the
 /// head.
@@ -37,7 +37,7 @@ pub(super) fn path(root: &Path, id: ExtentId) -> PathBuf {
 /// Encodes a file's footer, a multiple of 4 KiB, which ends the file:
 ///
 /// ```text
-/// 0           body (see [`Head`](super::seal::Head)), zeros
+/// 0           body (see [`SealSector`](super::seal::SealSector)), zeros
 /// end - 512   head
 /// ```
 ///
@@ -68,9 +68,11 @@ pub(super) fn inspect(file: &dyn DiskFile) -> Result<Footer> {
     let end = end.all();
     let (before, sector) = end.split_at(end.len() - SECTOR);
     let head = match Seal::file().read(sector, (0, 0)) {
-        HeadState::Good(head) => head,
-        HeadState::Absent if sector.iter().all(|byte| *byte == 0) => return Ok(Footer::Unfinished),
-        HeadState::Absent | HeadState::Rotten => return Ok(Footer::Rotten),
+        SectorState::Good(head) => head,
+        SectorState::Absent if sector.iter().all(|byte| *byte == 0) => {
+            return Ok(Footer::Unfinished);
+        }
+        SectorState::Absent | SectorState::Rotten => return Ok(Footer::Rotten),
     };
     let footer_bytes = u64::from(head.body_bytes) + SECTOR as u64;
     let data_bytes = u64::from(head.length).next_multiple_of(ALIGN_BYTES);

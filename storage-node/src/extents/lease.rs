@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use martlet_protocol::ExtentId;
 use parking_lot::Mutex;
 
-use super::record::Run;
+use super::record::BlockRun;
 use super::space::SpaceMap;
 
 /// Leases of the records that are being read.
@@ -22,7 +22,7 @@ pub(super) struct Leases {
 #[derive(Debug)]
 pub(super) struct Lease {
     id: ExtentId,
-    run: Run,
+    run: BlockRun,
     condemned: AtomicBool,
     owner: Leases,
 }
@@ -34,7 +34,7 @@ impl Leases {
 
     /// Returns the lease on an extent's record. Take it before checking that the record exists: a
     /// delete in between then finds the lease.
-    pub(super) fn hold(&self, id: ExtentId, run: Run) -> Arc<Lease> {
+    pub(super) fn hold(&self, id: ExtentId, run: BlockRun) -> Arc<Lease> {
         let mut live = self.live.lock();
         if let Some(lease) = live.get(&id).and_then(Weak::upgrade) {
             return lease;
@@ -46,7 +46,7 @@ impl Leases {
     }
 
     /// Frees the space of a record whose header is durably zero, at once or when its readers end.
-    pub(super) fn condemn(&self, id: ExtentId, run: Run) {
+    pub(super) fn condemn(&self, id: ExtentId, run: BlockRun) {
         self.hold(id, run).condemned.store(true, Ordering::Release);
     }
 }

@@ -20,7 +20,7 @@
 //!   and names.
 //! * [`read`] and [`open`]: reads; [`lease`]: keeps a record's space while readers use it.
 //! * [`volumes`] and [`space`]: allocation of packed extents; [`heads`]: copies of volume heads.
-//! * [`recover`], [`scan`], [`classify`] and [`settle`]: recovery at opening.
+//! * [`recover`], [`scan`], [`classify`] and [`recovery_actions`]: recovery at opening.
 //! * [`audit`]: reads and verifies all extents; [`quarantine`]: storage of contradictory bytes;
 //!   [`upkeep`]: presence and release of copies that move (rule X4).
 //!
@@ -49,10 +49,10 @@ mod quarantine;
 mod read;
 mod record;
 mod recover;
+mod recovery_actions;
 mod row;
 mod scan;
 mod seal;
-mod settle;
 mod space;
 mod state;
 mod store;
@@ -73,10 +73,10 @@ use martlet_protocol::backend::{ExtentStat, NewExtent};
 use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
-use self::read::Reading;
-use self::record::Run;
-use self::row::{Place, Row};
-use self::store::{Inner, Removal, Removing};
+use self::read::ExtentReader;
+use self::record::BlockRun;
+use self::row::{Row, RowLocation};
+use self::store::{Removal, RemovalGuard, StoreState};
 pub use self::table::Table;
 use crate::device::pool::Pool;
 use crate::device::pulse::STALL_AFTER;
@@ -86,7 +86,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// The extents of one device. Clones share its state.
 #[derive(Clone)]
-pub struct ExtentStore(Arc<Inner>);
+pub struct ExtentStore(Arc<StoreState>);
 
 impl std::fmt::Debug for ExtentStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -181,7 +181,7 @@ impl ExtentStore {
         clock: Arc<dyn Clock>,
         options: &ExtentOptions,
     ) -> Result<(Self, RecoveryReport)> {
-        let (inner, report) = Inner::open(root, disk, table.into(), clock, options)?;
+        let (inner, report) = StoreState::open(root, disk, table.into(), clock, options)?;
         Ok((Self(Arc::new(inner)), report))
     }
 
@@ -199,13 +199,13 @@ impl ExtentStore {
     pub async fn read(&self, id: ExtentId, range: Range<u64>) -> Result<ByteStream> {
         let extent = match self.0.opened.get(&id) {
             Some(extent) => extent,
-            None => Inner::open_extent(&self.0, id).await?,
+            None => StoreState::open_extent(&self.0, id).await?,
         };
         if range.is_empty() || range.end > extent.length {
             let sentence = format!("extent {id} of {} bytes has no range {range:?}", extent.length);
             return Err(Error::invalid(sentence));
         }
-        read::stream(Reading::of(&self.0), extent, range).await
+        read::stream(ExtentReader::of(&self.0), extent, range).await
     }
 
     /// Returns the extent's record and its location on disk.
@@ -225,7 +225,7 @@ impl ExtentStore {
     }
 
     async fn remove(&self, ids: &[ExtentId], removal: Removal) -> Result<()> {
-        let (removing, ids) = (Removing::begin(&self.0), ids.to_vec());
+        let (removing, ids) = (RemovalGuard::begin(&self.0), ids.to_vec());
         // A separate task, because the caller may go away between the two steps. No other code
         // would free the space of the records.
         let task = tokio::spawn(removing.both_steps(ids, removal));
@@ -284,17 +284,17 @@ impl ExtentStore {
     }
 }
 
-impl Inner {
+impl StoreState {
     /// Returns the location at which an extent can be read in place.
     fn location(&self, row: &Row) -> Result<ExtentLocation> {
         let length = u64::from(row.record.extent.length);
         match row.place {
-            Place::Record(volume, offset) => {
-                let run = Run::of_record((volume, offset), length);
+            RowLocation::Record(volume, offset) => {
+                let run = BlockRun::of_record((volume, offset), length);
                 let path = self.volumes.get(volume)?.path.clone();
                 Ok(ExtentLocation { path, offset: run.data_offset(), length })
             }
-            Place::File | Place::Quarantined => {
+            RowLocation::File | RowLocation::Quarantined => {
                 let path = footer::path(&self.root, row.record.extent.id);
                 Ok(ExtentLocation { path, offset: 0, length })
             }

@@ -11,7 +11,7 @@ use crate::disk::DiskFile;
 use super::blocks;
 use super::footer::Footer;
 use super::lease::Lease;
-use super::record::{Header, Run};
+use super::record::{BlockRun, Header};
 use super::row::Row;
 use super::seal::Description;
 use super::volumes::Volume;
@@ -46,7 +46,7 @@ impl OpenExtent {
     pub(super) fn record(
         row: &Row,
         volume: &Volume,
-        run: Run,
+        run: BlockRun,
         lease: Arc<Lease>,
         header: &[u8],
     ) -> Result<Self> {

@@ -9,7 +9,7 @@ use martlet_protocol::{ErrorKind, Result};
 
 use crate::disk::{Caching, Disk};
 
-use super::record::Run;
+use super::record::BlockRun;
 
 pub(super) fn folder(root: &Path) -> PathBuf {
     root.join("quarantine")
@@ -24,8 +24,8 @@ pub(super) fn file(disk: &dyn Disk, root: &Path, file: &Path) -> Result<()> {
 }
 
 /// Quarantines a run of a volume, durably. False if it was quarantined before.
-pub(super) fn run(disk: &dyn Disk, root: &Path, run: Run) -> Result<bool> {
-    let Run { volume, offset, bytes } = run;
+pub(super) fn run(disk: &dyn Disk, root: &Path, run: BlockRun) -> Result<bool> {
+    let BlockRun { volume, offset, bytes } = run;
     let name = format!("volume-{volume}-{offset}-{bytes}");
     match disk.create(&folder(root).join(name), Caching::Cached) {
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(false),
@@ -35,9 +35,9 @@ pub(super) fn run(disk: &dyn Disk, root: &Path, run: Run) -> Result<bool> {
 }
 
 /// Returns the run of a volume that a name in quarantine stands for.
-pub(super) fn named_run(name: &str) -> Option<Run> {
+pub(super) fn named_run(name: &str) -> Option<BlockRun> {
     let mut numbers = name.strip_prefix("volume-")?.split('-');
-    let run = Run {
+    let run = BlockRun {
         volume: numbers.next()?.parse().ok()?,
         offset: numbers.next()?.parse().ok()?,
         bytes: numbers.next()?.parse().ok()?,
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn names_of_runs_are_understood_and_others_are_not() {
-        let run = Run { volume: 3, offset: 8192, bytes: 4096 };
+        let run = BlockRun { volume: 3, offset: 8192, bytes: 4096 };
         assert_eq!(named_run("volume-3-8192-4096"), Some(run));
         for other in ["volume-3-8192", "volume-3-8192-1-1", "3.vol", "00ff"] {
             assert_eq!(named_run(other), None);

@@ -10,24 +10,24 @@ use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
 use martlet_protocol::{ByteStream, ErrorKind, ExtentId, Result};
 
 use super::blocks::BLOCK;
-use super::buffer::{BufferPool, Pooled};
+use super::buffer::{BufferPool, PooledBuffer};
 use super::open::{OpenExtent, mismatch};
 use super::state::Counters;
-use super::store::Inner;
+use super::store::StoreState;
 use crate::device::pool::Pool;
 
 /// Parts of a store that a read needs. They don't prevent the store from closing: a slow reader
 /// needs only its file.
 #[derive(Clone)]
-pub(super) struct Reading {
+pub(super) struct ExtentReader {
     pool: BufferPool,
     threads: Arc<Pool>,
     counters: Arc<Counters>,
-    store: Weak<Inner>,
+    store: Weak<StoreState>,
 }
 
-impl Reading {
-    pub(super) fn of(store: &Arc<Inner>) -> Self {
+impl ExtentReader {
+    pub(super) fn of(store: &Arc<StoreState>) -> Self {
         let (pool, threads) = (store.pool.clone(), store.threads.clone());
         Self { pool, threads, counters: store.counters.clone(), store: Arc::downgrade(store) }
     }
@@ -36,7 +36,7 @@ impl Reading {
 /// Reads `range` of an extent. The first chunk is read before this returns, so its errors are known
 /// before the response to the client begins.
 pub(super) async fn stream(
-    store: Reading,
+    store: ExtentReader,
     extent: Arc<OpenExtent>,
     range: Range<u64>,
 ) -> Result<ByteStream> {
@@ -59,7 +59,7 @@ pub(super) async fn stream(
 
 /// Returns the first chunk of `range`, and the offset of the next chunk.
 async fn chunk(
-    store: &Reading,
+    store: &ExtentReader,
     extent: &Arc<OpenExtent>,
     range: &Range<u64>,
 ) -> Result<(Bytes, u64)> {
@@ -88,23 +88,28 @@ async fn chunk(
 }
 
 /// Reads a chunk again if its extent is intact on disk; none if the extent was quarantined.
-async fn again(store: &Reading, id: ExtentId, from: u64, length: usize) -> Result<Option<Pooled>> {
+async fn again(
+    store: &ExtentReader,
+    id: ExtentId,
+    from: u64,
+    length: usize,
+) -> Result<Option<PooledBuffer>> {
     let Some(inner) = store.store.upgrade() else { return Ok(None) };
-    if !Inner::judge(&inner, id).await {
+    if !StoreState::verify_and_quarantine(&inner, id).await {
         return Ok(None);
     }
-    let extent = Inner::open_extent(&inner, id).await?;
+    let extent = StoreState::open_extent(&inner, id).await?;
     fetch(store, extent, from, length).await.map(Some)
 }
 
 /// Reads a chunk that begins at `from` on a thread, and verifies it. The thread takes the buffer,
 /// so that reads that wait for a disk that hangs hold none.
 async fn fetch(
-    store: &Reading,
+    store: &ExtentReader,
     extent: Arc<OpenExtent>,
     from: u64,
     length: usize,
-) -> Result<Pooled> {
+) -> Result<PooledBuffer> {
     let pool = store.pool.clone();
     let read = move || {
         let mut buffer = pool.take(length);

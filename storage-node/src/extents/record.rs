@@ -4,7 +4,7 @@ use martlet_protocol::limits::ALIGN_BYTES;
 use martlet_protocol::{Error, Result};
 
 use super::buffer::ALIGN;
-use super::seal::{Description, Head, HeadState, SECTOR, Seal, Spot, array, small};
+use super::seal::{Description, SECTOR, Seal, SealLocation, SealSector, SectorState, array, small};
 
 const MAGIC: [u8; 8] = *b"MRTLTVOL";
 const VERSION: u16 = 1;
@@ -54,13 +54,13 @@ impl VolumeHead {
 
 /// A run of a volume, in multiples of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Run {
+pub(super) struct BlockRun {
     pub(super) volume: u32,
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
-impl Run {
+impl BlockRun {
     pub(super) fn end(&self) -> u64 {
         self.offset + self.bytes
     }
@@ -70,12 +70,12 @@ impl Run {
         self.offset + ALIGN_BYTES
     }
 
-    pub(super) fn spot(&self) -> Spot {
+    pub(super) fn spot(&self) -> SealLocation {
         (self.volume, self.offset)
     }
 
     /// Returns the run of a record at `spot` with `length` bytes of data.
-    pub(super) fn of_record(spot: Spot, length: u64) -> Self {
+    pub(super) fn of_record(spot: SealLocation, length: u64) -> Self {
         Self { volume: spot.0, offset: spot.1, bytes: record_bytes(length) }
     }
 }
@@ -91,7 +91,7 @@ pub(super) enum Header {
     /// No header.
     Absent,
     /// A valid head with a wrong body: torn write or bit rot.
-    Torn(Head),
+    Torn(SealSector),
     /// A header with bit rot.
     Rotten,
     /// The record's description; its bytes are not verified.
@@ -99,7 +99,7 @@ pub(super) enum Header {
 }
 
 /// Encodes a record's header. `Invalid` if head and body exceed 4 KiB.
-pub(super) fn prepare(description: &Description) -> Result<(Head, Vec<u8>)> {
+pub(super) fn prepare(description: &Description) -> Result<(SealSector, Vec<u8>)> {
     let (mut head, mut body) = description.encode();
     if body.len() > ALIGN - SECTOR {
         return Err(Error::invalid("the owner of the extent is too long"));
@@ -113,19 +113,19 @@ pub(super) fn prepare(description: &Description) -> Result<(Head, Vec<u8>)> {
 pub(super) fn write_header(
     header: &mut [u8],
     seal: &Seal,
-    spot: Spot,
-    (head, body): &(Head, Vec<u8>),
+    spot: SealLocation,
+    (head, body): &(SealSector, Vec<u8>),
 ) {
     header[SECTOR..].copy_from_slice(body);
-    seal.write(&mut header[..SECTOR], Head { spot, ..*head }, body);
+    seal.write(&mut header[..SECTOR], SealSector { spot, ..*head }, body);
 }
 
 /// Reads the 4 KiB at `spot` as a header.
-pub(super) fn inspect(seal: &Seal, spot: Spot, header: &[u8]) -> Header {
+pub(super) fn inspect(seal: &Seal, spot: SealLocation, header: &[u8]) -> Header {
     match seal.read(&header[..SECTOR], spot) {
-        HeadState::Absent => Header::Absent,
-        HeadState::Rotten => Header::Rotten,
-        HeadState::Good(head) => {
+        SectorState::Absent => Header::Absent,
+        SectorState::Rotten => Header::Rotten,
+        SectorState::Good(head) => {
             seal.open(&head, &header[SECTOR..]).map_or(Header::Torn(head), Header::Good)
         }
     }

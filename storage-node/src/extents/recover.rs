@@ -14,11 +14,11 @@ use martlet_protocol::limits::ALIGN_BYTES;
 use martlet_protocol::{ExtentId, Result};
 
 use super::buffer::ALIGN;
-use super::classify::{Evidence, Found};
+use super::classify::{DiscoveredExtent, Evidence};
 use super::footer::{self, Footer};
-use super::record::{Run, VolumeHead};
-use super::row::{Place, Row};
-use super::settle::{Lies, Thing};
+use super::record::{BlockRun, VolumeHead};
+use super::recovery_actions::{UnknownExtent, UnknownLocation};
+use super::row::{Row, RowLocation};
 use super::state::Counters;
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
@@ -27,7 +27,7 @@ use crate::disk::{Caching, Disk};
 
 /// Inputs of recovery.
 #[derive(Clone, Copy)]
-pub(super) struct Site<'a> {
+pub(super) struct RecoveryInputs<'a> {
     pub(super) root: &'a Path,
     pub(super) disk: &'a dyn Disk,
     pub(super) table: &'a Table,
@@ -35,7 +35,7 @@ pub(super) struct Site<'a> {
 }
 
 /// State of a volume's head.
-enum Head {
+enum VolumeHeadState {
     Is(VolumeHead),
     /// The creation of the volume never ended.
     NeverWritten,
@@ -44,7 +44,7 @@ enum Head {
 }
 
 /// Runs of each volume that are in use: offset → bytes.
-type Taken = BTreeMap<u32, BTreeMap<u64, u64>>;
+type UsedRuns = BTreeMap<u32, BTreeMap<u64, u64>>;
 
 /// Makes the missing folders of a store, durably.
 pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
@@ -69,16 +69,20 @@ pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
 }
 
 /// Reconciles table, disk and free space.
-pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Result<RecoveryReport> {
+pub(super) fn recover(
+    site: RecoveryInputs<'_>,
+    counters: &Counters,
+    clean: bool,
+) -> Result<RecoveryReport> {
     let mut recovery =
-        Recovery { site, counters, taken: Taken::new(), report: RecoveryReport::default() };
+        Recovery { site, counters, taken: UsedRuns::new(), report: RecoveryReport::default() };
     let quarantined = recovery.open_quarantine()?;
     recovery.open_volumes()?;
     let mut files = if clean { None } else { Some(recovery.files()?) };
     recovery.believe_rows(files.as_mut(), &quarantined)?;
     if let Some(files) = files {
         let things = recovery.inspect(&files)?;
-        recovery.settle(things)?;
+        recovery.apply_actions(things)?;
     }
     recovery.free_the_rest();
     recovery.report.extents = counters.snapshot().extents;
@@ -87,9 +91,9 @@ pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Resul
 
 /// State of a running recovery.
 pub(super) struct Recovery<'a> {
-    pub(super) site: Site<'a>,
+    pub(super) site: RecoveryInputs<'a>,
     pub(super) counters: &'a Counters,
-    taken: Taken,
+    taken: UsedRuns,
     pub(super) report: RecoveryReport,
 }
 
@@ -117,22 +121,22 @@ impl Recovery<'_> {
                 continue;
             };
             match self.head(&path, number)? {
-                Head::Is(head) => {
+                VolumeHeadState::Is(head) => {
                     self.taken.entry(number).or_default();
                     self.site.volumes.add(Volume::open(self.site.disk, &head, path)?);
                 }
-                Head::NeverWritten => {
+                VolumeHeadState::NeverWritten => {
                     self.site.disk.unlink(&path)?;
                     self.site.disk.sync_dir(&folder)?;
                 }
-                Head::Lost => self.set_aside(&path)?,
+                VolumeHeadState::Lost => self.set_aside(&path)?,
             }
         }
         Ok(())
     }
 
     /// Returns the head of a volume, from its file or from its copy, and repairs the damaged one.
-    fn head(&self, path: &Path, number: u32) -> Result<Head> {
+    fn head(&self, path: &Path, number: u32) -> Result<VolumeHeadState> {
         let file = self.site.disk.open(path, Caching::Cached)?;
         let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
         let mut first = vec![0; ALIGN];
@@ -141,25 +145,25 @@ impl Recovery<'_> {
         let own = VolumeHead::decode(&first).filter(|_| read.is_ok());
         if own.is_some_and(|head| head.number != number) {
             // The file belongs to another volume.
-            return Ok(Head::Lost);
+            return Ok(VolumeHeadState::Lost);
         }
         let copy = heads.copy(number);
         let mended = match (own, copy) {
             (Some(own), copy) if copy != Some(own) => heads.keep(&own),
             (Some(_), _) => Ok(()),
             (None, _) if read.is_ok() && bytes <= ALIGN_BYTES && first.iter().all(|b| *b == 0) => {
-                return Ok(Head::NeverWritten);
+                return Ok(VolumeHeadState::NeverWritten);
             }
             (None, Some(copy)) => {
                 tracing::error!(path = %path.display(), "a volume's head was lost, using its copy");
                 file.write_at(&[IoSlice::new(&copy.encode())], 0).and_then(|()| file.sync())
             }
-            (None, None) => return read.map(|()| Head::Lost),
+            (None, None) => return read.map(|()| VolumeHeadState::Lost),
         };
         if let Err(error) = mended {
             tracing::warn!(%error, volume = number, "could not repair a volume's head or its copy");
         }
-        Ok(own.or(copy).map_or(Head::Lost, Head::Is))
+        Ok(own.or(copy).map_or(VolumeHeadState::Lost, VolumeHeadState::Is))
     }
 
     /// Returns the extents that have a file, by file name. Moves files with other names to
@@ -191,17 +195,17 @@ impl Recovery<'_> {
         self.site.table.clone().each(|row| {
             let extent = row.record.extent;
             let there = match row.place {
-                Place::Quarantined => return,
-                Place::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
-                Place::Record(volume, offset) => {
-                    let run = Run::of_record((volume, offset), u64::from(extent.length));
+                RowLocation::Quarantined => return,
+                RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
+                RowLocation::Record(volume, offset) => {
+                    let run = BlockRun::of_record((volume, offset), u64::from(extent.length));
                     self.holds(run)
                 }
             };
             if there {
                 self.counters.added(u64::from(extent.length));
             } else if quarantined.contains(&extent.id) {
-                aside.push(Row { place: Place::Quarantined, ..row });
+                aside.push(Row { place: RowLocation::Quarantined, ..row });
             } else {
                 self.report.missing.push(extent.id);
             }
@@ -211,19 +215,19 @@ impl Recovery<'_> {
     }
 
     /// Marks a record's run as used. False if its volume is shorter or the run is already used.
-    fn holds(&mut self, run: Run) -> bool {
+    fn holds(&mut self, run: BlockRun) -> bool {
         let there =
             self.site.volumes.get(run.volume).is_ok_and(|volume| run.end() <= volume.bytes());
         let Some(taken) = self.taken.get_mut(&run.volume).filter(|_| there) else { return false };
         taken.insert(run.offset, run.bytes).is_none()
     }
 
-    pub(super) fn take(&mut self, run: Run) {
+    pub(super) fn take(&mut self, run: BlockRun) {
         self.taken.entry(run.volume).or_default().insert(run.offset, run.bytes);
     }
 
     /// Inspects the files and records that have no row.
-    fn inspect(&self, files: &BTreeSet<ExtentId>) -> Result<Vec<Thing>> {
+    fn inspect(&self, files: &BTreeSet<ExtentId>) -> Result<Vec<UnknownExtent>> {
         let mut things = Vec::new();
         for id in files {
             things.push(self.inspect_file(*id)?);
@@ -233,7 +237,7 @@ impl Recovery<'_> {
             let taken = self.taken.get(&volume.number).unwrap_or(&nothing);
             for stray in scan::volume(&volume, taken)? {
                 let id = stray.record.as_ref().map_or(ExtentId([0; 16]), |record| record.extent.id);
-                let place = Lies::Record(stray.run);
+                let place = UnknownLocation::Record(stray.run);
                 things.push(self.thing(id, stray.evidence, place, stray.record)?);
             }
         }
@@ -241,7 +245,7 @@ impl Recovery<'_> {
         Ok(things)
     }
 
-    fn inspect_file(&self, id: ExtentId) -> Result<Thing> {
+    fn inspect_file(&self, id: ExtentId) -> Result<UnknownExtent> {
         let path = footer::path(self.site.root, id);
         let file = self.site.disk.open(&path, Caching::Cached)?;
         let (evidence, record) = match footer::inspect(file.as_ref())? {
@@ -261,31 +265,34 @@ impl Recovery<'_> {
                 }
             }
         };
-        self.thing(id, evidence, Lies::File(path), record)
+        self.thing(id, evidence, UnknownLocation::File(path), record)
     }
 
     fn thing(
         &self,
         id: ExtentId,
         evidence: Evidence,
-        place: Lies,
+        place: UnknownLocation,
         record: Option<ExtentRecord>,
-    ) -> Result<Thing> {
+    ) -> Result<UnknownExtent> {
         let marked = self.site.table.is_marked(id)?;
-        let found = Found { id, evidence, known: false, marked };
-        Ok(Thing { found, place, record })
+        let found = DiscoveredExtent { id, evidence, known: false, marked };
+        Ok(UnknownExtent { found, place, record })
     }
 
     /// Prepends the table's extents with the ids of things that have no row.
-    fn add_rivals(&self, things: &mut Vec<Thing>) -> Result<()> {
+    fn add_rivals(&self, things: &mut Vec<UnknownExtent>) -> Result<()> {
         let ids: BTreeSet<ExtentId> = things.iter().map(|thing| thing.found.id).collect();
         for id in ids {
             let row = self.site.table.get(id)?;
-            if let Some(row) = row.filter(|row| row.place != Place::Quarantined) {
+            if let Some(row) = row.filter(|row| row.place != RowLocation::Quarantined) {
                 let extent = row.record.extent;
                 let evidence = Evidence::Whole(extent.length, extent.blake3);
-                let found = Found { id, evidence, known: true, marked: false };
-                things.insert(0, Thing { found, place: Lies::Row(row), record: None });
+                let found = DiscoveredExtent { id, evidence, known: true, marked: false };
+                things.insert(
+                    0,
+                    UnknownExtent { found, place: UnknownLocation::Row(row), record: None },
+                );
             }
         }
         Ok(())
@@ -299,7 +306,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    pub(super) fn set_run_aside(&mut self, run: Run) -> Result<()> {
+    pub(super) fn set_run_aside(&mut self, run: BlockRun) -> Result<()> {
         tracing::error!(?run, "moving an inconsistent record into quarantine");
         if quarantine::run(self.site.disk, self.site.root, run)? {
             self.report.quarantined += 1;
@@ -316,13 +323,13 @@ impl Recovery<'_> {
             let mut at = ALIGN_BYTES;
             for (offset, bytes) in self.taken.get(&volume.number).into_iter().flatten() {
                 if *offset > at {
-                    let run = Run { volume: volume.number, offset: at, bytes: offset - at };
+                    let run = BlockRun { volume: volume.number, offset: at, bytes: offset - at };
                     self.site.volumes.release(run);
                 }
                 at = at.max(offset + bytes);
             }
             let rest = volume.bytes().saturating_sub(at);
-            self.site.volumes.free(Run { volume: volume.number, offset: at, bytes: rest });
+            self.site.volumes.free(BlockRun { volume: volume.number, offset: at, bytes: rest });
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Location of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Place {
+pub(super) enum RowLocation {
     /// In a file of its own.
     File,
     /// In a volume: volume number, and offset of the record's header.
@@ -38,7 +38,7 @@ pub(super) enum Place {
 /// Rows that are older than layouts end with the birth: copies under policy 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Row {
-    pub(super) place: Place,
+    pub(super) place: RowLocation,
     pub(super) record: ExtentRecord,
 }
 

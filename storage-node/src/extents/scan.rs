@@ -9,7 +9,7 @@ use martlet_protocol::limits::ALIGN_BYTES;
 use super::blocks::{BLOCK, verify};
 use super::buffer::ALIGN;
 use super::classify::Evidence;
-use super::record::{self, Header, Run};
+use super::record::{self, BlockRun, Header};
 use super::seal::Description;
 use super::volumes::Volume;
 use crate::disk::DiskFile;
@@ -19,8 +19,8 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 
 /// A non-empty run of a volume that has no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stray {
-    pub(super) run: Run,
+pub(super) struct RowlessRun {
+    pub(super) run: BlockRun,
     pub(super) evidence: Evidence,
     /// Its record, if its header is valid.
     pub(super) record: Option<ExtentRecord>,
@@ -28,7 +28,7 @@ pub(super) struct Stray {
 
 /// Returns the strays of a volume, by offset. `known` has offset and length of every used run;
 /// these are skipped.
-pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<Stray>> {
+pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<RowlessRun>> {
     let mut strays = Vec::new();
     let mut window = Window { volume, bytes: vec![0; WINDOW_BYTES], start: 0, filled: 0 };
     let (mut at, end) = (ALIGN_BYTES, volume.bytes());
@@ -43,8 +43,8 @@ pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<
             Header::Absent => None,
             Header::Rotten => Some(unreadable(spot, Evidence::Contradiction)),
             Header::Torn(head) => {
-                let run = Run::of_record(spot, u64::from(head.length));
-                Some(Stray { run, ..unreadable(spot, Evidence::Unfinished) })
+                let run = BlockRun::of_record(spot, u64::from(head.length));
+                Some(RowlessRun { run, ..unreadable(spot, Evidence::Unfinished) })
             }
             Header::Good(description) => Some(whole(volume, spot, description)?),
         };
@@ -64,20 +64,20 @@ pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<
     Ok(strays)
 }
 
-fn unreadable(spot: (u32, u64), evidence: Evidence) -> Stray {
-    let run = Run { volume: spot.0, offset: spot.1, bytes: ALIGN_BYTES };
-    Stray { run, evidence, record: None }
+fn unreadable(spot: (u32, u64), evidence: Evidence) -> RowlessRun {
+    let run = BlockRun { volume: spot.0, offset: spot.1, bytes: ALIGN_BYTES };
+    RowlessRun { run, evidence, record: None }
 }
 
 /// Inspects a record with a valid header, whose bytes may not have reached the disk.
-fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<Stray> {
+fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<RowlessRun> {
     let extent = description.record.extent;
-    let run = Run::of_record(spot, u64::from(extent.length));
+    let run = BlockRun::of_record(spot, u64::from(extent.length));
     let good = run.end() <= volume.bytes()
         && matches(volume.file.as_ref(), run.data_offset(), &description)?;
     let evidence =
         if good { Evidence::Whole(extent.length, extent.blake3) } else { Evidence::Unfinished };
-    Ok(Stray { run, evidence, record: Some(description.record) })
+    Ok(RowlessRun { run, evidence, record: Some(description.record) })
 }
 
 /// Returns true if the bytes from `base` on match the description's checksums.

@@ -31,7 +31,7 @@ pub(super) struct Description {
 }
 
 /// Location of a head: volume and offset of a record's header; zeros for a file.
-pub(super) type Spot = (u32, u64);
+pub(super) type SealLocation = (u32, u64);
 
 /// The first sector of a record's header, or the last one of a file:
 ///
@@ -54,8 +54,8 @@ pub(super) type Spot = (u32, u64);
 ///
 /// The body is the block checksums (CRC32C, 4 bytes each), the postcard, and zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) spot: Spot,
+pub(super) struct SealSector {
+    pub(super) spot: SealLocation,
     pub(super) length: u32,
     pub(super) body_bytes: u32,
     pub(super) crcs: u32,
@@ -66,13 +66,13 @@ pub(super) struct Head {
 
 /// Result of reading a sector as a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeadState {
+pub(super) enum SectorState {
     /// No head: the magic is missing.
     Absent,
     /// Begins with the magic and is no valid head.
     Rotten,
     /// A valid head for this location.
-    Good(Head),
+    Good(SealSector),
 }
 
 impl Seal {
@@ -99,7 +99,7 @@ impl Seal {
     }
 
     /// Writes `head` into a sector, with the hash of `body`.
-    pub(super) fn write(&self, sector: &mut [u8], mut head: Head, body: &[u8]) {
+    pub(super) fn write(&self, sector: &mut [u8], mut head: SealSector, body: &[u8]) {
         head.body_hash = self.hash(body);
         sector.fill(0);
         sector[..8].copy_from_slice(&self.magic);
@@ -117,18 +117,18 @@ impl Seal {
     }
 
     /// Reads the sector at `spot` as a head.
-    pub(super) fn read(&self, sector: &[u8], spot: Spot) -> HeadState {
+    pub(super) fn read(&self, sector: &[u8], spot: SealLocation) -> SectorState {
         if sector[..8] != self.magic {
-            return HeadState::Absent;
+            return SectorState::Absent;
         }
         let sealed = self.hash(&sector[..HASHED])[..] == sector[HASHED..HASHED + 32];
         let number = |at: usize| u32::from_le_bytes(array(&sector[at..at + 4]));
         let found = (number(12), u64::from_le_bytes(array(&sector[16..24])));
         let version = u16::from_le_bytes(array(&sector[8..10]));
         if !sealed || found != spot || version != VERSION {
-            return HeadState::Rotten;
+            return SectorState::Rotten;
         }
-        HeadState::Good(Head {
+        SectorState::Good(SealSector {
             spot,
             length: number(24),
             body_bytes: number(28),
@@ -140,7 +140,7 @@ impl Seal {
     }
 
     /// Returns the description in `body`, if `head` contains the hash of `body`.
-    pub(super) fn open(&self, head: &Head, body: &[u8]) -> Option<Description> {
+    pub(super) fn open(&self, head: &SealSector, body: &[u8]) -> Option<Description> {
         if self.hash(body) != head.body_hash {
             return None;
         }
@@ -154,14 +154,14 @@ impl Seal {
 
 impl Description {
     /// Returns the matching head and the bytes of the body, unpadded.
-    pub(super) fn encode(&self) -> (Head, Vec<u8>) {
+    pub(super) fn encode(&self) -> (SealSector, Vec<u8>) {
         let mut body = Vec::with_capacity(self.crcs.len() * 4 + 1536);
         for crc in &self.crcs {
             body.extend_from_slice(&crc.to_le_bytes());
         }
         let crc_bytes = body.len();
         let body = postcard::to_extend(&self.record, body).expect("a record can be encoded");
-        let head = Head {
+        let head = SealSector {
             spot: (0, 0),
             length: self.record.extent.length,
             body_bytes: 0,

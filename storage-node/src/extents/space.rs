@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::record::Run;
+use super::record::BlockRun;
 
 /// Disjoint runs, merged where they touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) struct RunSet {
 
 impl RunSet {
     /// Adds a run that isn't in the set.
-    pub(super) fn insert(&mut self, run: Run) {
+    pub(super) fn insert(&mut self, run: BlockRun) {
         if run.bytes == 0 {
             return;
         }
@@ -23,26 +23,26 @@ impl RunSet {
             debug_assert!(before.end() <= run.offset, "{run:?} is already in the set");
             if before.end() == run.offset {
                 self.take(before);
-                joined = Run { bytes: before.bytes + run.bytes, ..before };
+                joined = BlockRun { bytes: before.bytes + run.bytes, ..before };
             }
         }
         if let Some(bytes) = self.by_place.get(&(run.volume, run.end())).copied() {
-            self.take(Run { volume: run.volume, offset: run.end(), bytes });
+            self.take(BlockRun { volume: run.volume, offset: run.end(), bytes });
             joined.bytes += bytes;
         }
         self.put(joined);
     }
 
     /// Takes `bytes` from the start of the shortest sufficient run; of equal runs, the first.
-    pub(super) fn take_best(&mut self, bytes: u64) -> Option<Run> {
+    pub(super) fn take_best(&mut self, bytes: u64) -> Option<BlockRun> {
         let (found, volume, offset) = self.by_bytes.range((bytes, 0, 0)..).next().copied()?;
-        self.take(Run { volume, offset, bytes: found });
-        self.put(Run { volume, offset: offset + bytes, bytes: found - bytes });
-        Some(Run { volume, offset, bytes })
+        self.take(BlockRun { volume, offset, bytes: found });
+        self.put(BlockRun { volume, offset: offset + bytes, bytes: found - bytes });
+        Some(BlockRun { volume, offset, bytes })
     }
 
     /// Removes all parts of `run` from the set.
-    pub(super) fn remove(&mut self, run: Run) {
+    pub(super) fn remove(&mut self, run: BlockRun) {
         let mut at = self
             .before(run.volume, run.offset + 1)
             .filter(|before| before.end() > run.offset)
@@ -50,32 +50,32 @@ impl RunSet {
         while at < run.end() {
             let rest = (run.volume, at)..(run.volume, run.end());
             let Some((&(volume, offset), &bytes)) = self.by_place.range(rest).next() else { break };
-            let held = Run { volume, offset, bytes };
+            let held = BlockRun { volume, offset, bytes };
             self.take(held);
             let before = run.offset.saturating_sub(held.offset);
-            self.put(Run { bytes: before, ..held });
+            self.put(BlockRun { bytes: before, ..held });
             let after = held.end().saturating_sub(run.end());
-            self.put(Run { offset: held.end() - after, bytes: after, ..held });
+            self.put(BlockRun { offset: held.end() - after, bytes: after, ..held });
             at = held.end();
         }
     }
 
     /// Returns the longest run.
-    pub(super) fn longest(&self) -> Option<Run> {
-        self.by_bytes.last().map(|&(bytes, volume, offset)| Run { volume, offset, bytes })
+    pub(super) fn longest(&self) -> Option<BlockRun> {
+        self.by_bytes.last().map(|&(bytes, volume, offset)| BlockRun { volume, offset, bytes })
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    fn before(&self, volume: u32, offset: u64) -> Option<Run> {
+    fn before(&self, volume: u32, offset: u64) -> Option<BlockRun> {
         let (&(volume, offset), &bytes) =
             self.by_place.range((volume, 0)..(volume, offset)).next_back()?;
-        Some(Run { volume, offset, bytes })
+        Some(BlockRun { volume, offset, bytes })
     }
 
-    fn put(&mut self, run: Run) {
+    fn put(&mut self, run: BlockRun) {
         if run.bytes > 0 {
             self.by_place.insert((run.volume, run.offset), run.bytes);
             self.by_bytes.insert((run.bytes, run.volume, run.offset));
@@ -83,7 +83,7 @@ impl RunSet {
         }
     }
 
-    fn take(&mut self, run: Run) {
+    fn take(&mut self, run: BlockRun) {
         self.by_place.remove(&(run.volume, run.offset));
         self.by_bytes.remove(&(run.bytes, run.volume, run.offset));
         self.total_bytes -= run.bytes;
@@ -100,18 +100,18 @@ pub(super) struct SpaceMap {
 
 impl SpaceMap {
     /// Adds free space that holds no bytes of records.
-    pub(super) fn grow(&mut self, run: Run) {
+    pub(super) fn grow(&mut self, run: BlockRun) {
         self.free.insert(run);
     }
 
     /// Frees the space of a removed record.
-    pub(super) fn release(&mut self, run: Run) {
+    pub(super) fn release(&mut self, run: BlockRun) {
         self.free.insert(run);
         self.stale.insert(run);
     }
 
     /// Allocates space for a record.
-    pub(super) fn allocate(&mut self, bytes: u64) -> Option<Run> {
+    pub(super) fn allocate(&mut self, bytes: u64) -> Option<BlockRun> {
         let run = self.free.take_best(bytes)?;
         self.stale.remove(run);
         Some(run)
@@ -124,7 +124,7 @@ impl SpaceMap {
 
     /// Takes a long free run to return to the file system. The run can't be allocated meanwhile:
     /// call [`Self::grow`] when done.
-    pub(super) fn take_stale(&mut self, bytes_min: u64) -> Option<Run> {
+    pub(super) fn take_stale(&mut self, bytes_min: u64) -> Option<BlockRun> {
         let run = self.stale.longest().filter(|run| run.bytes >= bytes_min)?;
         self.stale.remove(run);
         self.free.remove(run);
@@ -142,8 +142,8 @@ mod tests {
 
     use super::*;
 
-    fn run(offset: u64, bytes: u64) -> Run {
-        Run { volume: 0, offset, bytes }
+    fn run(offset: u64, bytes: u64) -> BlockRun {
+        BlockRun { volume: 0, offset, bytes }
     }
 
     #[test]

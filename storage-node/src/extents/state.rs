@@ -91,7 +91,7 @@ impl Suspect {
     }
 
     /// Records the error of a write if the device failed, but not a lack of space.
-    pub(super) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+    pub(super) fn record_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
             if error.kind() == ErrorKind::Internal {
                 self.set(error);

@@ -11,11 +11,11 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 
 use super::buffer::{AlignedBuffer, BufferPool};
-use super::committer::{Committer, Ledger};
+use super::committer::{Committer, CommitterState};
 use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
-use super::record::Run;
-use super::row::{Place, Row};
+use super::record::BlockRun;
+use super::row::{Row, RowLocation};
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::Volumes;
@@ -27,7 +27,7 @@ use crate::disk::{Caching, Disk};
 const IDLE_BUFFERS_MAX: usize = 16;
 
 /// State of a store.
-pub(super) struct Inner {
+pub(super) struct StoreState {
     pub(super) root: PathBuf,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) table: Table,
@@ -54,7 +54,7 @@ pub(super) struct Inner {
     short: AtomicBool,
 }
 
-impl Inner {
+impl StoreState {
     /// Opens the store in `root`, and recovers its content. Blocks.
     pub(super) fn open(
         root: &Path,
@@ -71,9 +71,10 @@ impl Inner {
             options.volume_step_bytes,
         ));
         recover::make_folders(disk.as_ref(), root)?;
-        let at = recover::Site { root, disk: disk.as_ref(), table: &table, volumes: &volumes };
+        let at =
+            recover::RecoveryInputs { root, disk: disk.as_ref(), table: &table, volumes: &volumes };
         let report = recover::recover(at, &counters, options.clean)?;
-        let ledger = Ledger {
+        let ledger = CommitterState {
             volumes: volumes.clone(),
             table: table.clone(),
             gate: Arc::clone(&gate),
@@ -114,7 +115,7 @@ impl Inner {
     pub(super) fn row(&self, id: ExtentId) -> Result<Row> {
         match self.table.get(id)? {
             None => Err(missing(id)),
-            Some(row) if row.place == Place::Quarantined => Err(mismatch(id)),
+            Some(row) if row.place == RowLocation::Quarantined => Err(mismatch(id)),
             Some(row) => Ok(row),
         }
     }
@@ -128,7 +129,7 @@ impl Inner {
             Err(error) => Err(error),
         };
         let wrong = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
-        if wrong && Self::judge(store, id).await {
+        if wrong && Self::verify_and_quarantine(store, id).await {
             let inner = store.clone();
             return store.threads.run(move || inner.open_blocking(id)).await;
         }
@@ -138,8 +139,8 @@ impl Inner {
     /// Opens a record whose row and header are in memory; returns none in all other cases.
     fn open_now(&self, id: ExtentId) -> Result<Option<Arc<OpenExtent>>> {
         let Some(row) = self.table.get_now(id)? else { return Ok(None) };
-        let Place::Record(volume, offset) = row.place else { return Ok(None) };
-        let run = Run::of_record((volume, offset), u64::from(row.record.extent.length));
+        let RowLocation::Record(volume, offset) = row.place else { return Ok(None) };
+        let run = BlockRun::of_record((volume, offset), u64::from(row.record.extent.length));
         let lease = self.volumes.leases.hold(id, run);
         if self.table.get_now(id)?.as_ref() != Some(&row) {
             return Ok(None);
@@ -161,10 +162,10 @@ impl Inner {
     fn open_blocking(&self, id: ExtentId) -> Result<Arc<OpenExtent>> {
         let row = self.row(id)?;
         let extent = Arc::new(match row.place {
-            Place::Record(volume, offset) => {
+            RowLocation::Record(volume, offset) => {
                 self.open_record(&row, (volume, offset), Caching::Cached)?
             }
-            Place::File | Place::Quarantined => {
+            RowLocation::File | RowLocation::Quarantined => {
                 let path = footer::path(&self.root, id);
                 OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?)?
             }
@@ -185,7 +186,7 @@ impl Inner {
         caching: Caching,
     ) -> Result<OpenExtent> {
         let extent = row.record.extent;
-        let run = Run::of_record(spot, u64::from(extent.length));
+        let run = BlockRun::of_record(spot, u64::from(extent.length));
         let lease = self.volumes.leases.hold(extent.id, run);
         if self.table.get(extent.id)?.as_ref() != Some(row) {
             return Err(missing(extent.id));
@@ -200,17 +201,18 @@ impl Inner {
     /// Moves a corrupt extent to quarantine. Blocks.
     pub(super) fn set_aside(&self, id: ExtentId) -> Result<()> {
         let _gate = self.gate.write();
-        let Some(row) = self.table.get(id)?.filter(|row| row.place != Place::Quarantined) else {
+        let Some(row) = self.table.get(id)?.filter(|row| row.place != RowLocation::Quarantined)
+        else {
             return Ok(());
         };
         let length = u64::from(row.record.extent.length);
         let disk = self.disk.as_ref();
         match row.place {
-            Place::Record(volume, offset) => {
-                let run = Run::of_record((volume, offset), length);
+            RowLocation::Record(volume, offset) => {
+                let run = BlockRun::of_record((volume, offset), length);
                 quarantine::run(disk, &self.root, run)?;
             }
-            Place::File | Place::Quarantined => {
+            RowLocation::File | RowLocation::Quarantined => {
                 match quarantine::file(disk, &self.root, &footer::path(&self.root, id)) {
                     // The file is missing: nothing can be kept for inspection.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -219,7 +221,7 @@ impl Inner {
             }
         }
         tracing::error!(extent = %id, place = ?row.place, "moved a corrupt extent into quarantine");
-        self.table.put(&Row { place: Place::Quarantined, ..row })?;
+        self.table.put(&Row { place: RowLocation::Quarantined, ..row })?;
         self.opened.remove(&id);
         self.counters.removed(length);
         self.counters.set_aside();
@@ -231,7 +233,7 @@ impl Inner {
         &self,
         ids: &[ExtentId],
         removal: Removal,
-    ) -> Result<Vec<(ExtentId, Run)>> {
+    ) -> Result<Vec<(ExtentId, BlockRun)>> {
         self.suspect.check()?;
         let gate = self.gate.write();
         let mut rows = Vec::new();
@@ -249,11 +251,11 @@ impl Inner {
             self.opened.remove(&id);
             match place {
                 // Quarantined bytes stay until an operator has inspected them.
-                Place::Quarantined => continue,
-                Place::Record(volume, offset) => {
-                    records.push((id, Run::of_record((volume, offset), length)));
+                RowLocation::Quarantined => continue,
+                RowLocation::Record(volume, offset) => {
+                    records.push((id, BlockRun::of_record((volume, offset), length)));
                 }
-                Place::File => self.unlink(id),
+                RowLocation::File => self.unlink(id),
             }
             self.counters.removed(length);
         }
@@ -274,7 +276,7 @@ impl Inner {
             let page = self.table.list(after, limit - found.len())?;
             let Some(last) = page.last() else { break };
             after = Some(last.record.extent.id);
-            let there = page.into_iter().filter(|row| row.place != Place::Quarantined);
+            let there = page.into_iter().filter(|row| row.place != RowLocation::Quarantined);
             found.extend(there.map(|row| row.record));
         }
         Ok(found)
@@ -289,7 +291,7 @@ impl Inner {
         }
         let mut total = 0;
         for _ in 0..runs_max {
-            match self.suspect.note(self.volumes.reclaim(self.punch_bytes_min))? {
+            match self.suspect.record_outcome(self.volumes.reclaim(self.punch_bytes_min))? {
                 0 => break,
                 bytes => total += bytes,
             }
@@ -298,11 +300,11 @@ impl Inner {
     }
 
     /// Reserves an id for one writer.
-    pub(super) fn claim(self: &Arc<Self>, id: ExtentId) -> Result<Claim> {
+    pub(super) fn claim(self: &Arc<Self>, id: ExtentId) -> Result<IdReservation> {
         if !self.writing.lock().insert(id) {
             return Err(Error::conflict(format!("extent {id} is being written")));
         }
-        Ok(Claim { store: self.clone(), id })
+        Ok(IdReservation { store: self.clone(), id })
     }
 }
 
@@ -316,10 +318,10 @@ pub(super) enum Removal {
 }
 
 /// A removal in progress; until it ends, the store is not in order.
-pub(super) struct Removing(Arc<Inner>);
+pub(super) struct RemovalGuard(Arc<StoreState>);
 
-impl Removing {
-    pub(super) fn begin(store: &Arc<Inner>) -> Self {
+impl RemovalGuard {
+    pub(super) fn begin(store: &Arc<StoreState>) -> Self {
         store.removals.fetch_add(1, Ordering::AcqRel);
         Self(store.clone())
     }
@@ -342,19 +344,19 @@ impl Removing {
     }
 }
 
-impl Drop for Removing {
+impl Drop for RemovalGuard {
     fn drop(&mut self) {
         self.0.removals.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Reservation of an id by one writer.
-pub(super) struct Claim {
-    store: Arc<Inner>,
+pub(super) struct IdReservation {
+    store: Arc<StoreState>,
     id: ExtentId,
 }
 
-impl Drop for Claim {
+impl Drop for IdReservation {
     fn drop(&mut self) {
         self.store.writing.lock().remove(&self.id);
     }

@@ -23,13 +23,13 @@ const UNFLUSHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// The table of extents.
 #[derive(Clone)]
 pub struct Table {
-    kind: Kind,
+    kind: TableKind,
     /// Bytes of extents whose rows a crash would lose.
     unflushed_bytes: Arc<AtomicU64>,
 }
 
 #[derive(Clone)]
-enum Kind {
+enum TableKind {
     Rocks(ExtentTable),
     #[cfg(test)]
     Memory(MemoryTable),
@@ -37,23 +37,23 @@ enum Kind {
 
 impl From<ExtentTable> for Table {
     fn from(table: ExtentTable) -> Self {
-        Self { kind: Kind::Rocks(table), unflushed_bytes: Arc::default() }
+        Self { kind: TableKind::Rocks(table), unflushed_bytes: Arc::default() }
     }
 }
 
 #[cfg(test)]
 impl From<MemoryTable> for Table {
     fn from(table: MemoryTable) -> Self {
-        Self { kind: Kind::Memory(table), unflushed_bytes: Arc::default() }
+        Self { kind: TableKind::Memory(table), unflushed_bytes: Arc::default() }
     }
 }
 
 macro_rules! either {
     ($self:expr, $table:ident => $call:expr) => {
         match &$self.kind {
-            Kind::Rocks($table) => $call,
+            TableKind::Rocks($table) => $call,
             #[cfg(test)]
-            Kind::Memory($table) => $call,
+            TableKind::Memory($table) => $call,
         }
     };
 }

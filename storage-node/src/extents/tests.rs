@@ -19,7 +19,7 @@ use martlet_protocol::{ErrorKind, SystemClock};
 
 use super::table::MemoryTable;
 use super::*;
-use crate::disk::{Fault, FaultyDisk};
+use crate::disk::{DiskFault, FaultyDisk};
 
 const ROOT: &str = "/device";
 

@@ -4,8 +4,8 @@ use martlet_protocol::backend::Presence;
 use martlet_protocol::{ExtentId, Result};
 
 use super::ExtentStore;
-use super::row::Place;
-use super::store::{Inner, Removal};
+use super::row::RowLocation;
+use super::store::{Removal, StoreState};
 
 impl ExtentStore {
     /// Removes copies that other devices hold, durably. They may be written here again.
@@ -21,9 +21,9 @@ impl ExtentStore {
     }
 }
 
-impl Inner {
+impl StoreState {
     fn presence(&self, id: ExtentId) -> Result<Presence> {
-        if self.table.get(id)?.is_some_and(|row| row.place != Place::Quarantined) {
+        if self.table.get(id)?.is_some_and(|row| row.place != RowLocation::Quarantined) {
             return Ok(Presence::Here);
         }
         Ok(if self.table.is_marked(id)? { Presence::Deleted } else { Presence::Missing })

@@ -15,7 +15,7 @@ use crate::disk::{Caching, Disk, DiskFile};
 
 use super::heads::Heads;
 use super::lease::Leases;
-use super::record::{Run, VolumeHead};
+use super::record::{BlockRun, VolumeHead};
 use super::seal::Seal;
 use super::space::SpaceMap;
 
@@ -102,18 +102,18 @@ impl Volumes {
     }
 
     /// Frees space that holds no bytes of records.
-    pub(super) fn free(&self, run: Run) {
+    pub(super) fn free(&self, run: BlockRun) {
         self.space.lock().grow(run);
     }
 
     /// Frees the space of a removed or failed record.
-    pub(super) fn release(&self, run: Run) {
+    pub(super) fn release(&self, run: BlockRun) {
         self.space.lock().release(run);
     }
 
     /// Allocates space for a record: freed space first, for overwriting is cheaper than growing.
     /// Only the committer calls this.
-    pub(super) fn allocate(&self, bytes: u64) -> Result<Run> {
+    pub(super) fn allocate(&self, bytes: u64) -> Result<BlockRun> {
         loop {
             if let Some(run) = self.space.lock().allocate(bytes) {
                 return Ok(run);
@@ -140,7 +140,7 @@ impl Volumes {
             outcome => outcome.map(|()| wanted),
         }?;
         volume.bytes.store(from + grown, Ordering::Release);
-        self.free(Run { volume: volume.number, offset: from, bytes: grown });
+        self.free(BlockRun { volume: volume.number, offset: from, bytes: grown });
         Ok(())
     }
 

@@ -11,18 +11,18 @@ use martlet_protocol::limits::{CHUNK_BYTES, PACKED_BYTES_MAX};
 use martlet_protocol::{ByteStream, Result};
 
 use super::blocks::BlockHasher;
-use super::buffer::{ALIGN, Pooled};
-use super::committer::{Packed, deleted, refuse_taken};
+use super::buffer::{ALIGN, PooledBuffer};
+use super::committer::{PackedWrite, deleted, refuse_taken};
 use super::file_write::FileWriter;
 use super::gather::Gather;
 use super::record;
-use super::row::{Place, Row};
+use super::row::{Row, RowLocation};
 use super::seal::Description;
-use super::store::{Claim, Inner};
+use super::store::{IdReservation, StoreState};
 
 /// Stores an extent, durably. Ends early if the device fails meanwhile, however slow the body is.
 pub(super) async fn write(
-    store: &Arc<Inner>,
+    store: &Arc<StoreState>,
     new: NewExtent,
     birth_ms: u64,
     body: ByteStream,
@@ -37,7 +37,7 @@ pub(super) async fn write(
 }
 
 async fn take(
-    store: &Arc<Inner>,
+    store: &Arc<StoreState>,
     new: NewExtent,
     birth_ms: u64,
     body: ByteStream,
@@ -82,7 +82,11 @@ async fn take(
 }
 
 /// Writes a whole body of at most one chunk, which lies behind the space for its header.
-async fn packed(store: &Arc<Inner>, mut buffer: Pooled, facts: ExtentRecord) -> Result<ExtentRef> {
+async fn packed(
+    store: &Arc<StoreState>,
+    mut buffer: PooledBuffer,
+    facts: ExtentRecord,
+) -> Result<ExtentRef> {
     let mut hasher = BlockHasher::default();
     hasher.update(&buffer.all()[ALIGN..buffer.filled]);
     let length = buffer.filled - ALIGN;
@@ -94,17 +98,17 @@ async fn packed(store: &Arc<Inner>, mut buffer: Pooled, facts: ExtentRecord) -> 
         let (headroom, bytes) = (store.headroom.clone(), buffer.filled as u64);
         store.threads.run(move || headroom.admit(bytes)).await?;
     }
-    store.committer.write(Packed { buffer, header, record }).await?;
+    store.committer.write(PackedWrite { buffer, header, record }).await?;
     Ok(extent)
 }
 
 async fn file(
-    store: &Arc<Inner>,
+    store: &Arc<StoreState>,
     gather: Gather,
-    first: Pooled,
+    first: PooledBuffer,
     facts: ExtentRecord,
     declared: Option<u64>,
-    claim: Claim,
+    claim: IdReservation,
 ) -> Result<ExtentRef> {
     let (inner, id) = (store.clone(), facts.extent.id);
     let create = move || {
@@ -124,13 +128,13 @@ async fn file(
 }
 
 /// Writes the row of a durable file.
-fn publish(store: &Inner, writer: FileWriter, record: ExtentRecord) -> Result<ExtentRef> {
+fn publish(store: &StoreState, writer: FileWriter, record: ExtentRecord) -> Result<ExtentRef> {
     let extent = record.extent;
     let _gate = store.gate.read();
     if store.table.is_marked(extent.id)? {
         return Err(deleted(extent.id));
     }
-    store.table.put(&Row { place: Place::File, record })?;
+    store.table.put(&Row { place: RowLocation::File, record })?;
     store.counters.added(u64::from(extent.length));
     writer.keep();
     Ok(extent)

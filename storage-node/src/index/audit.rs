@@ -8,28 +8,28 @@
 //! sums.
 //!
 //! A call ends after a limit of registers, bytes or time, even in the middle of a run. The reading
-//! thread keeps its snapshot and its partial sums ([`sessions`](super::sessions)), and continues at
-//! the next call. A run whose thread has ended is begun anew.
+//! thread keeps its snapshot and its partial sums ([`audit_sessions`](super::audit_sessions)), and
+//! continues at the next call. A run whose thread has ended is begun anew.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use martlet_protocol::backend::Audited;
+use martlet_protocol::backend::AuditResult;
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::id::{BucketId, Shard};
 use martlet_protocol::tree::{Bin, BinKey, Sum, TreeKey};
 use martlet_protocol::{Error, Result};
 use rocksdb::{DBRawIterator, Snapshot};
 
+use super::audit_sessions::WaitingCalls;
 use super::build::{self, Sums};
 use super::database::{Database, Family};
 use super::rows::{self, LAST_KEY};
-use super::sessions::Calls;
 use super::tree::{self, LAST_ROW, RowKey};
 
 /// Limits of one call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slice {
+pub(super) struct AuditLimits {
     /// Registers.
     pub(super) registers: u64,
     /// Bytes of rows and inline bytes.
@@ -38,7 +38,7 @@ pub(super) struct Slice {
     pub(super) time: Duration,
 }
 
-impl Default for Slice {
+impl Default for AuditLimits {
     fn default() -> Self {
         Self { registers: 20_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(2) }
     }
@@ -60,8 +60,8 @@ pub(super) fn is_within(next: Option<BinKey>) -> bool {
 
 /// Findings, and the corrections that make the sums match the entries.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) audited: Audited<BinKey>,
+pub(super) struct AuditFindings {
+    pub(super) audited: AuditResult<BinKey>,
     pub(super) mends: Vec<(RowKey, Sum)>,
 }
 
@@ -70,14 +70,14 @@ pub(super) struct Found {
 /// the index.
 pub(super) fn run(
     database: Arc<Database>,
-    (secret, slice): (TreeKey, Slice),
+    (secret, slice): (TreeKey, AuditLimits),
     after: Option<BinKey>,
-    calls: Calls<Found>,
+    calls: WaitingCalls<AuditFindings>,
 ) {
     let last = pages(&database, &secret, after, slice, calls);
     drop(database);
     if let Some((calls, page)) = last {
-        let _ = calls.tell(page);
+        let _ = calls.send(page);
     }
 }
 
@@ -86,11 +86,11 @@ fn pages(
     database: &Database,
     secret: &TreeKey,
     after: Option<BinKey>,
-    slice: Slice,
-    calls: Calls<Found>,
-) -> Option<(Calls<Found>, Result<Found>)> {
+    slice: AuditLimits,
+    calls: WaitingCalls<AuditFindings>,
+) -> Option<(WaitingCalls<AuditFindings>, Result<AuditFindings>)> {
     let snapshot = database.snapshot();
-    let (found, began) = (Found::default(), Instant::now());
+    let (found, began) = (AuditFindings::default(), Instant::now());
     let mut audit =
         Audit { database, secret, snapshot: &snapshot, found, slice, began, calls: Some(calls) };
     let outcome = match after {
@@ -114,11 +114,11 @@ struct Audit<'a> {
     database: &'a Database,
     secret: &'a TreeKey,
     snapshot: &'a Snapshot<'a>,
-    found: Found,
-    slice: Slice,
+    found: AuditFindings,
+    slice: AuditLimits,
     began: Instant,
     /// The waiting call; none once the audit is abandoned.
-    calls: Option<Calls<Found>>,
+    calls: Option<WaitingCalls<AuditFindings>>,
 }
 
 impl<'a> Audit<'a> {
@@ -165,7 +165,7 @@ impl<'a> Audit<'a> {
     }
 
     fn is_full(&self) -> bool {
-        let (Audited { items, bytes, .. }, slice) = (&self.found.audited, &self.slice);
+        let (AuditResult { items, bytes, .. }, slice) = (&self.found.audited, &self.slice);
         *items >= slice.registers || *bytes >= slice.bytes || self.began.elapsed() >= slice.time
     }
 
@@ -173,8 +173,8 @@ impl<'a> Audit<'a> {
     fn pause(&mut self, bucket: BucketId, shard: Shard) -> Result<()> {
         self.found.audited.next = Some(BinKey { bucket, shard, bin: WITHIN });
         let calls = self.calls.take();
-        let told = calls.and_then(|calls| calls.tell(Ok(std::mem::take(&mut self.found))));
-        self.calls = told.and_then(Calls::next);
+        let told = calls.and_then(|calls| calls.send(Ok(std::mem::take(&mut self.found))));
+        self.calls = told.and_then(WaitingCalls::next);
         self.began = Instant::now();
         match self.calls {
             Some(_) => Ok(()),

@@ -8,18 +8,18 @@ use martlet_protocol::{Clock, Error, Result};
 
 use super::database::Database;
 use super::fences::Fences;
-use super::group::{Committed, Conditions, Group};
-use super::queue::{Op, Queue};
-use super::standing::Standing;
+use super::group::{Group, GroupInputs, GroupStatistics};
+use super::queue::{IndexOp, Queue};
+use super::voting::VotingState;
 use crate::device::ballast::Ballast;
-use crate::device::pulse::{Part, Pulse};
+use crate::device::pulse::{DevicePart, Pulse};
 use crate::metrics::IndexCounters;
 
 /// State that the committer uses.
 pub(super) struct Committer {
     pub(super) database: Arc<Database>,
     pub(super) fences: Arc<Fences>,
-    pub(super) standing: Arc<Standing>,
+    pub(super) standing: Arc<VotingState>,
     pub(super) name: String,
     pub(super) queue: Arc<Queue>,
     pub(super) ballast: Arc<Ballast>,
@@ -32,12 +32,12 @@ pub(super) struct Committer {
 
 /// Ends all waiting operations when the committer's thread ends for any reason. A panic is a fault
 /// of the index: memory may differ from disk, so the device is opened again.
-struct Abandon {
+struct AbandonOnDrop {
     queue: Arc<Queue>,
     database: Arc<Database>,
 }
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.database.note_fault("the committer of the index panicked");
@@ -48,7 +48,7 @@ impl Drop for Abandon {
 
 impl Committer {
     pub(super) fn spawn(self) -> Result<JoinHandle<()>> {
-        let abandon = Abandon { queue: self.queue.clone(), database: self.database.clone() };
+        let abandon = AbandonOnDrop { queue: self.queue.clone(), database: self.database.clone() };
         std::thread::Builder::new()
             .name(format!("commit-{}", self.name))
             .spawn(move || {
@@ -63,13 +63,13 @@ impl Committer {
     fn run(&self) {
         let mut ops = Vec::new();
         while self.queue.take(&mut ops) {
-            let _beat = self.pulse.begin(Part::Index);
+            let _beat = self.pulse.begin(DevicePart::Index);
             self.commit(&mut ops);
         }
     }
 
     /// Commits the operations: as one group, or more if an operation must end its group.
-    fn commit(&self, ops: &mut Vec<Op>) {
+    fn commit(&self, ops: &mut Vec<IndexOp>) {
         let mut group = Group::new(self.conditions());
         for op in ops.drain(..) {
             let ends = op.ends_group();
@@ -83,12 +83,12 @@ impl Committer {
     }
 
     fn end(&self, group: Group<'_>) {
-        let Committed { ops, bytes, synced } = group.commit();
+        let GroupStatistics { ops, bytes, synced } = group.commit();
         self.counters.committed(ops, bytes, synced);
     }
 
-    fn conditions(&self) -> Conditions<'_> {
-        Conditions {
+    fn conditions(&self) -> GroupInputs<'_> {
+        GroupInputs {
             database: &self.database,
             fences: &self.fences,
             standing: &self.standing,

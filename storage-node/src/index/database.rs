@@ -80,7 +80,7 @@ pub(crate) struct Database {
 }
 
 /// Result of a read that may not wait.
-pub(crate) enum Cached<T> {
+pub(crate) enum CachedRead<T> {
     /// The value, from memory.
     Known(T),
     /// The read needs the disk.
@@ -90,13 +90,15 @@ pub(crate) enum Cached<T> {
 impl Database {
     /// Opens or creates the index in `folder`. Refuses a log that lost a synced write.
     pub(crate) fn open(folder: &Path, caches: &Caches) -> Result<Self> {
-        log_tail::mend(folder)?;
+        log_tail::repair(folder)?;
         let background = BackgroundThreads::take()?;
         let families = Family::ALL.map(|family| {
             ColumnFamilyDescriptor::new(family.name(), options::family(family, caches))
         });
         let db = DB::open_cf_descriptors(&options::database(caches), folder, families).map_err(
-            |error| told(&error, &format!("the index in {} does not open", folder.display())),
+            |error| {
+                convert_error(&error, &format!("the index in {} does not open", folder.display()))
+            },
         )?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
@@ -143,10 +145,10 @@ impl Database {
         &self,
         family: Family,
         key: &[u8],
-    ) -> Result<Cached<Option<DBPinnableSlice<'_>>>> {
+    ) -> Result<CachedRead<Option<DBPinnableSlice<'_>>>> {
         match self.db.get_pinned_cf_opt(self.family(family), key, &self.cached) {
-            Ok(value) => Ok(Cached::Known(value)),
-            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => Ok(Cached::OnDisk),
+            Ok(value) => Ok(CachedRead::Known(value)),
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => Ok(CachedRead::OnDisk),
             Err(error) => Err(self.read_failed(&error)),
         }
     }
@@ -269,7 +271,7 @@ impl Database {
     fn write(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
         self.healthy()?;
         self.db.write_opt(batch, options).map_err(|error| {
-            let error = told(&error, "the index write failed");
+            let error = convert_error(&error, "the index write failed");
             self.note_damage(&error);
             self.fault.lock().get_or_insert_with(|| error.to_string());
             error
@@ -299,7 +301,7 @@ impl Database {
 
     fn read_failed(&self, error: &rocksdb::Error) -> Error {
         let failed = error.kind() == rocksdb::ErrorKind::IOError;
-        let error = told(error, "the index read failed");
+        let error = convert_error(error, "the index read failed");
         self.note_damage(&error);
         if failed && error.kind() == ErrorKind::Internal {
             *self.unreadable.lock() = Some(error.to_string());
@@ -337,7 +339,7 @@ impl Database {
         let families = Family::ALL.map(|family| self.family(family));
         self.db
             .flush_cfs_opt(&families, &FlushOptions::default())
-            .map_err(|error| told(&error, "the index flush failed"))
+            .map_err(|error| convert_error(&error, "the index flush failed"))
     }
 
     /// Compacts all tables of a family.
@@ -355,11 +357,11 @@ impl Database {
         options.set_wait(false);
         self.db
             .flush_cf_opt(self.family(family), &options)
-            .map_err(|error| told(&error, "the index flush failed"))
+            .map_err(|error| convert_error(&error, "the index flush failed"))
     }
 }
 
-fn told(error: &rocksdb::Error, what: &str) -> Error {
+fn convert_error(error: &rocksdb::Error, what: &str) -> Error {
     let kind = match error.kind() {
         rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
         rocksdb::ErrorKind::IOError if is_no_space(error.as_ref()) => ErrorKind::Full,

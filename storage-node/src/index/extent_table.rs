@@ -18,7 +18,7 @@ use std::sync::Arc;
 use martlet_protocol::{Error, ExtentId, Result};
 use rocksdb::WriteBatch;
 
-use super::database::{Cached, Database, Family};
+use super::database::{CachedRead, Database, Family};
 use super::options::Caches;
 
 const BY_ID: u8 = 0;
@@ -55,8 +55,8 @@ impl ExtentTable {
     /// Returns the row of an extent, if it exists and is in memory.
     pub fn get_now(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
         match self.database.get_cached(Family::Extents, &id.0)? {
-            Cached::Known(row) => Ok(row.map(|row| row.to_vec())),
-            Cached::OnDisk => Ok(None),
+            CachedRead::Known(row) => Ok(row.map(|row| row.to_vec())),
+            CachedRead::OnDisk => Ok(None),
         }
     }
 

@@ -8,7 +8,7 @@ use martlet_protocol::{BucketId, Error, Result};
 use parking_lot::RwLock;
 
 use super::database::{Database, Family};
-use super::group::{Change, Group};
+use super::group::{Group, StateChange};
 use super::rows::{self, FENCE_KEYS};
 
 /// Fences of an index, as stored on disk.
@@ -69,7 +69,7 @@ impl Group<'_> {
         if self.conditions.fences.is_news(&fence) {
             let family = self.conditions.database.family(Family::Meta);
             self.batch.put_cf(family, rows::fence_key(fence.bucket), rows::fence_row(&fence));
-            self.change = Some(Change::Fence(fence));
+            self.change = Some(StateChange::Fence(fence));
         }
     }
 

@@ -16,21 +16,21 @@ use rocksdb::WriteBatch;
 
 use super::database::{Database, Family};
 use super::fences::Fences;
-use super::queue::{Op, PromiseOp, Promised, Reply, WriteOp};
+use super::queue::{IndexOp, PromiseOp, PromiseOutcome, ReplySender, WriteOp};
 use super::rows::{self, RegisterRow};
-use super::standing::Standing;
 use super::tree::Deltas;
-use crate::device::ballast::Level;
+use super::voting::VotingState;
+use crate::device::ballast::FillLevel;
 
 /// Inputs for judging the operations of a group.
 #[derive(Clone, Copy)]
-pub(super) struct Conditions<'a> {
+pub(super) struct GroupInputs<'a> {
     pub(super) database: &'a Database,
     pub(super) fences: &'a Fences,
-    pub(super) standing: &'a Standing,
+    pub(super) standing: &'a VotingState,
     pub(super) name: &'a str,
     pub(super) now_ms: u64,
-    pub(super) level: Level,
+    pub(super) level: FillLevel,
     /// Secret that keys the leaves.
     pub(super) secret: &'a TreeKey,
     /// True if other devices hold copies of the device's registers.
@@ -39,7 +39,7 @@ pub(super) struct Conditions<'a> {
 
 /// Operations that become durable together.
 pub(super) struct Group<'a> {
-    pub(super) conditions: Conditions<'a>,
+    pub(super) conditions: GroupInputs<'a>,
     pub(super) batch: WriteBatch,
     /// Registers after the group's operations so far.
     pub(super) rows: HashMap<Vec<u8>, RegisterRow>,
@@ -49,12 +49,12 @@ pub(super) struct Group<'a> {
     pub(super) hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
     /// Change of the number of hints.
     pub(super) hints_more: i64,
-    pub(super) change: Option<Change>,
-    answers: Vec<Answer>,
+    pub(super) change: Option<StateChange>,
+    answers: Vec<GroupReply>,
 }
 
 /// Change of the device's state that takes effect once the group is on disk.
-pub(super) enum Change {
+pub(super) enum StateChange {
     Fence(BucketFence),
     Floor(Stamp),
     Votes(bool),
@@ -63,14 +63,14 @@ pub(super) enum Change {
 }
 
 /// Reply to an operation, sent once the group is on disk.
-enum Answer {
-    Write(Reply<WriteReply>, Result<WriteReply>),
-    Promise(Reply<Promised>, Result<Promised>),
-    Done(Reply<()>, Result<()>),
+enum GroupReply {
+    Write(ReplySender<WriteReply>, Result<WriteReply>),
+    Promise(ReplySender<PromiseOutcome>, Result<PromiseOutcome>),
+    Done(ReplySender<()>, Result<()>),
 }
 
 /// Statistics of a committed group.
-pub(super) struct Committed {
+pub(super) struct GroupStatistics {
     pub(super) ops: usize,
     pub(super) bytes: usize,
     /// True if the batch was not empty, and so was synced.
@@ -78,7 +78,7 @@ pub(super) struct Committed {
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn new(conditions: Conditions<'a>) -> Self {
+    pub(super) fn new(conditions: GroupInputs<'a>) -> Self {
         Self {
             conditions,
             batch: WriteBatch::default(),
@@ -92,62 +92,66 @@ impl<'a> Group<'a> {
     }
 
     /// Judges an operation and stages its changes.
-    pub(super) fn stage(&mut self, op: Op) {
+    pub(super) fn stage(&mut self, op: IndexOp) {
         let answer = match op {
-            Op::Write(write, reply) => Answer::Write(reply, self.write(write)),
-            Op::Promise(promise, reply) => Answer::Promise(reply, self.promise(promise)),
-            Op::Fence(fence, reply) => {
+            IndexOp::Write(write, reply) => GroupReply::Write(reply, self.write(write)),
+            IndexOp::Promise(promise, reply) => GroupReply::Promise(reply, self.promise(promise)),
+            IndexOp::Fence(fence, reply) => {
                 self.set_fence(fence);
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::KeepHint(write, reply) => Answer::Write(reply, self.keep_hint(write)),
-            Op::ForgetHint(key, order, reply) => Answer::Done(reply, self.forget_hint(key, order)),
-            Op::RaiseFloor(floor, reply) => {
+            IndexOp::KeepHint(write, reply) => GroupReply::Write(reply, self.keep_hint(write)),
+            IndexOp::ForgetHint(key, order, reply) => {
+                GroupReply::Done(reply, self.forget_hint(key, order))
+            }
+            IndexOp::RaiseFloor(floor, reply) => {
                 self.raise_floor(floor);
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::SetVoting(voting, reply) => {
+            IndexOp::SetVoting(voting, reply) => {
                 self.set_voting(voting);
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::RaiseTerm(term, reply) => {
+            IndexOp::RaiseTerm(term, reply) => {
                 self.raise_term(term);
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::SetJoined(change, reply) => {
+            IndexOp::SetJoined(change, reply) => {
                 self.set_joined(change);
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::MarkCollectable(marks, reply) => Answer::Done(reply, self.mark_collectable(marks)),
-            Op::Drop(drops, reply) => Answer::Done(reply, self.drop_registers(drops)),
-            Op::MendSums(sums, reply) => {
-                self.mend_sums(sums);
-                Answer::Done(reply, Ok(()))
+            IndexOp::MarkCollectable(marks, reply) => {
+                GroupReply::Done(reply, self.mark_collectable(marks))
             }
-            Op::CheckClosed(bucket, reply) => {
-                Answer::Done(reply, self.conditions.fences.check_closed(bucket))
+            IndexOp::Drop(drops, reply) => GroupReply::Done(reply, self.drop_registers(drops)),
+            IndexOp::MendSums(sums, reply) => {
+                self.repair_sums(sums);
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::Purge(bucket, reply) => Answer::Done(reply, self.purge(bucket)),
-            Op::Leave(garbage, reply) => {
+            IndexOp::CheckClosed(bucket, reply) => {
+                GroupReply::Done(reply, self.conditions.fences.check_closed(bucket))
+            }
+            IndexOp::Purge(bucket, reply) => GroupReply::Done(reply, self.purge(bucket)),
+            IndexOp::Leave(garbage, reply) => {
                 let family = self.conditions.database.family(Family::Garbage);
                 for (key, row) in garbage {
                     self.batch.put_cf(family, key, row);
                 }
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
-            Op::Forget(garbage, reply) => {
+            IndexOp::Forget(garbage, reply) => {
                 let family = self.conditions.database.family(Family::Garbage);
                 for id in garbage {
                     self.batch.delete_cf(family, id.0);
                 }
-                Answer::Done(reply, Ok(()))
+                GroupReply::Done(reply, Ok(()))
             }
         };
         self.answers.push(answer);
     }
 
     /// Writes the batch, then sends all replies.
-    pub(super) fn commit(mut self) -> Committed {
+    pub(super) fn commit(mut self) -> GroupStatistics {
         let ops = self.answers.len();
         self.sums.stage(self.conditions.database.family(Family::Tree), &mut self.batch);
         let bytes = self.batch.size_in_bytes();
@@ -158,21 +162,21 @@ impl<'a> Group<'a> {
             self.conditions.database.healthy()
         };
         if outcome.is_ok() {
-            let Conditions { fences, standing, .. } = self.conditions;
+            let GroupInputs { fences, standing, .. } = self.conditions;
             standing.count_hints(self.hints_more);
             match self.change {
                 None => {}
-                Some(Change::Fence(fence)) => fences.apply(fence),
-                Some(Change::Floor(floor)) => standing.raise_floor(floor),
-                Some(Change::Votes(voting)) => standing.set_voting(voting),
-                Some(Change::Term(term)) => standing.raise_term(term),
-                Some(Change::Joined(change)) => standing.set_joined(change),
+                Some(StateChange::Fence(fence)) => fences.apply(fence),
+                Some(StateChange::Floor(floor)) => standing.raise_floor(floor),
+                Some(StateChange::Votes(voting)) => standing.set_voting(voting),
+                Some(StateChange::Term(term)) => standing.raise_term(term),
+                Some(StateChange::Joined(change)) => standing.set_joined(change),
             }
         }
         for answer in self.answers {
             answer.send(outcome.as_ref().err());
         }
-        Committed { ops, bytes, synced }
+        GroupStatistics { ops, bytes, synced }
     }
 
     fn write(&mut self, write: WriteOp) -> Result<WriteReply> {
@@ -219,7 +223,7 @@ impl<'a> Group<'a> {
     /// Returns the reason if a write must be refused, whatever its order (rules M2, X2, C1, T2).
     /// For writes that are not first-hand, only `commit_by_ms` is judged.
     pub(super) fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
-        let Conditions { fences, now_ms, .. } = self.conditions;
+        let GroupInputs { fences, now_ms, .. } = self.conditions;
         let late = now_ms > write.commit_by_ms;
         if !write.mode.is_first_hand() {
             return late.then_some(WriteReply::OutOfTime);
@@ -237,10 +241,10 @@ impl<'a> Group<'a> {
     /// entries whose bytes are on disk already.
     pub(super) fn check_room(&self, write: &WriteOp) -> Result<()> {
         match self.conditions.level {
-            Level::Ready => Ok(()),
-            Level::Full if write.inline.is_none() => Ok(()),
-            Level::Critical if write.tombstone => Ok(()),
-            Level::Full | Level::Critical => {
+            FillLevel::Ready => Ok(()),
+            FillLevel::Full if write.inline.is_none() => Ok(()),
+            FillLevel::Critical if write.tombstone => Ok(()),
+            FillLevel::Full | FillLevel::Critical => {
                 Err(Error::full("the device is full").without_effect("no space left for entries"))
             }
         }
@@ -294,8 +298,8 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn promise(&mut self, promise: PromiseOp) -> Result<Promised> {
-        let Conditions { now_ms, standing, name, .. } = self.conditions;
+    fn promise(&mut self, promise: PromiseOp) -> Result<PromiseOutcome> {
+        let GroupInputs { now_ms, standing, name, .. } = self.conditions;
         standing.check_votes(name)?;
         standing.check_term(promise.term)?;
         let mut row = self.row(&promise.key)?;
@@ -305,16 +309,16 @@ impl<'a> Group<'a> {
         }
         if is_too_old(promise.ballot, now_ms) {
             let oldest_ms = now_ms - FIRST_HAND_AGE_MS_MAX;
-            return Ok(Promised::Behind(register.floor().max(Stamp::at_ms(oldest_ms))));
+            return Ok(PromiseOutcome::Behind(register.floor().max(Stamp::at_ms(oldest_ms))));
         }
         if let Err(floor) = register.promise(promise.ballot) {
-            return Ok(Promised::Behind(floor));
+            return Ok(PromiseOutcome::Behind(floor));
         }
         row.set_promise(promise.ballot);
         let family = self.conditions.database.family(Family::Entries);
         self.batch.put_cf(family, &promise.key, row.bytes());
         self.rows.insert(promise.key, row.clone());
-        Ok(Promised::Granted(row))
+        Ok(PromiseOutcome::Granted(row))
     }
 
     pub(super) fn row(&self, key: &[u8]) -> Result<RegisterRow> {
@@ -328,9 +332,9 @@ impl<'a> Group<'a> {
     }
 }
 
-impl Answer {
+impl GroupReply {
     fn send(self, failed: Option<&Error>) {
-        fn tell<T>(reply: Reply<T>, answer: Result<T>, failed: Option<&Error>) {
+        fn send_reply<T>(reply: ReplySender<T>, answer: Result<T>, failed: Option<&Error>) {
             let answer = match failed {
                 Some(error) => Err(Error::new(error.kind(), error.to_string())),
                 None => answer,
@@ -339,9 +343,9 @@ impl Answer {
             drop(reply.send(answer));
         }
         match self {
-            Self::Write(reply, answer) => tell(reply, answer, failed),
-            Self::Promise(reply, answer) => tell(reply, answer, failed),
-            Self::Done(reply, answer) => tell(reply, answer, failed),
+            Self::Write(reply, answer) => send_reply(reply, answer, failed),
+            Self::Promise(reply, answer) => send_reply(reply, answer, failed),
+            Self::Done(reply, answer) => send_reply(reply, answer, failed),
         }
     }
 }

@@ -15,10 +15,10 @@ use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::register::Register;
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, WriteId};
 
-use super::database::{Cached, Database, Family};
+use super::database::{CachedRead, Database, Family};
 use super::group::Group;
 use super::queue::WriteOp;
-use super::read::Reader;
+use super::read::RegisterReader;
 use super::rows;
 
 const FORMAT: u8 = 1;
@@ -88,9 +88,13 @@ pub(super) fn order_of(row: &[u8]) -> Result<Stamp> {
 }
 
 /// Reads the hint of a register.
-pub(super) async fn read(reader: &Reader, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+pub(super) async fn read(
+    reader: &RegisterReader,
+    key: &RegisterKey,
+    want: Want,
+) -> Result<RegisterView> {
     let key = key.encode();
-    if let Cached::Known(row) = reader.database.get_cached(Family::Hints, &key)? {
+    if let CachedRead::Known(row) = reader.database.get_cached(Family::Hints, &key)? {
         return view(row.as_deref(), want);
     }
     let database = reader.database.clone();

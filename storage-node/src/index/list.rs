@@ -20,14 +20,14 @@ use super::{hints, rows};
 
 /// Source of a listing.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+pub(super) enum ListSource {
     /// The registers of the device.
     Registers,
     /// Hints: writes kept for other devices.
     Hints,
 }
 
-impl Source {
+impl ListSource {
     fn family(self) -> Family {
         match self {
             Self::Registers => Family::Entries,
@@ -47,7 +47,7 @@ impl Source {
 /// current name, once [`LIST_EMPTY_ROWS_MAX`] rows held nothing but promises.
 pub(super) fn list(
     database: &Database,
-    source: Source,
+    source: ListSource,
     request: &ListRequest,
 ) -> Result<(ListReply, usize)> {
     let mut merge = Merge::open(database, source, request)?;
@@ -70,8 +70,8 @@ pub(super) fn list(
 /// Merge of the runs of several shards.
 struct Merge<'a> {
     database: &'a Database,
-    source: Source,
-    runs: Vec<Run<'a>>,
+    source: ListSource,
+    runs: Vec<ShardRun<'a>>,
     /// The lowest name of each run that is not exhausted.
     heads: BinaryHeap<Reverse<(Bytes, usize)>>,
     /// Prefix of names that are skipped.
@@ -82,13 +82,13 @@ struct Merge<'a> {
 }
 
 /// One shard's names, in order.
-struct Run<'a> {
+struct ShardRun<'a> {
     rows: DBRawIterator<'a>,
     prefix: [u8; PREFIX_BYTES],
 }
 
 impl<'a> Merge<'a> {
-    fn open(database: &'a Database, source: Source, request: &ListRequest) -> Result<Self> {
+    fn open(database: &'a Database, source: ListSource, request: &ListRequest) -> Result<Self> {
         let mut merge = Self {
             database,
             source,
@@ -102,7 +102,7 @@ impl<'a> Merge<'a> {
         for &shard in &request.shards {
             let prefix = RegisterKey::prefix(request.bucket, shard, request.kind);
             let upper = rows::successor(&[&prefix[..], &request.prefix].concat());
-            let mut run = Run { rows: database.iterate(source.family(), &upper), prefix };
+            let mut run = ShardRun { rows: database.iterate(source.family(), &upper), prefix };
             run.seek(&start);
             merge.runs.push(run);
             merge.push_head(merge.runs.len() - 1)?;
@@ -173,7 +173,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-impl Run<'_> {
+impl ShardRun<'_> {
     fn seek(&mut self, name: &[u8]) {
         self.rows.seek([&self.prefix[..], name].concat());
     }

@@ -54,7 +54,7 @@ const SEQUENCE_STEP_MAX: u64 = 1 << 40;
 
 /// State of a log's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tail {
+enum LogEnd {
     /// Every record is whole, or the end of the file truncates the last record.
     Sound,
     /// The record at this offset was never completely written.
@@ -81,27 +81,27 @@ impl Fragment {
 }
 
 /// Result of reading a fragment at an offset.
-enum At {
+enum FragmentRead {
     Good(Fragment),
     Bad,
     /// The file ends before the fragment does.
     CutOff,
 }
 
-fn fragment(log: &[u8], at: usize) -> At {
+fn fragment(log: &[u8], at: usize) -> FragmentRead {
     let block_end = at / BLOCK * BLOCK + BLOCK;
-    let Some(header) = log.get(at..at + HEADER) else { return At::CutOff };
+    let Some(header) = log.get(at..at + HEADER) else { return FragmentRead::CutOff };
     let length = usize::from(u16::from_le_bytes([header[4], header[5]]));
     let end = at + HEADER + length;
     if end > block_end {
-        return At::Bad;
+        return FragmentRead::Bad;
     }
-    let Some(covered) = log.get(at + 6..end) else { return At::CutOff };
+    let Some(covered) = log.get(at + 6..end) else { return FragmentRead::CutOff };
     let crc = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
     if crc == masked(covered) && header[6] != 0 {
-        At::Good(Fragment { kind: header[6], end })
+        FragmentRead::Good(Fragment { kind: header[6], end })
     } else {
-        At::Bad
+        FragmentRead::Bad
     }
 }
 
@@ -123,16 +123,16 @@ fn next(at: usize) -> usize {
 
 /// Properties of the log's records so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct LogProperties {
     /// Minimum sequence number of the next record; none before the first record.
     sequence: Option<u64>,
     /// True if the last record ends in the trailer.
     trailer: bool,
 }
 
-impl Seen {
+impl LogProperties {
     /// Records a good fragment.
-    fn note(&mut self, log: &[u8], at: usize, found: Fragment) {
+    fn record(&mut self, log: &[u8], at: usize, found: Fragment) {
         let payload = &log[at + HEADER..found.end];
         if found.begins_record()
             && let Some((sequence, _)) = batch_header(payload)
@@ -171,31 +171,33 @@ enum Log {
     Manifest,
 }
 
-fn tail(log: &[u8], kind: Log) -> Tail {
-    let (mut at, mut record, mut seen) = (0, 0, Seen::default());
+fn tail(log: &[u8], kind: Log) -> LogEnd {
+    let (mut at, mut record, mut seen) = (0, 0, LogProperties::default());
     loop {
         at = next(at);
         if at >= log.len() {
-            return Tail::Sound;
+            return LogEnd::Sound;
         }
-        let follower = || Followers { log, kind, seen }.any_after(at);
+        let follower = || LaterRecords { log, kind, seen }.any_after(at);
         match fragment(log, at) {
-            At::CutOff if log.len() - at < HEADER => return Tail::Sound,
-            At::CutOff if whole_but_for_its_length(&log[at..]) => return Tail::Damaged(at),
-            At::CutOff if !zeros(&log[at..]) && !follower() => return Tail::Sound,
-            At::Good(found) => {
+            FragmentRead::CutOff if log.len() - at < HEADER => return LogEnd::Sound,
+            FragmentRead::CutOff if whole_but_for_its_length(&log[at..]) => {
+                return LogEnd::Damaged(at);
+            }
+            FragmentRead::CutOff if !zeros(&log[at..]) && !follower() => return LogEnd::Sound,
+            FragmentRead::Good(found) => {
                 if found.begins_record() {
                     record = at;
                 }
-                seen.note(log, at, found);
+                seen.record(log, at, found);
                 at = found.end;
                 if found.ends_record() {
                     record = at;
                 }
             }
-            At::CutOff | At::Bad => {
+            FragmentRead::CutOff | FragmentRead::Bad => {
                 let torn = never_written(log, at, seen.trailer) && !follower();
-                return if torn { Tail::Torn(record) } else { Tail::Damaged(at) };
+                return if torn { LogEnd::Torn(record) } else { LogEnd::Damaged(at) };
             }
         }
     }
@@ -234,20 +236,20 @@ fn zeros(bytes: &[u8]) -> bool {
 
 /// Search for records after a bad fragment.
 #[derive(Clone, Copy)]
-struct Followers<'a> {
+struct LaterRecords<'a> {
     log: &'a [u8],
     kind: Log,
-    seen: Seen,
+    seen: LogProperties,
 }
 
-impl Followers<'_> {
+impl LaterRecords<'_> {
     /// Returns true if a record begins after the bad fragment at `bad`.
     fn any_after(self, bad: usize) -> bool {
         let mut at = bad;
         while at < self.log.len() {
             // A fragment begins here, good or bad.
             let block_end = at / BLOCK * BLOCK + BLOCK;
-            let (stopped, begins) = self.follow(at);
+            let (stopped, begins) = self.find_record_start(at);
             if begins || (stopped < block_end && self.any_in_the_rest(stopped)) {
                 return true;
             }
@@ -258,13 +260,13 @@ impl Followers<'_> {
 
     /// Follows the fragments within a block. Returns the end offset, and true if a record began on
     /// the way.
-    fn follow(self, mut at: usize) -> (usize, bool) {
+    fn find_record_start(self, mut at: usize) -> (usize, bool) {
         let block_end = at / BLOCK * BLOCK + BLOCK;
         while at < block_end.min(self.log.len()) && next(at) == at {
             match fragment(self.log, at) {
-                At::Good(found) if found.begins_record() => return (at, true),
-                At::Good(found) => at = found.end,
-                At::Bad | At::CutOff => break,
+                FragmentRead::Good(found) if found.begins_record() => return (at, true),
+                FragmentRead::Good(found) => at = found.end,
+                FragmentRead::Bad | FragmentRead::CutOff => break,
             }
         }
         (at, false)
@@ -282,7 +284,7 @@ impl Followers<'_> {
             if !matches!(log[at + 6], 1 | 2) {
                 return false;
             }
-            let At::Good(found) = fragment(log, at) else { return false };
+            let FragmentRead::Good(found) = fragment(log, at) else { return false };
             let payload = &log[at + HEADER..found.end];
             // The end of a block may be too short for the sequence number.
             let too_short = payload.len() < BATCH_HEADER && found.end == block_end;
@@ -301,7 +303,7 @@ impl Followers<'_> {
 
 /// Cuts off the torn ends of the logs in `folder` that were being written at a power cut: the
 /// newest write-ahead log, and the manifest. Returns an error for a damaged log.
-pub(super) fn mend(folder: &Path) -> Result<()> {
+pub(super) fn repair(folder: &Path) -> Result<()> {
     let unreadable = |error| {
         Error::unavailable(format!("{} can't be read", folder.display())).with_source(error)
     };
@@ -318,16 +320,16 @@ pub(super) fn mend(folder: &Path) -> Result<()> {
     let written: Vec<_> = logs.into_iter().map(|(_, name)| folder.join(name)).collect();
     let last = written.iter().rposition(|log| log.metadata().is_ok_and(|data| data.len() > 0));
     for (at, log) in written.iter().enumerate() {
-        mend_log(log, Log::Writes, Some(at) == last)?;
+        repair_log(log, Log::Writes, Some(at) == last)?;
     }
     match std::fs::read_to_string(folder.join("CURRENT")) {
-        Ok(manifest) => mend_log(&folder.join(manifest.trim_end()), Log::Manifest, true),
+        Ok(manifest) => repair_log(&folder.join(manifest.trim_end()), Log::Manifest, true),
         Err(_) => Ok(()),
     }
 }
 
 /// Cuts off the torn end of a log, if `may_be_torn`.
-fn mend_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
+fn repair_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
     let failed = |error| {
         Error::unavailable(format!("{} can't be inspected", path.display())).with_source(error)
     };
@@ -335,14 +337,14 @@ fn mend_log(path: &Path, kind: Log, may_be_torn: bool) -> Result<()> {
     let mut log = Vec::new();
     file.read_to_end(&mut log).map_err(failed)?;
     match tail(&log, kind) {
-        Tail::Sound => Ok(()),
-        Tail::Torn(at) if may_be_torn => {
+        LogEnd::Sound => Ok(()),
+        LogEnd::Torn(at) if may_be_torn => {
             let (path, bytes) = (path.display(), log.len() - at);
             tracing::warn!(%path, at, bytes, "truncating an incomplete record at the end of a log");
             let file = OpenOptions::new().write(true).open(path.to_string()).map_err(failed)?;
             file.set_len(at as u64).and_then(|()| file.sync_all()).map_err(failed)
         }
-        Tail::Torn(at) | Tail::Damaged(at) => Err(Error::corrupt(format!(
+        LogEnd::Torn(at) | LogEnd::Damaged(at) => Err(Error::corrupt(format!(
             "the index does not open: its log {} is damaged at byte {at}, and skipping the damage \
              would lose acknowledged writes",
             path.display()

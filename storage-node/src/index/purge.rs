@@ -4,7 +4,7 @@
 use martlet_protocol::{BucketId, Result};
 
 use super::database::{Database, Family};
-use super::queue::Op;
+use super::queue::IndexOp;
 use super::rows::{self, RegisterRow};
 use super::{Index, group};
 
@@ -15,7 +15,7 @@ impl Index {
     /// Removes a closed bucket's registers; their extents become garbage.
     pub(crate) async fn purge(&self, bucket: BucketId) -> Result<()> {
         // A closed bucket can be reopened only by the proxy that closed it; the purge checks again.
-        self.submit(|reply| Op::CheckClosed(bucket, reply)).await?;
+        self.submit(|reply| IndexOp::CheckClosed(bucket, reply)).await?;
         let [mut from, upper] = rows::bucket_keys(bucket).map(Vec::from);
         loop {
             let database = self.reader.database.clone();
@@ -24,12 +24,12 @@ impl Index {
             let found = move || garbage_in(&database, &lower, &end, now_ms);
             let (garbage, next) = self.run(found).await?;
             if !garbage.is_empty() {
-                self.submit(|reply| Op::Leave(garbage, reply)).await?;
+                self.submit(|reply| IndexOp::Leave(garbage, reply)).await?;
             }
             let Some(next) = next else { break };
             from = next;
         }
-        self.submit(|reply| Op::Purge(bucket, reply)).await
+        self.submit(|reply| IndexOp::Purge(bucket, reply)).await
     }
 }
 

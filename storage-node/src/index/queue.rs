@@ -18,27 +18,27 @@ const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Weight of an operation in bytes, beside the bytes that it carries.
 const OP_BYTES: usize = 256;
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
+pub(super) type ReplySender<T> = oneshot::Sender<Result<T>>;
 
 /// An index operation with its reply channel. Callers encode keys and rows, so that the committer
 /// only reads, decides and writes.
-pub(super) enum Op {
-    Write(WriteOp, Reply<WriteReply>),
-    Promise(PromiseOp, Reply<Promised>),
-    Fence(BucketFence, Reply<()>),
-    KeepHint(WriteOp, Reply<WriteReply>),
-    ForgetHint(Vec<u8>, Stamp, Reply<()>),
-    RaiseFloor(Stamp, Reply<()>),
-    SetVoting(bool, Reply<()>),
-    RaiseTerm(Term, Reply<()>),
-    SetJoined(u64, Reply<()>),
-    MarkCollectable(Vec<(Vec<u8>, Stamp)>, Reply<()>),
-    Drop(Vec<DropOp>, Reply<()>),
-    MendSums(Vec<(RowKey, Sum)>, Reply<()>),
-    Leave(Vec<(Vec<u8>, Vec<u8>)>, Reply<()>),
-    Forget(Vec<GarbageId>, Reply<()>),
-    CheckClosed(BucketId, Reply<()>),
-    Purge(BucketId, Reply<()>),
+pub(super) enum IndexOp {
+    Write(WriteOp, ReplySender<WriteReply>),
+    Promise(PromiseOp, ReplySender<PromiseOutcome>),
+    Fence(BucketFence, ReplySender<()>),
+    KeepHint(WriteOp, ReplySender<WriteReply>),
+    ForgetHint(Vec<u8>, Stamp, ReplySender<()>),
+    RaiseFloor(Stamp, ReplySender<()>),
+    SetVoting(bool, ReplySender<()>),
+    RaiseTerm(Term, ReplySender<()>),
+    SetJoined(u64, ReplySender<()>),
+    MarkCollectable(Vec<(Vec<u8>, Stamp)>, ReplySender<()>),
+    Drop(Vec<DropOp>, ReplySender<()>),
+    MendSums(Vec<(RowKey, Sum)>, ReplySender<()>),
+    Leave(Vec<(Vec<u8>, Vec<u8>)>, ReplySender<()>),
+    Forget(Vec<GarbageId>, ReplySender<()>),
+    CheckClosed(BucketId, ReplySender<()>),
+    Purge(BucketId, ReplySender<()>),
 }
 
 /// A write of an entry.
@@ -79,14 +79,14 @@ pub(super) struct DropOp {
 }
 
 /// Outcome of a ballot.
-pub(super) enum Promised {
+pub(super) enum PromiseOutcome {
     /// Promised, with the register after the promise.
     Granted(RegisterRow),
     /// Refused: the ballot must lie above this stamp.
     Behind(Stamp),
 }
 
-impl Op {
+impl IndexOp {
     /// Returns true if later operations must see its effect on disk, so that it ends its group.
     pub(super) fn ends_group(&self) -> bool {
         matches!(
@@ -128,20 +128,20 @@ impl Op {
 /// Queued operations, in order of arrival.
 #[derive(Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
-    ops: Vec<Op>,
+struct QueueState {
+    ops: Vec<IndexOp>,
     bytes: usize,
     closed: bool,
 }
 
 impl Queue {
     /// Adds an operation. `Unavailable` if the queue is closed or full.
-    pub(super) fn push(&self, op: Op) -> Result<()> {
+    pub(super) fn push(&self, op: IndexOp) -> Result<()> {
         let weight = op.weight();
         let mut waiting = self.waiting.lock();
         if waiting.closed {
@@ -159,7 +159,7 @@ impl Queue {
 
     /// Waits for operations and moves a group of them into `group`, which is empty. Returns false
     /// if the queue is closed and empty.
-    pub(super) fn take(&self, group: &mut Vec<Op>) -> bool {
+    pub(super) fn take(&self, group: &mut Vec<IndexOp>) -> bool {
         let mut waiting = self.waiting.lock();
         while waiting.ops.is_empty() {
             if waiting.closed {
@@ -179,7 +179,7 @@ impl Queue {
         });
         let count = fits.count().max(1);
         group.extend(waiting.ops.drain(..count));
-        waiting.bytes -= group.iter().map(Op::weight).sum::<usize>();
+        waiting.bytes -= group.iter().map(IndexOp::weight).sum::<usize>();
         true
     }
 
@@ -204,9 +204,9 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn heavy(bytes: usize) -> (Op, oneshot::Receiver<Result<()>>) {
+    fn heavy(bytes: usize) -> (IndexOp, oneshot::Receiver<Result<()>>) {
         let (reply, answer) = oneshot::channel();
-        (Op::Leave(vec![(vec![], vec![0; bytes])], reply), answer)
+        (IndexOp::Leave(vec![(vec![], vec![0; bytes])], reply), answer)
     }
 
     #[test]

@@ -12,9 +12,9 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp};
 
-use super::database::{Cached, Database, Family};
+use super::database::{CachedRead, Database, Family};
 use super::rows::{self, LAST_KEY};
-use super::standing::Standing;
+use super::voting::VotingState;
 use crate::device::pool::Pool;
 use crate::metrics::IndexCounters;
 
@@ -23,21 +23,21 @@ const TRIES: usize = 3;
 
 /// Reads registers of one index.
 #[derive(Clone)]
-pub(super) struct Reader {
+pub(super) struct RegisterReader {
     pub(super) database: Arc<Database>,
-    pub(super) standing: Arc<Standing>,
+    pub(super) standing: Arc<VotingState>,
     pub(super) counters: Arc<IndexCounters>,
     pub(super) threads: Arc<Pool>,
 }
 
-impl Reader {
+impl RegisterReader {
     pub(super) async fn read(&self, key: Vec<u8>, want: Want) -> Result<RegisterView> {
         self.counters.read();
         for _ in 0..TRIES {
             match self.try_read(&key, want)? {
-                Attempt::Done(view) => return Ok(view),
-                Attempt::Overtaken => {}
-                Attempt::OnDisk => break,
+                ReadAttempt::Done(view) => return Ok(view),
+                ReadAttempt::Overtaken => {}
+                ReadAttempt::OnDisk => break,
             }
         }
         self.counters.blocking_read();
@@ -49,8 +49,8 @@ impl Reader {
     pub(super) async fn inline_of(&self, key: Vec<u8>, entry: &Entry) -> Result<Option<Bytes>> {
         let Some(crc32c) = inline_crc(entry) else { return Ok(None) };
         let row = match self.database.get_cached(Family::Inline, &key)? {
-            Cached::Known(row) => row.map(|row| row.to_vec()),
-            Cached::OnDisk => {
+            CachedRead::Known(row) => row.map(|row| row.to_vec()),
+            CachedRead::OnDisk => {
                 let database = self.database.clone();
                 self.threads.run(move || database.get(Family::Inline, &key)).await?
             }
@@ -58,22 +58,22 @@ impl Reader {
         self.verified(row.as_deref(), entry, crc32c)
     }
 
-    fn try_read(&self, key: &[u8], want: Want) -> Result<Attempt> {
-        let Cached::Known(row) = self.database.get_cached(Family::Entries, key)? else {
-            return Ok(Attempt::OnDisk);
+    fn try_read(&self, key: &[u8], want: Want) -> Result<ReadAttempt> {
+        let CachedRead::Known(row) = self.database.get_cached(Family::Entries, key)? else {
+            return Ok(ReadAttempt::OnDisk);
         };
-        let Some(row) = row else { return Ok(Attempt::Done(self.empty())) };
+        let Some(row) = row else { return Ok(ReadAttempt::Done(self.empty())) };
         let (promise, entry) = self.decode(Some(&row))?;
         let crc32c = entry.as_ref().filter(|_| want == Want::EntryAndInline).and_then(inline_crc);
         let (Some(crc32c), Some(held)) = (crc32c, &entry) else {
-            return Ok(Attempt::Done(RegisterView { promise, entry, inline: None }));
+            return Ok(ReadAttempt::Done(RegisterView { promise, entry, inline: None }));
         };
-        let Cached::Known(inline) = self.database.get_cached(Family::Inline, key)? else {
-            return Ok(Attempt::OnDisk);
+        let CachedRead::Known(inline) = self.database.get_cached(Family::Inline, key)? else {
+            return Ok(ReadAttempt::OnDisk);
         };
         match self.verified(inline.as_deref(), held, crc32c)? {
-            None => Ok(Attempt::Overtaken),
-            inline => Ok(Attempt::Done(RegisterView { promise, entry, inline })),
+            None => Ok(ReadAttempt::Overtaken),
+            inline => Ok(ReadAttempt::Done(RegisterView { promise, entry, inline })),
         }
     }
 
@@ -147,7 +147,7 @@ impl Reader {
 }
 
 /// Outcome of one attempt in memory.
-enum Attempt {
+enum ReadAttempt {
     Done(RegisterView),
     Overtaken,
     OnDisk,

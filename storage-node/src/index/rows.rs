@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The rows of hints are described in [`hints`](super::hints), the rows of sums in
-//! [`tree`](super::tree), the rest of `meta` in [`standing`](super::standing).
+//! [`tree`](super::tree), the rest of `meta` in [`voting`](super::voting).
 //!
 //! The flags show if a replaced entry has extents or inline bytes, so that most writes replace an
 //! entry without decoding it. They also mark a tombstone that may be collected (rule T1). Every

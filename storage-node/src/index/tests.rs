@@ -31,22 +31,22 @@ mod hints;
 mod log;
 mod measure;
 mod promises;
-mod standing;
 mod sums;
 mod terms;
+mod voting;
 
 const NOW_MS: u64 = 1_700_000_000_000;
 const BUCKET: BucketId = BucketId([5; 16]);
 
-struct Bed {
+struct IndexFixture {
     index: Index,
     clock: Arc<ManualClock>,
     counters: Arc<IndexCounters>,
 }
 
 /// Returns the surroundings of a standalone index.
-fn surroundings(folder: &Path) -> Surroundings {
-    Surroundings {
+fn surroundings(folder: &Path) -> IndexContext {
+    IndexContext {
         name: "test".into(),
         votes: true,
         confirmed: true,
@@ -60,14 +60,14 @@ fn surroundings(folder: &Path) -> Surroundings {
     }
 }
 
-fn bed(folder: &Path) -> Bed {
+fn bed(folder: &Path) -> IndexFixture {
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    bed_with(folder, Surroundings { clock: clock.clone(), ..surroundings(folder) }, clock)
+    bed_with(folder, IndexContext { clock: clock.clone(), ..surroundings(folder) }, clock)
 }
 
-fn bed_with(folder: &Path, with: Surroundings, clock: Arc<ManualClock>) -> Bed {
+fn bed_with(folder: &Path, with: IndexContext, clock: Arc<ManualClock>) -> IndexFixture {
     let counters = with.counters.clone();
-    Bed { index: Index::open(&folder.join("index"), with).unwrap(), clock, counters }
+    IndexFixture { index: Index::open(&folder.join("index"), with).unwrap(), clock, counters }
 }
 
 fn stamp(ticks: u64) -> Stamp {

@@ -1,13 +1,13 @@
 //! Calls of background workers on an index: sums, walks, holdings, removals, terms. None of them
 //! uses a vote.
 
-use martlet_protocol::backend::{Audited, Holding, LetGo, RegisterView, Walk};
+use martlet_protocol::backend::{AuditResult, Holding, RegisterDrop, RegisterView, Walk};
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term};
 
 use super::database::{Database, Family};
-use super::queue::{DropOp, Op};
+use super::queue::{DropOp, IndexOp};
 use super::rows::RegisterRow;
 use super::{Index, audit, hints, tree, walk};
 
@@ -45,22 +45,25 @@ impl Index {
 
     pub(crate) async fn mark_collectable(&self, marks: &[(RegisterKey, Stamp)]) -> Result<()> {
         let marks = marks.iter().map(|(key, order)| (key.encode(), *order)).collect();
-        self.submit(|reply| Op::MarkCollectable(marks, reply)).await
+        self.submit(|reply| IndexOp::MarkCollectable(marks, reply)).await
     }
 
-    pub(crate) async fn drop_registers(&self, drops: &[LetGo]) -> Result<()> {
-        let drop = |LetGo { key, up_to, collectable }: &LetGo| DropOp {
+    pub(crate) async fn drop_registers(&self, drops: &[RegisterDrop]) -> Result<()> {
+        let drop = |RegisterDrop { key, up_to, collectable }: &RegisterDrop| DropOp {
             key: key.encode(),
             up_to: *up_to,
             collectable: *collectable,
         };
         let drops = drops.iter().map(drop).collect();
-        self.submit(|reply| Op::Drop(drops, reply)).await
+        self.submit(|reply| IndexOp::Drop(drops, reply)).await
     }
 
     /// Verifies some runs, or a part of a run. Wrong sums are repaired; a device with peers then
     /// loses its votes (rules H1, G1).
-    pub(crate) async fn audit_registers(&self, after: Option<BinKey>) -> Result<Audited<BinKey>> {
+    pub(crate) async fn audit_registers(
+        &self,
+        after: Option<BinKey>,
+    ) -> Result<AuditResult<BinKey>> {
         let begin = |calls| {
             let (database, how) = (self.reader.database.clone(), (self.secret, self.slice));
             let read = move || audit::run(database, how, after, calls);
@@ -69,11 +72,11 @@ impl Index {
                 |error| Error::internal("the audit's thread can't be started").with_source(error);
             thread.spawn(read).map(drop).map_err(failed)
         };
-        let audit::Found { audited, mends } = self.audits.page(after, begin).await?;
+        let audit::AuditFindings { audited, mends } = self.audits.page(after, begin).await?;
         if !mends.is_empty() {
             let (device, bins) = (&self.name, mends.len());
             tracing::error!(%device, bins, "repaired hash sums that did not match their entries");
-            self.submit(|reply| Op::MendSums(mends, reply)).await?;
+            self.submit(|reply| IndexOp::MendSums(mends, reply)).await?;
         }
         Ok(audited)
     }
@@ -81,15 +84,15 @@ impl Index {
     /// Raises the term. `Invalid` if the term is more than [`RING_AHEAD_MAX`] above the device's
     /// term.
     pub(crate) async fn raise_term(&self, term: Term) -> Result<()> {
-        check_step("term", self.standing().term.0, term.0)?;
-        self.submit(|reply| Op::RaiseTerm(term, reply)).await
+        check_step("term", self.voting_snapshot().term.0, term.0)?;
+        self.submit(|reply| IndexOp::RaiseTerm(term, reply)).await
     }
 
     /// Records a joined ring change. `Invalid` if it is more than [`RING_AHEAD_MAX`] above the last
     /// one.
     pub(crate) async fn set_joined(&self, change: u64) -> Result<()> {
-        check_step("ring change", self.standing().joined, change)?;
-        self.submit(|reply| Op::SetJoined(change, reply)).await
+        check_step("ring change", self.voting_snapshot().joined, change)?;
+        self.submit(|reply| IndexOp::SetJoined(change, reply)).await
     }
 }
 

@@ -13,26 +13,26 @@ use martlet_protocol::{RegisterKey, Result};
 use rocksdb::Snapshot;
 
 use super::database::{Database, Family};
-use super::read::Reader;
+use super::read::RegisterReader;
 use super::rows::{self, LAST_KEY};
 use super::tree;
 
 /// Share of the ring (a sixteenth) from which on a span is wide.
 const WIDE: u64 = u64::MAX / 16;
 
-type Run = (BucketId, Shard);
-type Page = Vec<(RegisterKey, RegisterView)>;
+type BucketShard = (BucketId, Shard);
+type ViewPage = Vec<(RegisterKey, RegisterView)>;
 
 /// Returns a page of the registers in a span, above `after`. Blocks.
 pub(super) fn page(
-    reader: &Reader,
+    reader: &RegisterReader,
     walk: &Walk,
     after: Option<&RegisterKey>,
     limit: usize,
-) -> Result<Page> {
+) -> Result<ViewPage> {
     let snapshot = reader.database.snapshot();
     let walker = Walker { reader, walk, snapshot: &snapshot, limit };
-    let mut page = Page::new();
+    let mut page = ViewPage::new();
     let from = rows::above(after);
     if let Some(runs) = walker.runs(after)? {
         for run in runs {
@@ -44,7 +44,7 @@ pub(super) fn page(
     } else {
         let mut from = from;
         while let Some(run) = walker.next_run(&from)?.filter(|_| page.len() < limit) {
-            if tree::stands_in(walk.span, run) {
+            if tree::is_within(walk.span, run) {
                 walker.run(run, &from, &mut page)?;
             }
             from = tree::above_run(run.0, run.1);
@@ -58,8 +58,8 @@ pub(super) fn runs_in(
     database: &Database,
     snapshot: &Snapshot<'_>,
     span: Span,
-    from: Option<Run>,
-) -> Result<BTreeSet<Run>> {
+    from: Option<BucketShard>,
+) -> Result<BTreeSet<BucketShard>> {
     let mut runs = BTreeSet::new();
     let [lower, upper] = tree::span_rows(span);
     let mut rows = database.iterate_at(snapshot, Family::Tree, &upper);
@@ -76,7 +76,7 @@ pub(super) fn runs_in(
 }
 
 struct Walker<'a> {
-    reader: &'a Reader,
+    reader: &'a RegisterReader,
     walk: &'a Walk,
     snapshot: &'a Snapshot<'a>,
     limit: usize,
@@ -84,12 +84,12 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     /// Returns the runs to visit; none for a wide span, whose runs are found on the way.
-    fn runs(&self, after: Option<&RegisterKey>) -> Result<Option<BTreeSet<Run>>> {
+    fn runs(&self, after: Option<&RegisterKey>) -> Result<Option<BTreeSet<BucketShard>>> {
         let Walk { span, bin, .. } = *self.walk;
         let from = after.map(|key| (key.bucket, key.shard));
         if let Some(bin) = bin {
             let run = (bin.bucket, bin.shard);
-            let there = tree::stands_in(span, run) && from.is_none_or(|from| run >= from);
+            let there = tree::is_within(span, run) && from.is_none_or(|from| run >= from);
             return Ok(Some(there.then_some(run).into_iter().collect()));
         }
         if span.last.saturating_sub(span.first) >= WIDE {
@@ -99,7 +99,7 @@ impl Walker<'_> {
     }
 
     /// Returns the run of the first register from `from` on.
-    fn next_run(&self, from: &[u8]) -> Result<Option<Run>> {
+    fn next_run(&self, from: &[u8]) -> Result<Option<BucketShard>> {
         let database = &self.reader.database;
         let mut rows = database.iterate_at(self.snapshot, Family::Entries, &LAST_KEY);
         rows.seek(from);
@@ -109,7 +109,7 @@ impl Walker<'_> {
     }
 
     /// Adds the matching registers of a run, from `from` on, until the page is full.
-    fn run(&self, (bucket, shard): Run, from: &[u8], page: &mut Page) -> Result<()> {
+    fn run(&self, (bucket, shard): BucketShard, from: &[u8], page: &mut ViewPage) -> Result<()> {
         let database = &self.reader.database;
         let prefix = tree::run_prefix(bucket, shard);
         let upper = tree::above_run(bucket, shard);

@@ -31,7 +31,7 @@ pub(super) struct Monitor {
 
 /// Next action of a monitor.
 #[derive(Default)]
-enum Order {
+enum MonitorOrder {
     #[default]
     Tend,
     /// Closes the device in good order; the monitor ends.
@@ -42,20 +42,20 @@ enum Order {
 
 #[derive(Default)]
 struct Orders {
-    next: Mutex<Order>,
+    next: Mutex<MonitorOrder>,
     changed: Condvar,
 }
 
 impl Orders {
-    fn give(&self, order: Order) {
+    fn give(&self, order: MonitorOrder) {
         *self.next.lock() = order;
         self.changed.notify_all();
     }
 
     /// Returns the next order. With `Tend`, waits up to [`TEND_EVERY`] for another order first.
-    fn take(&self) -> Order {
+    fn take(&self) -> MonitorOrder {
         let mut next = self.next.lock();
-        if matches!(*next, Order::Tend) {
+        if matches!(*next, MonitorOrder::Tend) {
             self.changed.wait_for(&mut next, TEND_EVERY);
         }
         std::mem::take(&mut *next)
@@ -123,7 +123,7 @@ impl Monitor {
             // The receiver may be gone.
             let _ = tried.send(());
             drop(tried);
-            look_after(&own, &given);
+            run_monitor(&own, &given);
         };
         let thread = std::thread::Builder::new()
             .name(format!("monitor-{}", device.id()))
@@ -136,19 +136,19 @@ impl Monitor {
     }
 
     /// Orders the device to close. Returns none if the monitor has already been stopped.
-    fn begin_close(&self) -> Option<Closing> {
+    fn begin_close(&self) -> Option<ClosingDevice> {
         let thread = self.thread.lock().take()?;
         let (reply, outcome) = sync_channel(1);
-        self.orders.give(Order::Close(reply));
+        self.orders.give(MonitorOrder::Close(reply));
         let (device, patience) = (self.device.id().to_string(), self.patience);
-        Some(Closing { device, outcome, thread, patience })
+        Some(ClosingDevice { device, outcome, thread, patience })
     }
 }
 
 impl Drop for Monitor {
     fn drop(&mut self) {
         let Some(thread) = self.thread.lock().take() else { return };
-        self.orders.give(Order::Leave);
+        self.orders.give(MonitorOrder::Leave);
         let began = Instant::now();
         // The next opening must find the device unlocked, unless this thread hangs.
         while !thread.is_finished() {
@@ -162,14 +162,14 @@ impl Drop for Monitor {
 }
 
 /// A device that is being closed.
-struct Closing {
+struct ClosingDevice {
     device: String,
     outcome: Receiver<Result<()>>,
     thread: JoinHandle<()>,
     patience: Duration,
 }
 
-impl Closing {
+impl ClosingDevice {
     fn wait(self, began: Instant) -> Result<()> {
         let Self { device, outcome, thread, patience } = self;
         match outcome.recv_timeout(patience.saturating_sub(began.elapsed())) {
@@ -189,16 +189,16 @@ impl Closing {
     }
 }
 
-fn look_after(device: &Device, orders: &Orders) {
+fn run_monitor(device: &Device, orders: &Orders) {
     loop {
         match orders.take() {
-            Order::Tend => device.tend(),
-            Order::Close(reply) => {
+            MonitorOrder::Tend => device.tend(),
+            MonitorOrder::Close(reply) => {
                 // The caller may have timed out.
                 let _ = reply.send(device.close());
                 return;
             }
-            Order::Leave => {
+            MonitorOrder::Leave => {
                 device.leave();
                 return;
             }
@@ -215,7 +215,7 @@ struct Slots {
 impl Slots {
     /// Waits for a slot. Returns none after `patience`: the opening then proceeds without a slot,
     /// because the devices that hold the slots may hang.
-    fn take(self: &Arc<Self>, patience: Duration) -> Option<Slot> {
+    fn take(self: &Arc<Self>, patience: Duration) -> Option<MonitorSlot> {
         let mut free = self.free.lock();
         let began = Instant::now();
         while *free == 0 {
@@ -224,13 +224,13 @@ impl Slots {
             }
         }
         *free -= 1;
-        Some(Slot(self.clone()))
+        Some(MonitorSlot(self.clone()))
     }
 }
 
-struct Slot(Arc<Slots>);
+struct MonitorSlot(Arc<Slots>);
 
-impl Drop for Slot {
+impl Drop for MonitorSlot {
     fn drop(&mut self) {
         *self.0.free.lock() += 1;
         self.0.given_back.notify_one();

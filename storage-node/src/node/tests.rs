@@ -12,7 +12,7 @@ use martlet_protocol::{ErrorKind, ManualClock};
 
 use super::*;
 use crate::device::Reserve;
-use crate::disk::{Fault, FaultyDisk};
+use crate::disk::{DiskFault, FaultyDisk};
 use crate::metrics::DeviceMetrics;
 
 mod hung;
@@ -101,7 +101,7 @@ async fn a_failed_sync_reopens_the_device_and_loses_nothing_that_was_acknowledge
         let (mut byte, mut acknowledged, mut reopened) = (1, vec![1], 0);
         for calls in 0.. {
             byte += 1;
-            disk.fail_after(calls, Fault::Io);
+            disk.fail_after(calls, DiskFault::Io);
             let outcome = put(&node, byte, length).await;
             if disk.heal() {
                 break;
@@ -130,7 +130,7 @@ async fn a_device_that_is_gone_is_offline_and_says_why() {
     let disk = FaultyDisk::new(12);
     let node = open(folder.path(), &disk);
     put(&node, 1, 70_000).await.unwrap();
-    disk.fail_after(0, Fault::PowerCut);
+    disk.fail_after(0, DiskFault::PowerCut);
     put(&node, 2, 70_000).await.unwrap_err();
     becomes(&node, |health| matches!(health, DeviceHealth::Suspect(_) | DeviceHealth::Offline(_)))
         .await;
@@ -174,7 +174,7 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
     // A write must fail. A failed check of free space is no fault of the device.
     let is_well = |it: &DeviceMetrics| it.reopened == 0 && it.status.health == DeviceHealth::Ready;
     while is_well(&node.metrics().devices[0]) {
-        disk.fail_after(3, Fault::Io);
+        disk.fail_after(3, DiskFault::Io);
         put(&node, 2, 2_000_000).await.unwrap_err();
     }
     let error = upload.await.unwrap().unwrap_err();
@@ -188,9 +188,9 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
 
 /// A clock that panics on a committer's thread once the test has armed it.
 #[derive(Debug, Default)]
-struct Bomb(AtomicBool);
+struct PanicSwitch(AtomicBool);
 
-impl Clock for Bomb {
+impl Clock for PanicSwitch {
     fn now_ms(&self) -> u64 {
         let committer = std::thread::current().name().is_some_and(|it| it.starts_with("commit-"));
         assert!(!committer || !self.0.swap(false, Ordering::SeqCst), "the clock was to panic");
@@ -201,7 +201,7 @@ impl Clock for Bomb {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_whose_committer_panicked_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Arc::new(Bomb::default());
+    let clock = Arc::new(PanicSwitch::default());
     let config =
         DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, folder.path()) };
     let options = NodeOptions { clock: clock.clone(), ..NodeOptions::default() };
@@ -250,7 +250,7 @@ async fn a_device_that_did_not_open_for_a_bad_sector_is_tried_again() {
     for broken in ["volumes/0.vol", "volume-heads/0.head"] {
         disk.break_byte(&folder.path().join(broken), 40);
     }
-    disk.fail_after(0, Fault::Io);
+    disk.fail_after(0, DiskFault::Io);
     put(&node, 2, 70_000).await.unwrap_err();
     becomes(&node, |health| matches!(health, DeviceHealth::Offline(_))).await;
     disk.mend_bytes();
@@ -276,7 +276,7 @@ async fn an_index_file_that_the_disk_keeps_back_is_damage_where_there_are_peers(
         let clock = Arc::new(ManualClock::at(1_700_000_000_000));
         let device = Device::new(
             DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, folder.path()) },
-            Shared {
+            SharedResources {
                 clock: clock.clone(),
                 caches: Caches::default(),
                 disk: Arc::new(PosixDisk),

@@ -19,16 +19,16 @@ const WRITES: usize = 3000;
 const MIB: u64 = 1024 * 1024;
 
 /// A frozen file system: writes block until this is dropped.
-struct Frozen(PathBuf);
+struct FrozenFilesystem(PathBuf);
 
-impl Frozen {
+impl FrozenFilesystem {
     fn new(path: PathBuf) -> Self {
         assert!(fsfreeze("-f", &path), "{} can't be frozen", path.display());
         Self(path)
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenFilesystem {
     fn drop(&mut self) {
         fsfreeze("-u", &self.0);
     }
@@ -83,7 +83,7 @@ async fn a_device_goes_on_while_the_disk_of_another_is_frozen() {
     let node = Arc::new(StorageNode::open(configs.collect(), options).unwrap());
     put_object(&node, "before", 3_000_000).await.unwrap();
 
-    let frozen = Frozen::new(image.path());
+    let frozen = FrozenFilesystem::new(image.path());
     let mut calls = tokio::task::JoinSet::new();
     for at in 0..WRITES {
         let node = node.clone();

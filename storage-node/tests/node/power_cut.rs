@@ -27,8 +27,8 @@ const LENGTHS: [usize; 3] = [2000, 70_000, 1_100_000];
 
 /// Changes of an object, in order: the time of the acknowledgement, if any, and the length in bytes
 /// after the change.
-type History = Vec<(Option<u64>, Option<usize>)>;
-type Objects = HashMap<String, History>;
+type ObjectHistory = Vec<(Option<u64>, Option<usize>)>;
+type Objects = HashMap<String, ObjectHistory>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_power_cut() {
@@ -124,7 +124,7 @@ async fn work(node: Arc<StorageNode>, done: Arc<AtomicU64>, round: u64, writer: 
         let mut steps = vec![Some(pick(0))];
         steps.extend((number % 3 == 0).then(|| Some(pick(1))));
         steps.extend((number % 4 == 0).then_some(None));
-        let history: &mut History = objects.entry(name.clone()).or_default();
+        let history: &mut ObjectHistory = objects.entry(name.clone()).or_default();
         for step in steps {
             let acknowledged = change(&node, &name, step).await;
             history.push((acknowledged.then(|| SystemClock.now_ms()), step));

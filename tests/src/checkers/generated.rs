@@ -11,11 +11,11 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use super::history::{Call, Found, History, Listing, Operation, Outcome, Value};
+use super::history::{History, Invocation, ListedKey, Listing, Operation, Response, Value};
 
 /// Fault of the simulated register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum RegisterFault {
     None,
     /// A write is acknowledged and lost.
     LosesWrites,
@@ -35,22 +35,22 @@ pub(super) enum Fault {
     ListsTwice,
 }
 
-pub(super) const FAULTS: [Fault; 8] = [
-    Fault::LosesWrites,
-    Fault::UndoesDeletes,
-    Fault::ReadsOld,
-    Fault::IgnoresConditions,
-    Fault::WritesThoughRefused,
-    Fault::ListsTooLittle,
-    Fault::ListsTheDeleted,
-    Fault::ListsTwice,
+pub(super) const FAULTS: [RegisterFault; 8] = [
+    RegisterFault::LosesWrites,
+    RegisterFault::UndoesDeletes,
+    RegisterFault::ReadsOld,
+    RegisterFault::IgnoresConditions,
+    RegisterFault::WritesThoughRefused,
+    RegisterFault::ListsTooLittle,
+    RegisterFault::ListsTheDeleted,
+    RegisterFault::ListsTwice,
 ];
 
 /// History of the single key `k`: client, time of request, time of reply, call, outcome.
-pub(super) fn of(operations: &[(u32, u64, u64, Call, Outcome)]) -> History {
+pub(super) fn of(operations: &[(u32, u64, u64, Invocation, Response)]) -> History {
     let operation =
-        |(client, invoked_at, returned_at, call, outcome): &(_, _, _, Call, Outcome)| {
-            let key = if *call == Call::List { "" } else { "k" }.to_owned();
+        |(client, invoked_at, returned_at, call, outcome): &(_, _, _, Invocation, Response)| {
+            let key = if *call == Invocation::List { "" } else { "k" }.to_owned();
             let (call, outcome) = (call.clone(), outcome.clone());
             let (client, invoked_at, returned_at) = (*client, *invoked_at, *returned_at);
             Operation { client, key, call, invoked_at, returned_at, outcome, given: Given::Quorum }
@@ -73,8 +73,8 @@ pub(super) struct Shape {
 pub(super) const SMALL: Shape = Shape { clients: 5, operations: 120, keys: 2, unknown_percent: 5 };
 
 /// Generates the history of a seed, with a census of all keys at its end.
-pub(super) fn history(seed: u64, shape: Shape, fault: Fault) -> History {
-    let mut maker = Maker {
+pub(super) fn history(seed: u64, shape: Shape, fault: RegisterFault) -> History {
+    let mut maker = HistoryMaker {
         chance: SmallRng::seed_from_u64(seed),
         shape,
         fault,
@@ -93,7 +93,7 @@ pub(super) fn history(seed: u64, shape: Shape, fault: Fault) -> History {
 }
 
 #[derive(Clone, Copy)]
-struct Time {
+struct OperationTimes {
     client: u32,
     invoked_at: u64,
     effect: u64,
@@ -101,10 +101,10 @@ struct Time {
     unknown: bool,
 }
 
-struct Maker {
+struct HistoryMaker {
     chance: SmallRng,
     shape: Shape,
-    fault: Fault,
+    fault: RegisterFault,
     now: BTreeMap<String, Value>,
     past: BTreeMap<String, Vec<Value>>,
     written: u64,
@@ -112,8 +112,8 @@ struct Maker {
     undo: Vec<(usize, String, Value)>,
 }
 
-impl Maker {
-    fn times(&mut self) -> Vec<Time> {
+impl HistoryMaker {
+    fn times(&mut self) -> Vec<OperationTimes> {
         let each = self.shape.operations / self.shape.clients as usize;
         let mut times = Vec::new();
         for client in 0..self.shape.clients {
@@ -124,62 +124,62 @@ impl Maker {
                 let unknown = self.chance.random_range(0..100) < self.shape.unknown_percent;
                 let latest = if unknown { returned_at + 2_000 } else { returned_at };
                 let effect = self.chance.random_range(invoked_at..=latest);
-                times.push(Time { client, invoked_at, effect, returned_at, unknown });
+                times.push(OperationTimes { client, invoked_at, effect, returned_at, unknown });
                 at = returned_at;
             }
         }
         times
     }
 
-    fn operation(&mut self, time: Time) -> Operation {
+    fn operation(&mut self, time: OperationTimes) -> Operation {
         let key = format!("k{}", self.chance.random_range(0..self.shape.keys));
         let call = self.call(&key);
         let has_effect = !time.unknown || self.chance.random();
-        let mut outcome = Outcome::Unknown;
+        let mut outcome = Response::Unknown;
         if has_effect {
             outcome = self.apply(&key, &call);
         }
         if time.unknown {
-            outcome = Outcome::Unknown;
+            outcome = Response::Unknown;
         }
         self.undo_deletes();
-        let key = if call == Call::List { "k".to_owned() } else { key };
-        let Time { client, invoked_at, returned_at, .. } = time;
+        let key = if call == Invocation::List { "k".to_owned() } else { key };
+        let OperationTimes { client, invoked_at, returned_at, .. } = time;
         Operation { client, key, call, invoked_at, returned_at, outcome, given: Given::Quorum }
     }
 
-    fn call(&mut self, key: &str) -> Call {
+    fn call(&mut self, key: &str) -> Invocation {
         let value = Value(self.written + 1);
         let current = self.now.get(key).copied();
         let old = self.past.get(key).and_then(|past| past.choose(&mut self.chance)).copied();
         let expected = if self.chance.random() { current } else { old };
         let call = match (self.chance.random_range(0..10), expected) {
-            (0 | 1, _) => Call::Put(value),
-            (2, _) => Call::Delete,
-            (3, _) => Call::Create(value),
-            (4, Some(expected)) => Call::Replace { expected, value },
-            (5, Some(expected)) => Call::DeleteIf(expected),
-            (6, _) => Call::List,
-            _ => Call::Get,
+            (0 | 1, _) => Invocation::Put(value),
+            (2, _) => Invocation::Delete,
+            (3, _) => Invocation::Create(value),
+            (4, Some(expected)) => Invocation::Replace { expected, value },
+            (5, Some(expected)) => Invocation::DeleteIf(expected),
+            (6, _) => Invocation::List,
+            _ => Invocation::Get,
         };
         self.written += u64::from(call.writes().is_some());
         call
     }
 
-    fn apply(&mut self, key: &str, call: &Call) -> Outcome {
+    fn apply(&mut self, key: &str, call: &Invocation) -> Response {
         match call {
-            Call::Get => Outcome::Read(self.read(key)),
-            Call::List => Outcome::Listed(self.list()),
+            Invocation::Get => Response::Read(self.read(key)),
+            Invocation::List => Response::Listed(self.list()),
             _ => self.write(key, call),
         }
     }
 
-    fn is_faulty(&mut self, fault: Fault) -> bool {
+    fn is_faulty(&mut self, fault: RegisterFault) -> bool {
         self.fault == fault && self.chance.random()
     }
 
     fn read(&mut self, key: &str) -> Option<Value> {
-        if self.is_faulty(Fault::ReadsOld)
+        if self.is_faulty(RegisterFault::ReadsOld)
             && let [.., before, _] = self.past.get(key).map_or(&[][..], Vec::as_slice)
         {
             return Some(*before);
@@ -189,37 +189,37 @@ impl Maker {
 
     fn list(&mut self) -> Listing {
         let mut shown = self.now.clone();
-        if self.is_faulty(Fault::ListsTooLittle) {
+        if self.is_faulty(RegisterFault::ListsTooLittle) {
             shown.pop_first();
         }
-        if self.is_faulty(Fault::ListsTheDeleted) {
+        if self.is_faulty(RegisterFault::ListsTheDeleted) {
             for (key, past) in &self.past {
                 shown.entry(key.clone()).or_insert(past[past.len() - 1]);
             }
         }
-        let found = |(key, value)| Found { key, value: Some(value) };
-        let mut found: Vec<Found> = shown.into_iter().map(found).collect();
-        if self.is_faulty(Fault::ListsTwice) {
+        let found = |(key, value)| ListedKey { key, value: Some(value) };
+        let mut found: Vec<ListedKey> = shown.into_iter().map(found).collect();
+        if self.is_faulty(RegisterFault::ListsTwice) {
             found.extend(found.last().cloned());
         }
         Listing { found, ..Listing::default() }
     }
 
-    fn write(&mut self, key: &str, call: &Call) -> Outcome {
+    fn write(&mut self, key: &str, call: &Invocation) -> Response {
         let state = self.now.get(key).copied();
         let allowed = call.allows(state);
         if !allowed
-            && !self.is_faulty(Fault::IgnoresConditions)
-            && !self.is_faulty(Fault::WritesThoughRefused)
+            && !self.is_faulty(RegisterFault::IgnoresConditions)
+            && !self.is_faulty(RegisterFault::WritesThoughRefused)
         {
-            return Outcome::Refused;
+            return Response::Refused;
         }
-        let outcome = if !allowed && self.fault == Fault::WritesThoughRefused {
-            Outcome::Refused
+        let outcome = if !allowed && self.fault == RegisterFault::WritesThoughRefused {
+            Response::Refused
         } else {
-            Outcome::Done
+            Response::Done
         };
-        if self.is_faulty(Fault::LosesWrites) {
+        if self.is_faulty(RegisterFault::LosesWrites) {
             return outcome;
         }
         match call.writes() {
@@ -235,7 +235,7 @@ impl Maker {
     fn delete(&mut self, key: &str) {
         let before = self.now.remove(key);
         if let Some(before) = before
-            && self.is_faulty(Fault::UndoesDeletes)
+            && self.is_faulty(RegisterFault::UndoesDeletes)
         {
             self.undo.push((5, key.to_owned(), before));
         }
@@ -257,18 +257,18 @@ impl Maker {
             let given = Given::Quorum;
             Operation { client: 99, key, call, invoked_at, returned_at, outcome, given }
         };
-        let found: Vec<Found> = self
+        let found: Vec<ListedKey> = self
             .now
             .iter()
-            .map(|(key, value)| Found { key: key.clone(), value: Some(*value) })
+            .map(|(key, value)| ListedKey { key: key.clone(), value: Some(*value) })
             .collect();
-        let listing = Outcome::Listed(Listing { found, ..Listing::default() });
+        let listing = Response::Listed(Listing { found, ..Listing::default() });
         let keys = (0..self.shape.keys).map(|key| format!("k{key}"));
         let reads = keys.enumerate().map(|(at, key)| {
             let value = self.now.get(&key).copied();
-            read(key, Call::Get, Outcome::Read(value), end + 10 * at as u64)
+            read(key, Invocation::Get, Response::Read(value), end + 10 * at as u64)
         });
-        let last = read("k".to_owned(), Call::List, listing, end + 10_000);
+        let last = read("k".to_owned(), Invocation::List, listing, end + 10_000);
         reads.chain([last]).collect()
     }
 }

@@ -15,7 +15,7 @@ pub struct Value(pub u64);
 
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum Invocation {
     /// A plain write of a value.
     Put(Value),
     /// A plain delete.
@@ -42,7 +42,7 @@ pub enum Call {
 
 /// Outcome of a call, as the client received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Response {
     /// The write took effect.
     Done,
     /// The read found this value, or nothing.
@@ -63,14 +63,14 @@ pub struct Listing {
     /// Key after which the listing began; empty for the very beginning.
     pub after: String,
     /// Keys found, in the order of the reply.
-    pub found: Vec<Found>,
+    pub found: Vec<ListedKey>,
     /// True if the listing stops at its last key because more keys may follow.
     pub truncated: bool,
 }
 
 /// One key of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ListedKey {
     /// The key.
     pub key: String,
     /// Write that the listing's `ETag` identifies, if the recorder knows that `ETag`.
@@ -85,13 +85,13 @@ pub struct Operation {
     /// Key of the call; the prefix for listings.
     pub key: String,
     /// The request.
-    pub call: Call,
+    pub call: Invocation,
     /// Time at which the request was sent.
     pub invoked_at: u64,
     /// Time at which the reply arrived, or at which the client gave up.
     pub returned_at: u64,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: Response,
     /// Consistency that the reply claims.
     pub given: Given,
 }
@@ -103,7 +103,7 @@ pub struct History {
     pub operations: Vec<Operation>,
 }
 
-impl Call {
+impl Invocation {
     /// Returns the state of the key after the call took effect; `None` for reads and listings.
     pub fn leaves(&self) -> Option<Option<Value>> {
         match *self {
@@ -147,18 +147,18 @@ impl Call {
 impl Operation {
     /// Returns true if this operation was answered before the other was sent.
     pub fn precedes(&self, other: &Self) -> bool {
-        let answered = !matches!(self.outcome, Outcome::Unknown);
+        let answered = !matches!(self.outcome, Response::Unknown);
         answered && self.returned_at < other.invoked_at
     }
 
     /// Returns true for a write that was acknowledged.
     pub fn is_acknowledged_write(&self) -> bool {
-        self.outcome == Outcome::Done && self.call.leaves().is_some()
+        self.outcome == Response::Done && self.call.leaves().is_some()
     }
 
     /// Returns true for a write that took effect, or that may have taken effect or do so later.
     pub fn may_have_written(&self) -> bool {
-        matches!(self.outcome, Outcome::Done | Outcome::Unknown) && self.call.leaves().is_some()
+        matches!(self.outcome, Response::Done | Response::Unknown) && self.call.leaves().is_some()
     }
 }
 
@@ -171,7 +171,7 @@ impl Listing {
     }
 
     /// Returns the listing's record of a key.
-    pub fn of(&self, key: &str) -> Option<&Found> {
+    pub fn of(&self, key: &str) -> Option<&ListedKey> {
         self.found.iter().find(|found| found.key == key)
     }
 }
@@ -187,7 +187,7 @@ impl History {
                 return Some(operation.clone());
             }
             operation.may_have_written().then(|| {
-                let outcome = Outcome::Unknown;
+                let outcome = Response::Unknown;
                 Operation { outcome, given: Given::Quorum, ..operation.clone() }
             })
         };
@@ -197,7 +197,7 @@ impl History {
     /// Returns the operations of each key, sorted by the time of their requests, without listings.
     pub fn by_key(&self) -> BTreeMap<&str, Vec<&Operation>> {
         let mut keys: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-        for operation in self.operations.iter().filter(|it| it.call != Call::List) {
+        for operation in self.operations.iter().filter(|it| it.call != Invocation::List) {
             keys.entry(&operation.key).or_default().push(operation);
         }
         for operations in keys.values_mut() {
@@ -213,8 +213,8 @@ impl History {
         let keys = self.by_key();
         let mut operations = Vec::new();
         for operation in &self.operations {
-            let Outcome::Listed(listing) = &operation.outcome else {
-                operations.extend((operation.call != Call::List).then(|| operation.clone()));
+            let Response::Listed(listing) = &operation.outcome else {
+                operations.extend((operation.call != Invocation::List).then(|| operation.clone()));
                 continue;
             };
             for key in keys.keys().filter(|key| key.starts_with(&operation.key)) {
@@ -224,8 +224,8 @@ impl History {
                 };
                 operations.extend(said.map(|value| Operation {
                     key: (*key).to_owned(),
-                    call: Call::Get,
-                    outcome: Outcome::Read(value),
+                    call: Invocation::Get,
+                    outcome: Response::Read(value),
                     ..operation.clone()
                 }));
             }
@@ -240,7 +240,7 @@ impl fmt::Display for Value {
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for Invocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Put(value) => write!(f, "put {value}"),
@@ -256,7 +256,7 @@ impl fmt::Display for Call {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("done"),
@@ -277,7 +277,7 @@ impl fmt::Display for Outcome {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = match self.outcome {
-            Outcome::Unknown => "?".to_owned(),
+            Response::Unknown => "?".to_owned(),
             _ => self.returned_at.to_string(),
         };
         let Self { client, key, call, invoked_at, outcome, .. } = self;

@@ -3,14 +3,15 @@
 //! have followed. No key is listed that was never written, or whose delete was acknowledged before
 //! and that no write can have restored.
 
-use super::history::{Call, Found, History, Listing, Operation, Outcome};
+use super::history::{History, Invocation, ListedKey, Listing, Operation, Response};
 use super::violation::Violation;
 
 /// Checks every listing.
 pub fn check(history: &History) -> Result<(), Violation> {
     let keys = history.by_key();
     for operation in &history.operations {
-        let (Call::List, Outcome::Listed(listing)) = (&operation.call, &operation.outcome) else {
+        let (Invocation::List, Response::Listed(listing)) = (&operation.call, &operation.outcome)
+        else {
             continue;
         };
         shape(operation, listing)?;
@@ -40,7 +41,7 @@ fn shape(operation: &Operation, listing: &Listing) -> Result<(), Violation> {
             return wrong("out of order", format!("{next:?} comes after {one:?}"));
         }
     }
-    let outside = |found: &&Found| {
+    let outside = |found: &&ListedKey| {
         !found.key.starts_with(&operation.key) || found.key.as_str() <= listing.after.as_str()
     };
     match listing.found.iter().find(outside) {
@@ -51,7 +52,7 @@ fn shape(operation: &Operation, listing: &Listing) -> Result<(), Violation> {
 
 fn may_be_there(
     listing: &Operation,
-    found: &Found,
+    found: &ListedKey,
     operations: &[&Operation],
 ) -> Result<(), Violation> {
     let key = &found.key;
@@ -63,7 +64,7 @@ fn may_be_there(
     }
     let deletes = operations
         .iter()
-        .filter(|it| it.call.deletes() && it.outcome == Outcome::Done && it.precedes(listing));
+        .filter(|it| it.call.deletes() && it.outcome == Response::Done && it.precedes(listing));
     let Some(last) = deletes.max_by_key(|delete| delete.invoked_at) else { return Ok(()) };
     if writes.all(|write| write.precedes(last)) {
         let said = format!("{key:?} is listed after its delete was acknowledged");

@@ -4,12 +4,12 @@
 //! Each rule compares pairs and triples of operations of one key. The rules are weaker than the
 //! search of [`super::registers`], but linear in the reads, and name the broken promise.
 
-use super::history::{Call, History, Operation, Outcome, Value};
+use super::history::{History, Invocation, Operation, Response, Value};
 use super::violation::Violation;
 
 /// Scope in which reads may not go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Among {
+pub enum ReadScope {
     /// All clients: a value that one client saw is visible to all later reads.
     Everyone,
     /// Each client by itself, as `x-martlet-read-after` promises.
@@ -20,7 +20,7 @@ pub enum Among {
 pub fn check(history: &History) -> Result<(), Violation> {
     invented(history)?;
     older_than_acknowledged(history)?;
-    going_back(history, Among::Everyone)
+    going_back(history, ReadScope::Everyone)
 }
 
 /// Checks that no read returns a value that was never written to that key, or whose write failed,
@@ -32,7 +32,7 @@ pub fn invented(history: &History) -> Result<(), Violation> {
             let said = format!("{value} was read under {key:?}, where nobody wrote it");
             return Err(Violation::new("invented", said, &[read]));
         };
-        if matches!(write.outcome, Outcome::Refused | Outcome::Failed) {
+        if matches!(write.outcome, Response::Refused | Response::Failed) {
             let said = format!("{value} was read, but its write was {}", write.outcome);
             return Err(Violation::new("a refused write was seen", said, &[write, read]));
         }
@@ -84,19 +84,19 @@ fn may_have_been_deleted(operations: &[&Operation], write: &Operation, read: &Op
 
 /// Checks that, of two reads one after the other, the later never returns a value whose write ended
 /// before the write of the earlier read's value began.
-pub fn going_back(history: &History, among: Among) -> Result<(), Violation> {
+pub fn going_back(history: &History, among: ReadScope) -> Result<(), Violation> {
     let history = history.with_listings_as_reads();
     for operations in history.by_key().values() {
         let seen: Vec<(&Operation, &Operation)> = operations
             .iter()
             .filter_map(|read| match read.outcome {
-                Outcome::Read(Some(value)) => Some((*read, write_of(operations, value)?)),
+                Response::Read(Some(value)) => Some((*read, write_of(operations, value)?)),
                 _ => None,
             })
             .collect();
         for (later, old) in &seen {
             let earlier = seen.iter().find(|(earlier, new)| {
-                let together = among == Among::Everyone || earlier.client == later.client;
+                let together = among == ReadScope::Everyone || earlier.client == later.client;
                 together && earlier.precedes(later) && old.precedes(new)
             });
             if let Some((earlier, new)) = earlier {
@@ -113,7 +113,7 @@ pub fn going_back(history: &History, among: Among) -> Result<(), Violation> {
 /// reads of all keys for this purpose.
 pub fn census(history: &History) -> Result<(), Violation> {
     let read_at = |operations: &[&Operation]| {
-        let reads = operations.iter().filter(|it| matches!(it.outcome, Outcome::Read(_)));
+        let reads = operations.iter().filter(|it| matches!(it.outcome, Response::Read(_)));
         reads.map(|read| read.invoked_at).max()
     };
     let expanded = history.with_listings_as_reads();
@@ -142,7 +142,7 @@ fn each_read(
     let history = history.with_listings_as_reads();
     for (key, operations) in history.by_key() {
         for read in &operations {
-            if let (Call::Get, Outcome::Read(value)) = (&read.call, &read.outcome) {
+            if let (Invocation::Get, Response::Read(value)) = (&read.call, &read.outcome) {
                 check(key, read, *value, &operations)?;
             }
         }

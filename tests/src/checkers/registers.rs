@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use super::history::{History, Operation, Outcome, Value};
-use super::search::{Verdict, search};
+use super::history::{History, Operation, Response, Value};
+use super::search::{SearchResult, search};
 use super::violation::Violation;
 
 /// Maximum number of steps of the search for one key. A history of a few hundred operations takes
@@ -23,13 +23,13 @@ pub fn check(history: &History) -> Result<(), Violation> {
     for (key, operations) in history.by_key() {
         let operations = relevant(&operations);
         match verdict(&operations) {
-            Verdict::Linearizable => {}
-            Verdict::Impossible => {
+            SearchResult::Linearizable => {}
+            SearchResult::Impossible => {
                 let said = format!("no order of what happened to {key:?} explains this");
                 let smallest = smallest(&operations);
                 return Err(Violation::new("not linearizable", said, &refer(&smallest)));
             }
-            Verdict::GaveUp => {
+            SearchResult::GaveUp => {
                 let said = format!(
                     "{} operations of {key:?} were not understood in {STEPS_MAX} steps",
                     operations.len()
@@ -45,18 +45,18 @@ pub fn check(history: &History) -> Result<(), Violation> {
 /// with all operations. An order without some of the unknown writes is an order of the whole, and a
 /// history with many of them is solved in few steps. Only the search over all operations can refuse
 /// a history.
-fn verdict(operations: &[&Operation]) -> Verdict {
+fn verdict(operations: &[&Operation]) -> SearchResult {
     let seen = seen(operations);
     let unseen = |operation: &Operation| {
         let value = operation.call.writes();
-        operation.outcome == Outcome::Unknown && value.is_none_or(|value| !seen.contains(&value))
+        operation.outcome == Response::Unknown && value.is_none_or(|value| !seen.contains(&value))
     };
     let fewest = without(operations, unseen);
     let fewer = without(operations, |operation| unseen(operation) && !operation.call.deletes());
     for fewer in [fewest, fewer] {
         let is_less = fewer.len() < operations.len();
-        if is_less && search(&fewer, STEPS_MAX) == Verdict::Linearizable {
-            return Verdict::Linearizable;
+        if is_less && search(&fewer, STEPS_MAX) == SearchResult::Linearizable {
+            return SearchResult::Linearizable;
         }
     }
     search(operations, STEPS_MAX)
@@ -72,7 +72,7 @@ fn without<'a>(
 /// Returns the values that replies name, and transitively the values that conditional writes of
 /// these values expected.
 fn seen(operations: &[&Operation]) -> HashSet<Value> {
-    let known = operations.iter().filter(|operation| operation.outcome != Outcome::Unknown);
+    let known = operations.iter().filter(|operation| operation.outcome != Response::Unknown);
     let mut seen: HashSet<Value> = known.flat_map(|operation| names(operation)).collect();
     loop {
         let was_seen =
@@ -89,8 +89,8 @@ fn seen(operations: &[&Operation]) -> HashSet<Value> {
 /// Omits operations that certainly had no effect, and reads without a reply.
 fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
     let matters = |operation: &&&Operation| match operation.outcome {
-        Outcome::Failed => false,
-        Outcome::Unknown => operation.call.leaves().is_some(),
+        Response::Failed => false,
+        Response::Unknown => operation.call.leaves().is_some(),
         _ => true,
     };
     operations.iter().filter(matters).copied().collect()
@@ -141,7 +141,7 @@ fn up_to_first_failure(operations: &[&Operation]) -> Vec<Operation> {
             if operation.returned_at <= time {
                 return Some((*operation).clone());
             }
-            let outcome = Outcome::Unknown;
+            let outcome = Response::Unknown;
             operation.may_have_written().then(|| Operation { outcome, ..(*operation).clone() })
         });
         known.collect()
@@ -155,7 +155,7 @@ fn up_to_first_failure(operations: &[&Operation]) -> Vec<Operation> {
 fn fails(operations: &[Operation]) -> bool {
     let mut sorted = refer(operations);
     sorted.sort_by_key(|operation| operation.invoked_at);
-    search(&sorted, STEPS_TO_SHRINK_MAX) == Verdict::Impossible
+    search(&sorted, STEPS_TO_SHRINK_MAX) == SearchResult::Impossible
 }
 
 /// Returns the operations with the writes of a range loosened, and the other operations of that
@@ -165,7 +165,7 @@ fn loosened(operations: &[Operation], from: usize, until: usize) -> Vec<Operatio
         if !(from..until).contains(&at) {
             return Some(operation.clone());
         }
-        let outcome = Outcome::Unknown;
+        let outcome = Response::Unknown;
         let loose = || Operation { outcome, invoked_at: 0, ..operation.clone() };
         operation.may_have_written().then(loose)
     };
@@ -173,7 +173,7 @@ fn loosened(operations: &[Operation], from: usize, until: usize) -> Vec<Operatio
 }
 
 fn is_loose(operation: &Operation) -> bool {
-    operation.outcome == Outcome::Unknown && operation.invoked_at == 0
+    operation.outcome == Response::Unknown && operation.invoked_at == 0
 }
 
 fn is_same(one: &Operation, other: &Operation) -> bool {
@@ -182,15 +182,15 @@ fn is_same(one: &Operation, other: &Operation) -> bool {
 
 /// Returns the values that an operation's call or reply names.
 fn names(operation: &Operation) -> Vec<Value> {
-    use super::Call;
+    use super::Invocation;
     let expected = match operation.call {
-        Call::Replace { expected, .. }
-        | Call::DeleteIf(expected)
-        | Call::DeleteIfThere(expected) => Some(expected),
+        Invocation::Replace { expected, .. }
+        | Invocation::DeleteIf(expected)
+        | Invocation::DeleteIfThere(expected) => Some(expected),
         _ => None,
     };
     let read = match operation.outcome {
-        Outcome::Read(found) => found,
+        Response::Read(found) => found,
         _ => None,
     };
     [expected, read].into_iter().flatten().collect()

@@ -12,15 +12,15 @@
 //! * Unknown writes whose values no operation names are alike, and so are unknown plain deletes:
 //!   one write or delete represents all of its kind.
 //!
-//! The search counts its steps and returns [`Verdict::GaveUp`] at a limit.
+//! The search counts its steps and returns [`SearchResult::GaveUp`] at a limit.
 
 use std::collections::{HashMap, HashSet};
 
-use super::history::{Call, Operation, Outcome, Value};
+use super::history::{Invocation, Operation, Response, Value};
 
 /// Result of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SearchResult {
     /// A linearization exists.
     Linearizable,
     /// No linearization exists.
@@ -32,7 +32,7 @@ pub(super) enum Verdict {
 /// Definite operations taken (lowest one not taken, and those taken beyond it), and the state.
 type Point = (usize, Vec<usize>, Option<Value>);
 
-struct Search<'a> {
+struct LinearizationSearch<'a> {
     /// Operations in the order of their requests.
     operations: &'a [&'a Operation],
     taken: Vec<bool>,
@@ -46,12 +46,12 @@ struct Search<'a> {
     named: HashSet<Value>,
     /// Points seen, each with the sets of unknown operations used on the way.
     seen: HashMap<Point, Vec<Vec<usize>>>,
-    trail: Vec<Step>,
+    trail: Vec<SearchStep>,
     branches: Vec<Branch>,
 }
 
 /// An operation taken, with the state and `lowest` before it.
-struct Step {
+struct SearchStep {
     operation: usize,
     state: Option<Value>,
     lowest: usize,
@@ -65,37 +65,37 @@ struct Branch {
 
 /// Searches for a linearization of one key's operations, which are sorted by the time of their
 /// requests.
-pub(super) fn search(operations: &[&Operation], steps_max: usize) -> Verdict {
-    let mut search = Search::new(operations);
+pub(super) fn search(operations: &[&Operation], steps_max: usize) -> SearchResult {
+    let mut search = LinearizationSearch::new(operations);
     for _ in 0..steps_max {
         search.look();
         if search.definite_left == 0 {
-            return Verdict::Linearizable;
+            return SearchResult::Linearizable;
         }
         let choices = if search.is_known() { Vec::new() } else { search.choices() };
         search.branches.push(Branch { trail: search.trail.len(), choices });
         if !search.choose() {
-            return Verdict::Impossible;
+            return SearchResult::Impossible;
         }
     }
-    Verdict::GaveUp
+    SearchResult::GaveUp
 }
 
 /// Returns the value that the key must have for the operation to take effect as it was answered.
 fn needs(operation: &Operation) -> Option<Value> {
     match (&operation.outcome, &operation.call) {
-        (Outcome::Read(found), _) => *found,
-        (Outcome::Refused, _) => None,
-        (_, Call::Replace { expected, .. }) => Some(*expected),
+        (Response::Read(found), _) => *found,
+        (Response::Refused, _) => None,
+        (_, Invocation::Replace { expected, .. }) => Some(*expected),
         _ => None,
     }
 }
 
 fn is_unknown(operation: &Operation) -> bool {
-    operation.outcome == Outcome::Unknown
+    operation.outcome == Response::Unknown
 }
 
-impl<'a> Search<'a> {
+impl<'a> LinearizationSearch<'a> {
     fn new(operations: &'a [&'a Operation]) -> Self {
         let definite = || operations.iter().filter(|operation| !is_unknown(operation));
         let mut counts = HashMap::new();
@@ -103,9 +103,9 @@ impl<'a> Search<'a> {
             *counts.entry(value).or_default() += 1;
         }
         let expected = operations.iter().filter_map(|operation| match operation.call {
-            Call::Replace { expected, .. }
-            | Call::DeleteIf(expected)
-            | Call::DeleteIfThere(expected) => Some(expected),
+            Invocation::Replace { expected, .. }
+            | Invocation::DeleteIf(expected)
+            | Invocation::DeleteIfThere(expected) => Some(expected),
             _ => needs(operation),
         });
         Self {
@@ -170,8 +170,8 @@ impl<'a> Search<'a> {
     fn only_looks(&self, at: usize) -> bool {
         let operation = self.operations[at];
         match operation.outcome {
-            Outcome::Read(found) => found == self.state,
-            Outcome::Refused => !operation.call.allows(self.state),
+            Response::Read(found) => found == self.state,
+            Response::Refused => !operation.call.allows(self.state),
             _ => false,
         }
     }
@@ -189,8 +189,8 @@ impl<'a> Search<'a> {
                 continue;
             }
             let stands_for_all = match operation.call {
-                Call::Delete => Some(&mut has_delete),
-                Call::Put(value) if !self.named.contains(&value) => Some(&mut has_other),
+                Invocation::Delete => Some(&mut has_delete),
+                Invocation::Put(value) if !self.named.contains(&value) => Some(&mut has_other),
                 _ => None,
             };
             if stands_for_all.is_none_or(|seen| !std::mem::replace(seen, true)) {
@@ -213,7 +213,7 @@ impl<'a> Search<'a> {
     }
 
     fn take(&mut self, at: usize) {
-        self.trail.push(Step { operation: at, state: self.state, lowest: self.lowest });
+        self.trail.push(SearchStep { operation: at, state: self.state, lowest: self.lowest });
         let operation = self.operations[at];
         self.taken[at] = true;
         if !is_unknown(operation) {
@@ -252,7 +252,7 @@ impl<'a> Search<'a> {
     }
 
     fn untake(&mut self) {
-        let Some(Step { operation: at, state, lowest }) = self.trail.pop() else { return };
+        let Some(SearchStep { operation: at, state, lowest }) = self.trail.pop() else { return };
         let operation = self.operations[at];
         self.taken[at] = false;
         (self.state, self.lowest) = (state, lowest);

@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::papers::Authority;
-use super::{Member, Plan, Role};
+use super::certificates::Authority;
+use super::{ClusterMember, ClusterPlan, ProcessRole};
 use crate::image::Image;
-use crate::network::{Host, Network};
+use crate::network::{BridgeNetwork, Host};
 use crate::s3::{ACCESS_KEY, SECRET_KEY};
 
 const INTERNAL_PORT: u16 = 20_000;
@@ -21,13 +21,13 @@ static CLUSTERS: AtomicU32 = AtomicU32::new(2);
 
 /// Source of the processes' addresses.
 #[derive(Debug, Default)]
-pub(super) struct Place {
-    pub(super) network: Option<Network>,
+pub(super) struct AddressSource {
+    pub(super) network: Option<BridgeNetwork>,
     loopback: Option<Ipv4Addr>,
 }
 
-impl Place {
-    pub(super) fn new(network: Option<Network>) -> Self {
+impl AddressSource {
+    pub(super) fn new(network: Option<BridgeNetwork>) -> Self {
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let [.., a, b, c] = std::process::id().wrapping_mul(64).wrapping_add(number).to_be_bytes();
         Self { network, loopback: Some(Ipv4Addr::new(127, a, b, c)) }
@@ -47,8 +47,8 @@ impl Place {
 
 /// Builder of members: their folders, settings and addresses.
 pub(super) struct Build<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) place: Place,
+    pub(super) plan: &'a ClusterPlan,
+    pub(super) place: AddressSource,
     /// Issuer of the members' certificates, with TLS.
     pub(super) authority: Option<&'a Authority>,
     pub(super) folder: &'a Path,
@@ -57,8 +57,9 @@ pub(super) struct Build<'a> {
 }
 
 impl Build<'_> {
-    pub(super) fn node(&mut self, number: usize) -> Member {
-        let mut member = self.member(Role::StorageNode, &format!("n{number}"), INTERNAL_PORT);
+    pub(super) fn node(&mut self, number: usize) -> ClusterMember {
+        let mut member =
+            self.member(ProcessRole::StorageNode, &format!("n{number}"), INTERNAL_PORT);
         if let Some(disk) = self.disks.next() {
             member.put_on(disk);
         }
@@ -75,8 +76,8 @@ impl Build<'_> {
         member
     }
 
-    pub(super) fn proxy(&mut self, number: usize) -> Member {
-        let mut member = self.member(Role::Proxy, &format!("p{number}"), S3_PORT);
+    pub(super) fn proxy(&mut self, number: usize) -> ClusterMember {
+        let mut member = self.member(ProcessRole::Proxy, &format!("p{number}"), S3_PORT);
         let more = &self.plan.proxy_settings;
         let settings = format!("s3_address = \"{}\"\n{more}", member.address);
         member.configure(self.plan.policies.len(), &settings);
@@ -85,24 +86,25 @@ impl Build<'_> {
         member
     }
 
-    pub(super) fn replicator(&mut self, number: usize) -> Member {
-        let member = self.member(Role::Replicator, &format!("r{number}"), 0);
+    pub(super) fn replicator(&mut self, number: usize) -> ClusterMember {
+        let member = self.member(ProcessRole::Replicator, &format!("r{number}"), 0);
         let settings = format!("nodes = [\"n{number}\"]\n");
         member.configure(self.plan.policies.len(), &settings);
         member
     }
 
-    fn member(&mut self, role: Role, name: &str, port: u16) -> Member {
+    fn member(&mut self, role: ProcessRole, name: &str, port: u16) -> ClusterMember {
         let folder: PathBuf = self.folder.join(name);
         fs::create_dir_all(&folder).unwrap();
         let (host, ip) = self.place.host(name);
         let number: u16 = name[1..].parse().unwrap();
         let admin = ADMIN_PORT + number + 100 * role as u16;
         let address = SocketAddr::from((ip, if port == 0 { 0 } else { port + number }));
-        let papers = self.authority.map(|authority| authority.issue(ip.into(), &folder));
-        let mut member = Member::new(role, name, folder, host, [address, (ip, admin).into()]);
-        if let Some(papers) = papers {
-            member.show(papers);
+        let certificates = self.authority.map(|authority| authority.issue(ip.into(), &folder));
+        let mut member =
+            ClusterMember::new(role, name, folder, host, [address, (ip, admin).into()]);
+        if let Some(certificates) = certificates {
+            member.show(certificates);
         }
         for (name, value) in &self.plan.environment {
             member.set(name, value);

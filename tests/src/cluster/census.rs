@@ -21,7 +21,7 @@ use martlet_protocol::{
 use martlet_ring::Ring;
 use tokio::time::sleep;
 
-use super::Cluster;
+use super::TestCluster;
 use super::fragments::places;
 use super::rings::INDEX;
 
@@ -32,7 +32,7 @@ const EXAMPLES: usize = 8;
 
 /// Result of a census.
 #[derive(Clone, Debug, Default)]
-pub struct Census {
+pub struct ClusterCensus {
     /// Registers that hold an entry, each counted once.
     pub registers: usize,
     /// Extents that live entries name, each counted once.
@@ -49,7 +49,7 @@ pub struct Census {
     pub silent: Vec<String>,
 }
 
-impl Census {
+impl ClusterCensus {
     /// Returns true if all data is where the rings place it, and nowhere else.
     pub fn is_clean(&self) -> bool {
         let wrong = [&self.missing, &self.strays, &self.silent];
@@ -57,7 +57,7 @@ impl Census {
     }
 }
 
-impl std::fmt::Display for Census {
+impl std::fmt::Display for ClusterCensus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { registers, extents, pieces, missing, strays, hints, silent } = self;
         writeln!(f, "{registers} registers, {extents} extents in {pieces} pieces, {hints} hints")?;
@@ -70,21 +70,21 @@ impl std::fmt::Display for Census {
 
 /// Registers, extents and hints of all devices.
 #[derive(Default)]
-struct Found {
+struct DeviceContents {
     registers: BTreeMap<RegisterKey, BTreeMap<DeviceId, RegisterView>>,
     extents: BTreeMap<ExtentId, BTreeSet<DeviceId>>,
     hints: usize,
     silent: Vec<String>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// Counts the data of all devices against the newest rings.
-    pub async fn census(&self) -> Census {
+    pub async fn census(&self) -> ClusterCensus {
         self.found().await.compare(&self.rings.ring(INDEX), &self.rings.of_policies())
     }
 
-    async fn found(&self) -> Found {
-        let mut found = Found::default();
+    async fn found(&self) -> DeviceContents {
+        let mut found = DeviceContents::default();
         for node in 0..self.nodes.len() {
             let backend = self.backend(node);
             for device in self.devices(node) {
@@ -97,7 +97,7 @@ impl Cluster {
     }
 
     /// Waits until a census is clean; panics after `patience`.
-    pub async fn until_clean(&self, patience: Duration) -> Census {
+    pub async fn until_clean(&self, patience: Duration) -> ClusterCensus {
         let begun = Instant::now();
         loop {
             let census = self.census().await;
@@ -111,7 +111,7 @@ impl Cluster {
     }
 }
 
-impl Found {
+impl DeviceContents {
     async fn take(
         &mut self,
         backend: &dyn Backend,
@@ -139,9 +139,10 @@ impl Found {
         Ok(())
     }
 
-    fn compare(self, index: &Ring, data: &BTreeMap<PolicyId, Ring>) -> Census {
+    fn compare(self, index: &Ring, data: &BTreeMap<PolicyId, Ring>) -> ClusterCensus {
         let Self { registers, extents, hints, silent } = self;
-        let mut census = Census { hints, silent, registers: registers.len(), ..Census::default() };
+        let mut census =
+            ClusterCensus { hints, silent, registers: registers.len(), ..ClusterCensus::default() };
         let mut wanted = BTreeMap::new();
         let newest_of = |held: &BTreeMap<DeviceId, RegisterView>| {
             held.values().filter_map(|view| view.entry.clone()).max_by_key(|entry| entry.order)
@@ -177,7 +178,7 @@ impl Found {
     }
 }
 
-impl Census {
+impl ClusterCensus {
     fn look(&mut self, what: &str, wanted: &[DeviceId], has: impl Fn(DeviceId) -> bool) {
         let lacking = wanted.iter().filter(|device| !has(**device));
         self.missing.extend(lacking.map(|device| format!("{what} on {device}")));
@@ -242,11 +243,14 @@ mod tests {
         martlet_ring::Device { id: DeviceId(number), region, zone, node, name, weight, meta }
     }
 
-    fn census(held: &[(DeviceId, u64)]) -> Census {
+    fn census(held: &[(DeviceId, u64)]) -> ClusterCensus {
         let (index, data, key, _) = rings();
         let data = BTreeMap::from([(PolicyId(0), data)]);
         let held = held.iter().map(|(device, time)| (*device, view(*time))).collect();
-        let found = Found { registers: BTreeMap::from([(key, held)]), ..Found::default() };
+        let found = DeviceContents {
+            registers: BTreeMap::from([(key, held)]),
+            ..DeviceContents::default()
+        };
         found.compare(&index, &data)
     }
 
@@ -270,8 +274,10 @@ mod tests {
 
     #[test]
     fn hints_and_silence_are_not_clean() {
-        assert!(Census::default().is_clean());
-        assert!(!Census { hints: 1, ..Census::default() }.is_clean());
-        assert!(!Census { silent: vec!["d1".into()], ..Census::default() }.is_clean());
+        assert!(ClusterCensus::default().is_clean());
+        assert!(!ClusterCensus { hints: 1, ..ClusterCensus::default() }.is_clean());
+        assert!(
+            !ClusterCensus { silent: vec!["d1".into()], ..ClusterCensus::default() }.is_clean()
+        );
     }
 }

@@ -8,7 +8,7 @@ use martlet_ring::Ring;
 
 /// Expected location of a copy or fragment of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ExpectedHomes {
     /// Id under which devices store the copy or fragment.
     pub id: ExtentId,
     /// Devices that should hold the copy or fragment; none for a fragment without bytes.
@@ -19,17 +19,17 @@ pub struct Place {
 
 /// Returns the expected locations of an extent that a manifest names, by the newest ring of its
 /// policy.
-pub fn places(ring: &Ring, extent: &ExtentRef) -> Vec<Place> {
+pub fn places(ring: &Ring, extent: &ExtentRef) -> Vec<ExpectedHomes> {
     let homes: Vec<_> = ring.primaries(ring.partition(extent.id.placement())).collect();
     let length = u64::from(extent.length);
     let Redundancy::Erasure { k, m } = ring.identity().redundancy else {
-        return vec![Place { id: extent.id, homes, length }];
+        return vec![ExpectedHomes { id: extent.id, homes, length }];
     };
     assert_eq!(homes.len(), usize::from(k + m), "a ring has a replica for each fragment");
     let place = |number: u8| {
         let length = stored_bytes(k, number, length);
         let home = if length == 0 { Vec::new() } else { vec![homes[usize::from(number)]] };
-        Place { id: extent.id.fragment(number), homes: home, length }
+        ExpectedHomes { id: extent.id.fragment(number), homes: home, length }
     };
     (0..k + m).map(place).collect()
 }

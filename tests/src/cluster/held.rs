@@ -14,16 +14,16 @@ use martlet_ring::Ring;
 
 use super::internal::Request;
 use super::rings::INDEX;
-use super::{CLUSTER_KEY, Cluster};
+use super::{CLUSTER_KEY, TestCluster};
 
 /// Registers or extents that one request to a node returns at most.
 const PAGE: usize = 500;
 
-impl Cluster {
+impl TestCluster {
     /// Returns a backend for a node, as members of the cluster use.
     pub fn backend(&self, node: usize) -> HttpBackend {
         let (address, key) = (self.nodes[node].address, CLUSTER_KEY.parse().unwrap());
-        let tls = self.papers.as_ref().map(|papers| papers.tls.clone());
+        let tls = self.certificates.as_ref().map(|certificates| certificates.tls.clone());
         let options = ClientOptions { tls, ..ClientOptions::default() };
         HttpBackend::new(address.to_string(), key, options, Arc::new(|_| ()))
     }

@@ -9,7 +9,7 @@ use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use martlet_protocol::{Clock, SystemClock};
 
 use super::CLUSTER_KEY;
-use crate::s3::{Lost, Reply, exchange};
+use crate::s3::{LostReply, Reply, exchange};
 
 /// A request to an internal port.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Request {
     }
 
     /// Sends the request with its required headers.
-    pub async fn send(&self, address: SocketAddr) -> Result<Reply, Lost> {
+    pub async fn send(&self, address: SocketAddr) -> Result<Reply, LostReply> {
         self.send_with(address, &self.headers()).await
     }
 
@@ -63,7 +63,7 @@ impl Request {
         &self,
         address: SocketAddr,
         headers: &[(&'static str, String)],
-    ) -> Result<Reply, Lost> {
+    ) -> Result<Reply, LostReply> {
         let request = hyper::Request::builder().method(self.method).uri(&self.target);
         let request = request.header("host", address.to_string());
         let request = headers.iter().fold(request, |all, (name, value)| all.header(*name, value));

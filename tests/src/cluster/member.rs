@@ -10,7 +10,7 @@ use martlet_protocol::http::TlsFiles;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
-use super::{papers, rings};
+use super::{certificates, rings};
 use crate::image::Image;
 use crate::network::Host;
 use crate::s3;
@@ -24,7 +24,7 @@ const LINES_SHOWN: usize = 40;
 
 /// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ProcessRole {
     /// Stores entries and extents.
     StorageNode,
     /// Serves S3.
@@ -33,7 +33,7 @@ pub enum Role {
     Replicator,
 }
 
-impl Role {
+impl ProcessRole {
     fn command(self) -> &'static str {
         match self {
             Self::StorageNode => "storage-node",
@@ -45,7 +45,7 @@ impl Role {
 
 /// A process with its settings and its folder. Dropping a member kills its process.
 #[derive(Debug)]
-pub struct Member {
+pub struct ClusterMember {
     /// Name of the process and of its host.
     pub name: String,
     /// S3 address of a proxy, or internal address of a node. A replicator serves nothing on this
@@ -53,19 +53,19 @@ pub struct Member {
     pub address: SocketAddr,
     /// Admin address.
     pub admin_address: SocketAddr,
-    role: Role,
+    role: ProcessRole,
     folder: PathBuf,
     host: Option<Host>,
     environment: Vec<(String, String)>,
     process: Option<Child>,
     disk: Option<Image>,
-    papers: Option<TlsFiles>,
+    certificates: Option<TlsFiles>,
 }
 
-impl Member {
+impl ClusterMember {
     /// Makes a member that is not running, with its service address and its admin address.
     pub(super) fn new(
-        role: Role,
+        role: ProcessRole,
         name: &str,
         folder: PathBuf,
         host: Option<Host>,
@@ -81,7 +81,7 @@ impl Member {
             environment: Vec::new(),
             process: None,
             disk: None,
-            papers: None,
+            certificates: None,
         }
     }
 
@@ -91,8 +91,8 @@ impl Member {
     }
 
     /// Makes the member use TLS with these files; must precede `configure`.
-    pub(super) fn show(&mut self, papers: TlsFiles) {
-        self.papers = Some(papers);
+    pub(super) fn show(&mut self, certificates: TlsFiles) {
+        self.certificates = Some(certificates);
     }
 
     /// The member's own disk. Panics without one.
@@ -119,7 +119,7 @@ impl Member {
                 .map(|name| quoted(&rings::path(cluster, &name)))
                 .collect::<Vec<_>>()
                 .join(", "),
-            self.papers.as_ref().map(papers::settings).unwrap_or_default(),
+            self.certificates.as_ref().map(certificates::settings).unwrap_or_default(),
         );
         fs::write(self.settings_path(), settings).unwrap();
     }
@@ -208,7 +208,7 @@ impl Member {
     }
 
     /// Sends a GET to the admin address, with a timeout of two seconds.
-    pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::Lost> {
+    pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::LostReply> {
         let asked = timeout(Duration::from_secs(2), s3::plain(self.admin_address, path)).await;
         asked.unwrap_or_else(|_| Err("no answer in time".to_owned()))
     }
@@ -297,7 +297,7 @@ pub(super) fn quoted(path: &Path) -> String {
     toml::Value::from(path.display().to_string()).to_string()
 }
 
-impl Drop for Member {
+impl Drop for ClusterMember {
     fn drop(&mut self) {
         self.end();
         if std::thread::panicking() {

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use martlet_protocol::{Clock, DeviceId, PolicyId, Redundancy, SystemClock};
-use martlet_ring::{Builder, DeviceInfo, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, DeviceInfo, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
-use super::{Member, Plan};
+use super::{ClusterMember, ClusterPlan};
 
 /// Name of the index ring, which places entries.
 pub const INDEX: &str = "index";
@@ -40,7 +40,7 @@ pub(super) fn path(folder: &Path, name: &str) -> PathBuf {
 
 impl RingMaker {
     /// Makes the first rings over these nodes and writes them.
-    pub(super) fn new(folder: &Path, nodes: &[Member], plan: &Plan) -> Self {
+    pub(super) fn new(folder: &Path, nodes: &[ClusterMember], plan: &ClusterPlan) -> Self {
         let all = std::iter::once((PolicyId(0), Redundancy::Replicated));
         let all = all.chain((0..).map(PolicyId).zip(plan.policies.iter().copied()));
         let made = all.zip(1..).map(|((policy, redundancy), lineage)| {
@@ -94,7 +94,7 @@ impl RingMaker {
 
     /// Adds nodes with `devices` devices each to zones of all rings, in one change, and writes the
     /// rings.
-    pub(super) fn add_nodes(&mut self, nodes: &[(u32, &Member)], devices: usize) {
+    pub(super) fn add_nodes(&mut self, nodes: &[(u32, &ClusterMember)], devices: usize) {
         self.change(|builder| {
             for (zone, node) in nodes {
                 for device in 1..=devices {
@@ -145,10 +145,10 @@ impl RingMaker {
     }
 }
 
-fn settings(policy: PolicyId, redundancy: Redundancy) -> Settings {
+fn settings(policy: PolicyId, redundancy: Redundancy) -> RingSettings {
     let policy_name =
         if policy.0 == 0 { "default".to_owned() } else { format!("policy-{}", policy.0) };
-    Settings {
+    RingSettings {
         policy,
         policy_name,
         redundancy,
@@ -163,7 +163,7 @@ fn devices_of(builder: &Builder, node: &str) -> Vec<DeviceId> {
     builder.devices().filter(|device| device.node.name == node).map(|device| device.id).collect()
 }
 
-fn new_device(zone: u32, node: &Member, device: usize) -> NewDevice {
+fn new_device(zone: u32, node: &ClusterMember, device: usize) -> NewDevice {
     let address = node.address.to_string();
     let (region, weight, meta) = (1, 100.0, String::new());
     let node = Node { name: node.name.clone(), address };
@@ -171,7 +171,7 @@ fn new_device(zone: u32, node: &Member, device: usize) -> NewDevice {
 }
 
 fn rebalance(builder: &mut Builder) {
-    let occasion = Occasion { now_ms: SystemClock.now_ms(), seed: builder.epoch() + 1 };
+    let occasion = RebalanceContext { now_ms: SystemClock.now_ms(), seed: builder.epoch() + 1 };
     builder.rebalance(occasion).unwrap();
     builder.validate().unwrap();
 }

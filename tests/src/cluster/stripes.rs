@@ -14,14 +14,14 @@ use martlet_protocol::{Backend, DeviceId, Entry, ExtentId, PolicyId, Redundancy,
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::Cluster;
+use super::TestCluster;
 use super::census::named;
 use super::fragments::places;
 use super::rings::INDEX;
 
 /// A copy or a fragment on a device.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct StoredPiece {
     /// Key of the object.
     pub key: String,
     /// The extent, as manifests name it.
@@ -38,7 +38,7 @@ pub struct Piece {
     pub length: u64,
 }
 
-impl Piece {
+impl StoredPiece {
     /// Number of the fragment.
     pub fn number(&self) -> u8 {
         self.id.fragment_number()
@@ -58,7 +58,7 @@ impl Piece {
     }
 }
 
-impl Cluster {
+impl TestCluster {
     /// Returns the newest entries, among all nodes, of objects whose keys begin with `prefix`.
     async fn newest(&self, prefix: &str) -> BTreeMap<String, Entry> {
         let mut newest: BTreeMap<String, Entry> = BTreeMap::new();
@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     /// Returns all copies and fragments of these objects that lie where the rings place them.
-    pub async fn pieces(&self, prefix: &str) -> Vec<Piece> {
+    pub async fn pieces(&self, prefix: &str) -> Vec<StoredPiece> {
         let (rings, mut pieces) = (self.rings.of_policies(), Vec::new());
         for (key, policy, extent) in self.extents(prefix).await {
             for place in places(&rings[&policy], &extent) {
@@ -91,7 +91,7 @@ impl Cluster {
                     let (key, id) = (key.clone(), place.id);
                     let (path, offset) = (stat.location.path, stat.location.offset);
                     let length = stat.location.length;
-                    pieces.push(Piece { key, extent, id, device, path, offset, length });
+                    pieces.push(StoredPiece { key, extent, id, device, path, offset, length });
                 }
             }
         }
@@ -103,7 +103,7 @@ impl Cluster {
         let ring = self.rings.ring(INDEX);
         let device =
             ring.devices().iter().find(|it| it.id == device).expect("a device of the ring");
-        let of = |node: &super::Member| node.name == device.node.name;
+        let of = |node: &super::ClusterMember| node.name == device.node.name;
         self.nodes.iter().position(of).expect("a node of the cluster")
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Host, NAMES, Network};
+use super::{BridgeNetwork, Host, NAMES};
 
 const PORT: u16 = 4000;
 /// Answers every connection with a byte.
@@ -28,18 +28,18 @@ const COUNT: &str = "import socket, sys, time\n\
     \twhile True: s.recvfrom(10); n += 1\n\
     except TimeoutError: print(n)";
 
-struct Running(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-fn python(host: &Host, script: &str) -> Running {
+fn python(host: &Host, script: &str) -> KilledOnDrop {
     let mut command = host.command(Path::new("python3"));
-    Running(command.args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+    KilledOnDrop(command.args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
 }
 
 fn reaches(from: &Host, to: &Host) -> bool {
@@ -58,7 +58,7 @@ fn wait_for(host: &Host) {
 
 #[test]
 fn cables_are_cut_and_healed() {
-    let Some(mut network) = Network::new("cables_are_cut_and_healed") else { return };
+    let Some(mut network) = BridgeNetwork::new("cables_are_cut_and_healed") else { return };
     let (one, other, third) = (network.add("a"), network.add("b"), network.add("c"));
     let _servers = [python(&one, SERVER), python(&other, SERVER), python(&third, SERVER)];
     for host in [&one, &other, &third] {
@@ -75,7 +75,7 @@ fn cables_are_cut_and_healed() {
 #[test]
 fn a_cut_of_one_direction_lets_the_other_through() {
     let test = "a_cut_of_one_direction_lets_the_other_through";
-    let Some(mut network) = Network::new(test) else { return };
+    let Some(mut network) = BridgeNetwork::new(test) else { return };
     let (one, other) = (network.add("a"), network.add("b"));
     let _echoes = [python(&one, ECHO), python(&other, ECHO), python(&one, SERVER)];
     wait_for(&one);
@@ -104,7 +104,9 @@ fn python_hears(receiver: &Host, sender: &Host) -> bool {
 
 #[test]
 fn a_lossy_cable_loses_about_what_was_said() {
-    let Some(mut network) = Network::new("a_lossy_cable_loses_about_what_was_said") else { return };
+    let Some(mut network) = BridgeNetwork::new("a_lossy_cable_loses_about_what_was_said") else {
+        return;
+    };
     let (one, other) = (network.add("a"), network.add("b"));
     let _echo = python(&other, ECHO);
     let count = || {
@@ -124,7 +126,7 @@ fn a_lossy_cable_loses_about_what_was_said() {
 
 #[test]
 fn nothing_is_left_behind() {
-    let Some(mut network) = Network::new("nothing_is_left_behind") else { return };
+    let Some(mut network) = BridgeNetwork::new("nothing_is_left_behind") else { return };
     let (host, cable) = (network.add("a"), network.own_cable());
     let named = || Path::new(NAMES).join(&host.namespace).exists();
     let has_cable = || Path::new("/sys/class/net").join(&cable).exists();

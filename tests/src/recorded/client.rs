@@ -8,16 +8,16 @@ use ::bytes::Bytes;
 use martlet_protocol::consistency::Given;
 use tokio::time::{sleep, timeout};
 
-use super::ways::{Way, Written};
-use super::{PATIENCE, Recorded, Recorder, body_of, is_conditional, value_of};
-use crate::checkers::{Call, Listing, Operation, Outcome, Value};
-use crate::s3::{Lost, Reply, S3, encoded};
+use super::write_methods::{WriteAttempt, WriteMethod};
+use super::{PATIENCE, RecordedOperation, Recorder, body_of, is_conditional, value_of};
+use crate::checkers::{Invocation, Listing, Operation, Response, Value};
+use crate::s3::{LostReply, Reply, S3, encoded};
 
 /// Maximum number of keys of a listing page.
 const PAGE: usize = 1000;
 
 /// A client of one proxy, which changes to the next proxy when a connection fails.
-pub struct Client {
+pub struct RecordedClient {
     recorder: Arc<Recorder>,
     number: u32,
     endpoints: Vec<SocketAddr>,
@@ -26,7 +26,7 @@ pub struct Client {
     /// True if the client stays with its proxy after a failed connection.
     pub is_loyal: bool,
     /// Way in which the client writes.
-    pub way: Way,
+    pub way: WriteMethod,
     /// Timeout of a request.
     pub patience: Duration,
     /// Bytes of the bodies that the client writes, without their names.
@@ -37,7 +37,7 @@ pub struct Client {
     pub reply: Option<Reply>,
 }
 
-impl Client {
+impl RecordedClient {
     pub(super) fn new(
         recorder: Arc<Recorder>,
         number: u32,
@@ -51,7 +51,7 @@ impl Client {
             proxy,
             s3: S3::new(endpoints[proxy]),
             is_loyal: false,
-            way: Way::default(),
+            way: WriteMethod::default(),
             patience: PATIENCE,
             length: 100,
             headers: Vec::new(),
@@ -78,43 +78,43 @@ impl Client {
     }
 
     /// Writes a new value unconditionally.
-    pub async fn put(&mut self, key: &str) -> (Value, Outcome) {
+    pub async fn put(&mut self, key: &str) -> (Value, Response) {
         let value = self.recorder.next_value();
-        (value, self.call(key, Call::Put(value)).await)
+        (value, self.call(key, Invocation::Put(value)).await)
     }
 
     /// Writes a new value if the key is absent.
-    pub async fn create(&mut self, key: &str) -> (Value, Outcome) {
+    pub async fn create(&mut self, key: &str) -> (Value, Response) {
         let value = self.recorder.next_value();
-        (value, self.call(key, Call::Create(value)).await)
+        (value, self.call(key, Invocation::Create(value)).await)
     }
 
     /// Writes a new value if the key has the value `expected`. The recorder must know its `ETag`.
-    pub async fn replace(&mut self, key: &str, expected: Value) -> (Value, Outcome) {
+    pub async fn replace(&mut self, key: &str, expected: Value) -> (Value, Response) {
         let value = self.recorder.next_value();
-        (value, self.call(key, Call::Replace { expected, value }).await)
+        (value, self.call(key, Invocation::Replace { expected, value }).await)
     }
 
     /// Deletes a key unconditionally.
-    pub async fn delete(&mut self, key: &str) -> Outcome {
-        self.call(key, Call::Delete).await
+    pub async fn delete(&mut self, key: &str) -> Response {
+        self.call(key, Invocation::Delete).await
     }
 
     /// Deletes a key if it has the value `expected`. The recorder must know its `ETag`.
-    pub async fn delete_if(&mut self, key: &str, expected: Value) -> Outcome {
-        self.call(key, Call::DeleteIf(expected)).await
+    pub async fn delete_if(&mut self, key: &str, expected: Value) -> Response {
+        self.call(key, Invocation::DeleteIf(expected)).await
     }
 
     /// Reads a key.
-    pub async fn get(&mut self, key: &str) -> Outcome {
-        self.call(key, Call::Get).await
+    pub async fn get(&mut self, key: &str) -> Response {
+        self.call(key, Invocation::Get).await
     }
 
     /// Reads until there is a reply; each attempt is recorded. Panics after 40 s.
     pub async fn get_surely(&mut self, key: &str) -> Option<Value> {
         let begun = Instant::now();
         loop {
-            if let Outcome::Read(value) = self.get(key).await {
+            if let Response::Read(value) = self.get(key).await {
                 return value;
             }
             let reply = self.reply.as_ref().map(Reply::text);
@@ -128,11 +128,11 @@ impl Client {
         self.recorder.etag(value).is_some()
     }
 
-    async fn call(&mut self, key: &str, call: Call) -> Outcome {
+    async fn call(&mut self, key: &str, call: Invocation) -> Response {
         let target = format!("/{}/{}", self.recorder.bucket, encoded(key));
         let method = match call {
-            Call::Get => "GET",
-            Call::Delete | Call::DeleteIf(_) | Call::DeleteIfThere(_) => "DELETE",
+            Invocation::Get => "GET",
+            Invocation::Delete | Invocation::DeleteIf(_) | Invocation::DeleteIfThere(_) => "DELETE",
             _ => "PUT",
         };
         let body = call.writes().map(|value| body_of(value, self.length)).unwrap_or_default();
@@ -140,15 +140,15 @@ impl Client {
         let invoked_at = self.recorder.now();
         let written = match call.writes() {
             Some(value) => self.write(&target, &value.to_string(), condition, body).await,
-            None => Written::Answered(self.send(method, &target, condition, body).await),
+            None => WriteAttempt::Answered(self.send(method, &target, condition, body).await),
         };
         let (reply, outcome) = match written {
-            Written::NotBegun => (Err("it did not begin".to_owned()), Outcome::Failed),
-            Written::Answered(reply) => {
+            WriteAttempt::NotBegun => (Err("it did not begin".to_owned()), Response::Failed),
+            WriteAttempt::Answered(reply) => {
                 let outcome = match &reply {
-                    Ok(reply) if call == Call::Get => self.read(key, reply),
+                    Ok(reply) if call == Invocation::Get => self.read(key, reply),
                     Ok(reply) => self.written(&call, reply),
-                    Err(_) => Outcome::Unknown,
+                    Err(_) => Response::Unknown,
                 };
                 (reply, outcome)
             }
@@ -157,12 +157,12 @@ impl Client {
         outcome
     }
 
-    fn condition(&self, call: &Call) -> Option<(String, String)> {
+    fn condition(&self, call: &Invocation) -> Option<(String, String)> {
         match call {
-            Call::Create(_) => Some(("if-none-match".to_owned(), "*".to_owned())),
-            Call::Replace { expected, .. }
-            | Call::DeleteIf(expected)
-            | Call::DeleteIfThere(expected) => {
+            Invocation::Create(_) => Some(("if-none-match".to_owned(), "*".to_owned())),
+            Invocation::Replace { expected, .. }
+            | Invocation::DeleteIf(expected)
+            | Invocation::DeleteIfThere(expected) => {
                 let etag = self.recorder.etag(*expected);
                 Some(("if-match".to_owned(), etag.expect("the ETag was seen before")))
             }
@@ -176,7 +176,7 @@ impl Client {
         target: &str,
         more: impl IntoIterator<Item = (String, String)>,
         body: Bytes,
-    ) -> Result<Reply, Lost> {
+    ) -> Result<Reply, LostReply> {
         let more: Vec<(String, String)> = more.into_iter().collect();
         let headers: Vec<(&str, &str)> = self
             .headers
@@ -191,33 +191,33 @@ impl Client {
         }
     }
 
-    fn read(&self, key: &str, reply: &Reply) -> Outcome {
+    fn read(&self, key: &str, reply: &Reply) -> Response {
         match reply.status {
             200 => {
                 let value = value_of(&reply.body);
                 let length = reply.body.len();
                 let value = value.unwrap_or_else(|| panic!("{key}: {length} bytes of no value"));
                 self.recorder.learn(reply.header("etag"), value);
-                Outcome::Read(Some(value))
+                Response::Read(Some(value))
             }
-            404 => Outcome::Read(None),
-            500 | 503 => Outcome::Unknown,
+            404 => Response::Read(None),
+            500 | 503 => Response::Unknown,
             status => panic!("{key}: {status} {}", reply.text()),
         }
     }
 
-    fn written(&self, call: &Call, reply: &Reply) -> Outcome {
+    fn written(&self, call: &Invocation, reply: &Reply) -> Response {
         match reply.status {
             200 | 204 => {
                 if let Some(value) = call.writes() {
                     self.recorder.learn(reply.header("etag"), value);
                 }
-                Outcome::Done
+                Response::Done
             }
-            412 | 404 if is_conditional(call) => Outcome::Refused,
+            412 | 404 if is_conditional(call) => Response::Refused,
             // The key was being changed; the reply does not contain its state.
-            409 if is_conditional(call) => Outcome::Failed,
-            500 | 503 => Outcome::Unknown,
+            409 if is_conditional(call) => Response::Failed,
+            500 | 503 => Response::Unknown,
             status => panic!("{call}: {status} {}", reply.text()),
         }
     }
@@ -225,16 +225,16 @@ impl Client {
     async fn record(
         &mut self,
         key: &str,
-        call: Call,
+        call: Invocation,
         invoked_at: u64,
-        outcome: Outcome,
-        reply: Result<Reply, Lost>,
+        outcome: Response,
+        reply: Result<Reply, LostReply>,
         listed: Vec<(String, String)>,
     ) {
         let given = reply.as_ref().map_or(Given::Quorum, |reply| given(reply, &outcome));
         let (client, key, returned_at) = (self.number, key.to_owned(), self.recorder.now());
         let operation = Operation { client, key, call, invoked_at, returned_at, outcome, given };
-        self.recorder.record(Recorded { operation, listed });
+        self.recorder.record(RecordedOperation { operation, listed });
         if reply.is_err() {
             self.reconnect().await;
         }
@@ -251,7 +251,7 @@ impl Client {
     }
 
     /// Requests one page of a listing.
-    pub async fn list(&mut self, prefix: &str, after: &str, keys_max: usize) -> Outcome {
+    pub async fn list(&mut self, prefix: &str, after: &str, keys_max: usize) -> Response {
         let target = format!(
             "/{}?list-type=2&max-keys={keys_max}&prefix={}&start-after={}",
             self.recorder.bucket,
@@ -260,19 +260,19 @@ impl Client {
         );
         let invoked_at = self.recorder.now();
         let reply = self.send("GET", &target, None, Bytes::new()).await;
-        let (mut outcome, mut listed) = (Outcome::Unknown, Vec::new());
+        let (mut outcome, mut listed) = (Response::Unknown, Vec::new());
         if let Ok(reply) = reply.as_ref().as_ref()
             && reply.status == 200
         {
             let truncated = reply.all("IsTruncated") == ["true"];
             let after = after.to_owned();
-            outcome = Outcome::Listed(Listing { after, truncated, ..Listing::default() });
+            outcome = Response::Listed(Listing { after, truncated, ..Listing::default() });
             let etags = reply.all("ETag").into_iter().map(|etag| etag.replace("&quot;", "\""));
             listed = reply.all("Key").into_iter().zip(etags).collect();
             assert_eq!(listed.len(), reply.all("Key").len(), "{}", reply.text());
         }
         let result = outcome.clone();
-        self.record(prefix, Call::List, invoked_at, outcome, reply, listed).await;
+        self.record(prefix, Invocation::List, invoked_at, outcome, reply, listed).await;
         result
     }
 
@@ -282,7 +282,7 @@ impl Client {
         let (begun, mut keys) = (Instant::now(), Vec::<String>::new());
         loop {
             let after = keys.last().cloned().unwrap_or_default();
-            if let Outcome::Listed(page) = self.list(prefix, &after, PAGE).await {
+            if let Response::Listed(page) = self.list(prefix, &after, PAGE).await {
                 keys.extend(self.reply.as_ref().map(|reply| reply.all("Key")).unwrap_or_default());
                 if !page.truncated {
                     return keys;
@@ -295,11 +295,11 @@ impl Client {
 
 /// Returns the consistency of a reply. An answer without the header would promise nothing, so it
 /// panics.
-fn given(reply: &Reply, outcome: &Outcome) -> Given {
+fn given(reply: &Reply, outcome: &Response) -> Given {
     let all = [Given::Quorum, Given::Any, Given::Degraded];
     let header = reply.header("x-martlet-consistency");
     let found = all.into_iter().find(|given| given.name() == header);
-    let is_answer = !matches!(outcome, Outcome::Unknown | Outcome::Failed);
+    let is_answer = !matches!(outcome, Response::Unknown | Response::Failed);
     let status = reply.status;
     assert!(found.is_some() || !is_answer, "{status} without x-martlet-consistency: {header:?}");
     found.unwrap_or_default()

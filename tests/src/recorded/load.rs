@@ -8,9 +8,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
-use super::{Client, Recorder, Way};
-use crate::checkers::{Outcome, Value};
-use crate::cluster::Cluster;
+use super::{RecordedClient, Recorder, WriteMethod};
+use crate::checkers::{Response, Value};
+use crate::cluster::TestCluster;
 
 /// Inline and packed, with both sides of the limit between them. Larger objects are slow to write.
 const LENGTHS: [usize; 8] = [0, 100, 100, 1_000, 8_000, 9_000, 40_000, 200_000];
@@ -19,8 +19,16 @@ const LENGTHS: [usize; 8] = [0, 100, 100, 1_000, 8_000, 9_000, 40_000, 200_000];
 pub const CODED_LENGTHS: [usize; 8] = [0, 100, 8_000, 9_000, 70_000, 200_000, 300_000, 1_200_000];
 
 /// Ways of writing: most objects are put.
-const WAYS: [Way; 8] =
-    [Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Parts, Way::Copy];
+const WAYS: [WriteMethod; 8] = [
+    WriteMethod::Put,
+    WriteMethod::Put,
+    WriteMethod::Put,
+    WriteMethod::Put,
+    WriteMethod::Put,
+    WriteMethod::Put,
+    WriteMethod::Parts,
+    WriteMethod::Copy,
+];
 
 /// Size and mix of a load.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +55,8 @@ impl Default for Load {
     }
 }
 
-/// Running clients. They work until [`Running::stop`].
-pub struct Running {
+/// Running clients. They work until [`RunningClients::stop`].
+pub struct RunningClients {
     clients: Vec<JoinHandle<()>>,
     stop: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -58,25 +66,25 @@ impl Load {
     pub fn start(
         &self,
         recorder: &Arc<Recorder>,
-        cluster: &Cluster,
+        cluster: &TestCluster,
         chance: &mut SmallRng,
-    ) -> Running {
+    ) -> RunningClients {
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let start = |number| {
             let client = recorder.client(cluster, number);
             let chance = SmallRng::seed_from_u64(chance.random());
-            let worker = Worker { client, number, chance, load: *self, seen: Vec::new() };
+            let worker = LoadWorker { client, number, chance, load: *self, seen: Vec::new() };
             tokio::spawn(worker.run(stop.clone()))
         };
         let clients = (0..self.clients).map(start).collect();
-        Running { clients, stop }
+        RunningClients { clients, stop }
     }
 
     /// Runs all clients for a time.
     pub async fn run(
         &self,
         recorder: &Arc<Recorder>,
-        cluster: &Cluster,
+        cluster: &TestCluster,
         chance: &mut SmallRng,
         time: Duration,
     ) {
@@ -86,7 +94,7 @@ impl Load {
     }
 }
 
-impl Running {
+impl RunningClients {
     /// Stops each client after its present call.
     pub async fn stop(self) {
         self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -98,8 +106,8 @@ impl Running {
     }
 }
 
-struct Worker {
-    client: Client,
+struct LoadWorker {
+    client: RecordedClient,
     number: usize,
     chance: SmallRng,
     load: Load,
@@ -107,7 +115,7 @@ struct Worker {
     seen: Vec<(String, Value)>,
 }
 
-impl Worker {
+impl LoadWorker {
     async fn run(mut self, stop: Arc<std::sync::atomic::AtomicBool>) {
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
             self.step().await;
@@ -141,8 +149,8 @@ impl Worker {
             }
             (12, _) => self.list().await,
             _ => {
-                if let Outcome::Read(Some(value)) = self.client.get(&key).await {
-                    self.note(&key, value, &Outcome::Done);
+                if let Response::Read(Some(value)) = self.client.get(&key).await {
+                    self.note(&key, value, &Response::Done);
                 }
             }
         }
@@ -165,8 +173,8 @@ impl Worker {
         self.client.list(&prefix, after, keys_max).await;
     }
 
-    fn note(&mut self, key: &str, value: Value, outcome: &Outcome) {
-        if *outcome == Outcome::Done {
+    fn note(&mut self, key: &str, value: Value, outcome: &Response) {
+        if *outcome == Response::Done {
             self.seen.retain(|(other, _)| other != key);
             self.seen.push((key.to_owned(), value));
         }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use martlet_protocol::consistency::Given;
 
 use super::Recorder;
-use crate::checkers::{Operation, Outcome};
+use crate::checkers::{Operation, Response};
 
 /// Counts of a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct PeriodCounts {
     /// Name of the stretch.
     pub name: &'static str,
     /// Calls that ended.
@@ -26,17 +26,17 @@ pub struct Tally {
     pub time: Duration,
 }
 
-impl Tally {
+impl PeriodCounts {
     fn of(name: &'static str, operations: &[&Operation], time: Duration) -> Self {
         let count =
             |wanted: fn(&Operation) -> bool| operations.iter().filter(|it| wanted(it)).count();
-        let answered = operations.iter().filter(|it| it.outcome != Outcome::Unknown);
+        let answered = operations.iter().filter(|it| it.outcome != Response::Unknown);
         let slowest = answered.map(|it| it.returned_at - it.invoked_at).max().unwrap_or(0);
         Self {
             name,
             operations: operations.len(),
             written: count(Operation::is_acknowledged_write),
-            errors: count(|it| it.outcome == Outcome::Unknown),
+            errors: count(|it| it.outcome == Response::Unknown),
             degraded: count(|it| it.given != Given::Quorum),
             slowest: Duration::from_nanos(slowest),
             time,
@@ -75,10 +75,10 @@ impl Tally {
 
 impl Recorder {
     /// Counts the operations from number `from` on, which took `time`.
-    pub fn tally(&self, name: &'static str, from: usize, time: Duration) -> Tally {
+    pub fn tally(&self, name: &'static str, from: usize, time: Duration) -> PeriodCounts {
         let operations = self.operations.lock();
         let stretch: Vec<&Operation> = operations[from..].iter().map(|it| &it.operation).collect();
-        let tally = Tally::of(name, &stretch, time);
+        let tally = PeriodCounts::of(name, &stretch, time);
         println!("{tally:?}");
         tally
     }
@@ -87,9 +87,9 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::{Call, Value};
+    use crate::checkers::{Invocation, Value};
 
-    fn operation(call: Call, outcome: Outcome, nanoseconds: u64) -> Operation {
+    fn operation(call: Invocation, outcome: Response, nanoseconds: u64) -> Operation {
         let (client, key, given) = (1, "k".to_owned(), Given::Quorum);
         let (invoked_at, returned_at) = (7, 7 + nanoseconds);
         Operation { client, key, call, invoked_at, returned_at, outcome, given }
@@ -97,14 +97,14 @@ mod tests {
 
     #[test]
     fn errors_and_writes_are_counted() {
-        let written = operation(Call::Put(Value(1)), Outcome::Done, 5);
-        let unknown = operation(Call::Put(Value(2)), Outcome::Unknown, 90);
-        let mut read = operation(Call::Get, Outcome::Read(None), 8);
+        let written = operation(Invocation::Put(Value(1)), Response::Done, 5);
+        let unknown = operation(Invocation::Put(Value(2)), Response::Unknown, 90);
+        let mut read = operation(Invocation::Get, Response::Read(None), 8);
         read.given = Given::Degraded;
-        let refused = operation(Call::Create(Value(3)), Outcome::Refused, 6);
+        let refused = operation(Invocation::Create(Value(3)), Response::Refused, 6);
         let mut all = vec![&written; 12];
         all.extend([&unknown, &read, &refused]);
-        let tally = Tally::of("all", &all, Duration::from_secs(2));
+        let tally = PeriodCounts::of("all", &all, Duration::from_secs(2));
         let counts = (tally.operations, tally.written, tally.errors, tally.degraded);
         assert_eq!(counts, (15, 12, 1, 1));
         assert_eq!(tally.slowest, Duration::from_nanos(8), "errors may take their time");
@@ -114,16 +114,18 @@ mod tests {
     #[test]
     #[should_panic(expected = "1 errors, 0 at most")]
     fn too_many_errors_are_told() {
-        let (written, unknown) =
-            (operation(Call::Delete, Outcome::Done, 5), operation(Call::Get, Outcome::Unknown, 5));
+        let (written, unknown) = (
+            operation(Invocation::Delete, Response::Done, 5),
+            operation(Invocation::Get, Response::Unknown, 5),
+        );
         let mut all = vec![&written; 12];
         all.push(&unknown);
-        Tally::of("all", &all, Duration::from_secs(1)).assert_errors(7);
+        PeriodCounts::of("all", &all, Duration::from_secs(1)).assert_errors(7);
     }
 
     #[test]
     #[should_panic(expected = "hardly anything")]
     fn clients_that_do_nothing_meet_no_errors() {
-        Tally::of("none", &[], Duration::from_secs(1)).assert_errors(100);
+        PeriodCounts::of("none", &[], Duration::from_secs(1)).assert_errors(100);
     }
 }

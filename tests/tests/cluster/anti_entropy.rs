@@ -27,8 +27,8 @@ use martlet_protocol::{
     WriteId,
 };
 use martlet_replicator::{
-    CensusOptions, Cluster, KnownTerm, Progress, ReplicateRegisters, Scope, Spread, census,
-    run_once,
+    CensusOptions, ClusterTopology, DeviceScope, KnownTerm, ReplicateRegisters, RingSpreadFlag,
+    StepProgress, census, run_once,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_storage_node::{DeviceConfig, NodeOptions, StorageNode};
@@ -77,9 +77,9 @@ async fn listen(node: Arc<StorageNode>) -> SocketAddr {
 }
 
 /// Number of calls by operation.
-type Calls = Arc<Mutex<HashMap<Op, u64>>>;
+type CallCounts = Arc<Mutex<HashMap<Op, u64>>>;
 
-fn client(address: SocketAddr, calls: &Calls) -> Arc<dyn Backend> {
+fn client(address: SocketAddr, calls: &CallCounts) -> Arc<dyn Backend> {
     let options = ClientOptions::default();
     let client = HttpBackend::new(address.to_string(), cluster_key(), options, Arc::new(|_| ()));
     let calls = calls.clone();
@@ -90,7 +90,7 @@ fn client(address: SocketAddr, calls: &Calls) -> Arc<dyn Backend> {
     Arc::new(FaultyBackend::new(Arc::new(client), count))
 }
 
-fn cluster(nodes: HashMap<DeviceId, Arc<dyn Backend>>) -> Cluster {
+fn cluster(nodes: HashMap<DeviceId, Arc<dyn Backend>>) -> ClusterTopology {
     let device = |id: DeviceId| Device {
         id,
         region: 1,
@@ -102,7 +102,13 @@ fn cluster(nodes: HashMap<DeviceId, Arc<dyn Backend>>) -> Cluster {
     };
     let ring = Arc::new(Ring::of_devices(PolicyId(0), 2, &DEVICES.map(device)).unwrap());
     let data = HashMap::from([(PolicyId(0), ring.clone())]);
-    Cluster { index: ring, data, nodes, term: KnownTerm::default(), spread: Spread::default() }
+    ClusterTopology {
+        index: ring,
+        data,
+        nodes,
+        term: KnownTerm::default(),
+        spread: RingSpreadFlag::default(),
+    }
 }
 
 fn entry(n: u64, buckets: u64) -> EntryWrite {
@@ -151,7 +157,11 @@ struct Figures {
     bytes: u64,
 }
 
-async fn measured<T>(what: &str, calls: &Calls, work: impl Future<Output = T>) -> (T, Figures) {
+async fn measured<T>(
+    what: &str,
+    calls: &CallCounts,
+    work: impl Future<Output = T>,
+) -> (T, Figures) {
     calls.lock().clear();
     let (begun, cpu_before, bytes_before) = (Instant::now(), cpu(), loopback_bytes());
     let outcome = work.await;
@@ -168,9 +178,9 @@ async fn measured<T>(what: &str, calls: &Calls, work: impl Future<Output = T>) -
     (outcome, figures)
 }
 
-async fn pass(cluster: &Cluster) -> Progress {
+async fn pass(cluster: &ClusterTopology) -> StepProgress {
     let clock = Arc::new(SystemClock);
-    let mut worker = ReplicateRegisters::new(cluster.clone(), clock, Scope::All);
+    let mut worker = ReplicateRegisters::new(cluster.clone(), clock, DeviceScope::All);
     run_once(&mut worker).await.unwrap()
 }
 
@@ -183,7 +193,7 @@ async fn two_devices_that_hold_the_same() {
     let begun = Instant::now();
     fill(&nodes, entries, buckets).await;
     println!("{entries} entries in {buckets} buckets of {SHARDS} shards: {:.1?}", begun.elapsed());
-    let calls = Calls::default();
+    let calls = CallCounts::default();
     let mut clients = HashMap::new();
     for (device, node) in DEVICES.into_iter().zip(&nodes) {
         clients.insert(device, client(listen(node.clone()).await, &calls));

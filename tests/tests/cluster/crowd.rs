@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use martlet_tests::bytes::body;
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::process;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -43,7 +43,7 @@ fn patience() -> Duration {
 
 /// Outcome of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum UploadOutcome {
     Stored,
     /// 503, with a `Retry-After`.
     Later,
@@ -103,7 +103,7 @@ async fn compare(address: SocketAddr, head: String, pattern: &[u8]) {
 }
 
 /// Uploads an object. A stored object is read and deleted, to free space for other uploads.
-async fn upload(cluster: &Cluster, number: usize) -> End {
+async fn upload(cluster: &TestCluster, number: usize) -> UploadOutcome {
     let address = cluster.proxies[0].address;
     let mut client = cluster.client(0);
     let target = format!("/{BUCKET}/{number}");
@@ -114,12 +114,12 @@ async fn upload(cluster: &Cluster, number: usize) -> End {
     if reply.starts_with("HTTP/1.1 200 ") {
         compare(address, client.head("GET", &target, 0), &pattern).await;
         assert_eq!(client.delete(&target).await.unwrap().status, 204);
-        return End::Stored;
+        return UploadOutcome::Stored;
     }
     assert!(reply.starts_with("HTTP/1.1 503 "), "{number}: {reply}");
     assert!(reply.to_lowercase().contains("\r\nretry-after: "), "{reply}");
     assert_eq!(client.get(&target).await.unwrap().status, 404, "what was refused isn't there");
-    End::Later
+    UploadOutcome::Later
 }
 
 /// 64 uploads under 4+2: each is stored whole or refused with 503, and no process exceeds its
@@ -128,7 +128,8 @@ async fn upload(cluster: &Cluster, number: usize) -> End {
 #[ignore = "writes 24 GiB; `make large` runs it"]
 async fn sixty_four_uploads_wait_or_are_told_to() {
     let proxy_settings = format!("write_buffer = \"{WRITE_BUFFER_MIB}MiB\"\n");
-    let cluster = Plan { proxies: 1, proxy_settings, ..Plan::coded(4, 2) }.start().await;
+    let cluster =
+        ClusterPlan { proxies: 1, proxy_settings, ..ClusterPlan::coded(4, 2) }.start().await;
     make_bucket(&cluster, BUCKET).await;
     let members = || cluster.nodes.iter().chain(&cluster.proxies);
     for member in members() {
@@ -136,7 +137,7 @@ async fn sixty_four_uploads_wait_or_are_told_to() {
     }
     let begun = Instant::now();
     let ends = join_all((0..UPLOADS).map(|number| upload(&cluster, number))).await;
-    let stored = ends.iter().filter(|end| **end == End::Stored).count();
+    let stored = ends.iter().filter(|end| **end == UploadOutcome::Stored).count();
     println!("{stored} of {UPLOADS} stored, the others told to come later: {:?}", begun.elapsed());
     for member in members() {
         let peak_mib = process::peak_bytes(member.pid()) >> 20;
@@ -150,5 +151,5 @@ async fn sixty_four_uploads_wait_or_are_told_to() {
     }
     assert!(stored > 0, "somebody gets through");
     let again = upload(&cluster, UPLOADS).await;
-    assert_eq!(again, End::Stored, "it serves on");
+    assert_eq!(again, UploadOutcome::Stored, "it serves on");
 }

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use martlet_protocol::consistency::Given;
 use martlet_tests::bytes::chance;
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::Plan;
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::recorded::load::Load;
 
 use super::recorder;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_r7_mixed_load_is_linearizable() {
-    let (mut chance, cluster) = (chance(), Plan::default().start().await);
+    let (mut chance, cluster) = (chance(), ClusterPlan::default().start().await);
     let recorder = recorder(&cluster).await;
     Load::default().run(&recorder, &cluster, &mut chance, Duration::from_secs(5)).await;
     let history = recorder.history();
     let is_firm = |given| given == Given::Quorum;
     let firm = history.operations.iter().filter(|it| is_firm(it.given)).count();
     assert_eq!(firm, history.operations.len(), "all replies rest on a quorum");
-    let unknown = history.operations.iter().filter(|it| it.outcome == Outcome::Unknown).count();
+    let unknown = history.operations.iter().filter(|it| it.outcome == Response::Unknown).count();
     assert!(unknown * 100 <= history.operations.len(), "{unknown} operations are unknown");
     assert!(history.operations.len() > 300, "only {} operations", history.operations.len());
     recorder.finish(&cluster).await;
@@ -31,7 +31,7 @@ async fn r5_r7_mixed_load_is_linearizable() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_what_one_proxy_wrote_another_reads_and_lists() {
-    let cluster = Plan::default().start().await;
+    let cluster = ClusterPlan::default().start().await;
     let recorder = recorder(&cluster).await;
     let mut clients: Vec<_> = (0..3).map(|proxy| recorder.client(&cluster, proxy)).collect();
     let mut keys: Vec<String> = Vec::new();
@@ -40,14 +40,14 @@ async fn r5_what_one_proxy_wrote_another_reads_and_lists() {
         let key = format!("a/{round:03}");
         clients[writer].length = [100, 9_000, 1_500_000][round % 3];
         let (value, outcome) = clients[writer].put(&key).await;
-        assert_eq!(outcome, Outcome::Done);
-        assert_eq!(clients[reader].get(&key).await, Outcome::Read(Some(value)));
+        assert_eq!(outcome, Response::Done);
+        assert_eq!(clients[reader].get(&key).await, Response::Read(Some(value)));
         keys.push(key.clone());
         assert_eq!(clients[lister].list_all("a/").await, keys);
         if round % 4 == 3 {
-            assert_eq!(clients[lister].delete(&key).await, Outcome::Done);
+            assert_eq!(clients[lister].delete(&key).await, Response::Done);
             keys.pop();
-            assert_eq!(clients[writer].get(&key).await, Outcome::Read(None));
+            assert_eq!(clients[writer].get(&key).await, Response::Read(None));
             assert_eq!(clients[reader].list_all("a/").await, keys);
         }
     }

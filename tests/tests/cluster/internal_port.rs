@@ -1,7 +1,7 @@
 //! The internal port of a storage node accepts only requests that are signed with the cluster key.
 //! It refuses an unsigned request, a wrong key, and another body, path or day.
 
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::cluster::internal::Request;
 use martlet_tests::cluster::rings::INDEX;
 use martlet_tests::s3;
@@ -10,7 +10,7 @@ const QUARTER_OF_AN_HOUR_MS: u64 = 15 * 60 * 1000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_signed_requests_are_let_in() {
-    let plan = Plan { nodes: 3, proxies: 1, replicators: false, ..Plan::default() };
+    let plan = ClusterPlan { nodes: 3, proxies: 1, replicators: false, ..ClusterPlan::default() };
     let cluster = plan.start().await;
     let address = cluster.nodes[0].address;
     let good = Request::new("GET", "/v1/devices", "");

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use martlet_protocol::consistency::Given;
 use martlet_tests::bytes::chance;
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::Plan;
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::recorded::load::Load;
 
 use super::{recorder, seconds, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r3_r5_a_node_dies_under_load_and_returns() {
-    let (mut chance, mut cluster) = (chance(), Plan::default().start().await);
+    let (mut chance, mut cluster) = (chance(), ClusterPlan::default().start().await);
     let recorder = recorder(&cluster).await;
     let load = Load::default().start(&recorder, &cluster, &mut chance);
     seconds(1.5).await;
@@ -24,7 +24,7 @@ async fn r3_r5_a_node_dies_under_load_and_returns() {
         for number in 0..5 {
             let key = format!("after/{proxy}-{number}");
             until("a write without the node", Duration::from_secs(5), async || {
-                client.put(&key).await.1 == Outcome::Done
+                client.put(&key).await.1 == Response::Done
             })
             .await;
         }

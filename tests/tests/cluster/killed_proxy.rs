@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::bytes::Bytes;
 use martlet_tests::Upload;
 use martlet_tests::bytes::{body, chance};
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::s3::{Reply, S3};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -21,7 +21,7 @@ const PART: usize = 5 << 20;
 const ROUNDS: usize = 6;
 
 struct Probe {
-    cluster: Cluster,
+    cluster: TestCluster,
     /// A client of the proxy that survives.
     other: S3,
     chance: SmallRng,
@@ -30,7 +30,7 @@ struct Probe {
 impl Probe {
     async fn new() -> Self {
         let chance = chance();
-        let cluster = Plan { nodes: 3, proxies: 2, ..Plan::default() }.start().await;
+        let cluster = ClusterPlan { nodes: 3, proxies: 2, ..ClusterPlan::default() }.start().await;
         make_bucket(&cluster, BUCKET).await;
         let other = cluster.client(1);
         Self { cluster, other, chance }

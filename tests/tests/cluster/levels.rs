@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::checkers::reads::{Among, going_back};
-use martlet_tests::cluster::Plan;
+use martlet_tests::checkers::Response;
+use martlet_tests::checkers::reads::{ReadScope, going_back};
+use martlet_tests::cluster::ClusterPlan;
 
 use super::recorder;
 
@@ -14,12 +14,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a1_replies_say_what_they_rest_on() {
-    let cluster = Plan { replicators: false, ..Plan::default() }.start().await;
+    let cluster = ClusterPlan { replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let mut stamps = Vec::new();
     for (level, read) in [("available", "quorum"), ("strict", "quorum"), ("any", "any")] {
         let mut client = recorder.client(&cluster, 0).at_level(level);
-        assert_eq!(client.put("k").await.1, Outcome::Done);
+        assert_eq!(client.put("k").await.1, Response::Done);
         assert_eq!(client.header("x-martlet-consistency"), "quorum", "a write at {level}");
         assert!(!client.header("x-martlet-stamp").is_empty(), "a write names its stamp");
         stamps.push(stamp(&client.header("x-martlet-stamp")));
@@ -48,19 +48,20 @@ async fn a1_replies_say_what_they_rest_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a3_read_after_is_never_answered_from_older_state() {
-    let mut cluster = Plan { nodes: 3, replicators: false, ..Plan::default() }.start().await;
+    let mut cluster =
+        ClusterPlan { nodes: 3, replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let mut writer = recorder.client(&cluster, 0);
     let keys: Vec<String> = (0..12).map(|number| format!("t/{number}")).collect();
     for key in &keys {
-        assert_eq!(writer.put(key).await.1, Outcome::Done);
+        assert_eq!(writer.put(key).await.1, Response::Done);
     }
     // One node misses the second write of every key, and restarts with the first write.
     cluster.nodes[0].kill();
     let mut second = Vec::new();
     for key in &keys {
         let (value, outcome) = writer.put(key).await;
-        assert_eq!(outcome, Outcome::Done, "{:?}", writer.reply);
+        assert_eq!(outcome, Response::Done, "{:?}", writer.reply);
         second.push((key, value, writer.header("x-martlet-stamp")));
     }
     cluster.nodes[0].start().await;
@@ -68,7 +69,11 @@ async fn a3_read_after_is_never_answered_from_older_state() {
         for proxy in 0..3 {
             let mut reader = recorder.client(&cluster, number + proxy).at_level("any");
             reader.headers.push(("x-martlet-read-after".to_owned(), token.clone()));
-            assert_eq!(reader.get(key).await, Outcome::Read(Some(*value)), "{key} through {proxy}");
+            assert_eq!(
+                reader.get(key).await,
+                Response::Read(Some(*value)),
+                "{key} through {proxy}"
+            );
         }
     }
     // A token is valid for its key only.
@@ -77,7 +82,7 @@ async fn a3_read_after_is_never_answered_from_older_state() {
     let headers = [("x-martlet-read-after", token.as_str())];
     let reply = cluster.client(0).send_with("GET", &target, &headers, "".into()).await.unwrap();
     assert_eq!(reply.status, 400, "a token of another key: {}", reply.text());
-    going_back(&recorder.history(), Among::EachClient).unwrap_or_else(|it| panic!("{it}"));
+    going_back(&recorder.history(), ReadScope::EachClient).unwrap_or_else(|it| panic!("{it}"));
     recorder.finish(&cluster).await;
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::PATIENCE;
 
 use serde_json::Value;
@@ -48,7 +48,7 @@ async fn m1_replicators_carry_rules_out() {
     let targets: &'static str = format!("queue={}", queue.display()).leak();
     let environment =
         vec![("MARTLET_LIFECYCLE_DAY_SECONDS", "1"), ("MARTLET_NOTIFICATIONS", targets)];
-    let cluster = Plan { proxies: 2, environment, ..Plan::default() }.start().await;
+    let cluster = ClusterPlan { proxies: 2, environment, ..ClusterPlan::default() }.start().await;
     make_bucket(&cluster, BUCKET).await;
     let (mut one, mut other) = (cluster.client(0), cluster.client(1));
     until("versions are kept", PATIENCE, async || {

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use martlet_tests::bytes::chance;
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::Plan;
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::recorded::load::Load;
 
 use super::{recorder, seconds};
@@ -16,7 +16,7 @@ const SLOWEST: Duration = Duration::from_secs(11);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r3_r5_a_node_hangs_under_load_and_goes_on() {
-    let (mut chance, cluster) = (chance(), Plan::default().start().await);
+    let (mut chance, cluster) = (chance(), ClusterPlan::default().start().await);
     let recorder = recorder(&cluster).await;
     let load = Load { clients: 6, ..Load::default() };
     let load = load.start(&recorder, &cluster, &mut chance);
@@ -29,9 +29,9 @@ async fn r3_r5_a_node_hangs_under_load_and_goes_on() {
     for number in 0..10 {
         let asked = Instant::now();
         let (value, outcome) = client.put(&format!("hang/{number}")).await;
-        if outcome == Outcome::Done {
+        if outcome == Response::Done {
             let read = client.get(&format!("hang/{number}")).await;
-            assert_eq!(read, Outcome::Read(Some(value)), "a write that was acknowledged");
+            assert_eq!(read, Response::Read(Some(value)), "a write that was acknowledged");
         }
         slowest = slowest.max(asked.elapsed());
     }

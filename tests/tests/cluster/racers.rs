@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use martlet_tests::checkers::{Call, Outcome, Value};
+use martlet_tests::checkers::{Invocation, Response, Value};
 use martlet_tests::cluster::rings::{DATA, INDEX};
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::probe::PATIENCE;
-use martlet_tests::recorded::{Client, Recorder, Way};
+use martlet_tests::recorded::{RecordedClient, Recorder, WriteMethod};
 
 use super::recorder;
 
@@ -31,7 +31,8 @@ struct Races {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_of_fifty_racers_one_wins() {
-    let cluster = Plan { nodes: 3, replicators: false, ..Plan::default() }.start().await;
+    let cluster =
+        ClusterPlan { nodes: 3, replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let (mut racers, mut races) = (racers(&cluster, &recorder), Races::default());
     let begun = Instant::now();
@@ -45,7 +46,7 @@ async fn r7_of_fifty_racers_one_wins() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_of_fifty_racers_one_wins_while_a_node_dies() {
-    let mut cluster = Plan { replicators: false, ..Plan::default() }.start().await;
+    let mut cluster = ClusterPlan { replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let (mut racers, mut races) = (racers(&cluster, &recorder), Races::default());
     for round in 0..ROUNDS_WITH_DEATHS {
@@ -70,7 +71,7 @@ async fn r7_of_fifty_racers_one_wins_while_a_node_dies() {
 /// and P2).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_p2_of_fifty_racers_one_wins_while_a_ring_changes() {
-    let mut cluster = Plan { nodes: 3, ..Plan::in_a_hurry() }.start().await;
+    let mut cluster = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() }.start().await;
     let recorder = recorder(&cluster).await;
     let (mut racers, mut races) = (racers(&cluster, &recorder), Races::default());
     cluster.add_nodes(&[4, 5]);
@@ -92,17 +93,18 @@ async fn r7_p2_of_fifty_racers_one_wins_while_a_ring_changes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_counting_up_by_compare_and_set_loses_nothing() {
-    let cluster = Plan { nodes: 3, replicators: false, ..Plan::default() }.start().await;
+    let cluster =
+        ClusterPlan { nodes: 3, replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
     let (first, outcome) = recorder.client(&cluster, 0).put("counter").await;
-    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(outcome, Response::Done);
     let until = Instant::now() + Duration::from_secs(4);
     let counters = (0..COUNTERS).map(|number| count(recorder.client(&cluster, number), until));
     let counted: usize = join_all(counters).await.into_iter().sum();
     let last = recorder.client(&cluster, 1).get_surely("counter").await.unwrap();
     let steps = steps(&recorder, first, last);
     println!("{COUNTERS} clients counted to {counted}, the counter says {}", steps.len());
-    let unknown = steps.iter().filter(|outcome| **outcome == Outcome::Unknown).count();
+    let unknown = steps.iter().filter(|outcome| **outcome == Response::Unknown).count();
     assert_eq!(steps.len() - unknown, counted, "increments were lost");
     assert!(counted > 20, "they hardly get on: {counted}");
     recorder.finish(&cluster).await;
@@ -110,10 +112,15 @@ async fn r7_counting_up_by_compare_and_set_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_of_racers_by_put_by_parts_and_by_copy_one_wins() {
-    let cluster = Plan { nodes: 3, replicators: false, ..Plan::default() }.start().await;
+    let cluster =
+        ClusterPlan { nodes: 3, replicators: false, ..ClusterPlan::default() }.start().await;
     let recorder = recorder(&cluster).await;
-    let mut racers: Vec<Client> = racers(&cluster, &recorder).into_iter().take(18).collect();
-    for (racer, way) in racers.iter_mut().zip([Way::Put, Way::Parts, Way::Copy].iter().cycle()) {
+    let mut racers: Vec<RecordedClient> =
+        racers(&cluster, &recorder).into_iter().take(18).collect();
+    for (racer, way) in racers
+        .iter_mut()
+        .zip([WriteMethod::Put, WriteMethod::Parts, WriteMethod::Copy].iter().cycle())
+    {
         racer.way = *way;
     }
     let mut races = Races::default();
@@ -125,11 +132,14 @@ async fn r7_of_racers_by_put_by_parts_and_by_copy_one_wins() {
     recorder.finish(&cluster).await;
 }
 
-fn racers(cluster: &Cluster, recorder: &Arc<Recorder>) -> Vec<Client> {
+fn racers(cluster: &TestCluster, recorder: &Arc<Recorder>) -> Vec<RecordedClient> {
     (0..RACERS).map(|number| recorder.client(cluster, number)).collect()
 }
 
-async fn race(racers: &mut [Client], round: usize) -> (Vec<(Value, Outcome)>, Option<Value>) {
+async fn race(
+    racers: &mut [RecordedClient],
+    round: usize,
+) -> (Vec<(Value, Response)>, Option<Value>) {
     let key = format!("race/{round:03}");
     let results = join_all(racers.iter_mut().map(|racer| racer.create(&key))).await;
     let reader = round % racers.len();
@@ -145,48 +155,48 @@ impl Races {
         assert!(self.untold * 20 <= rounds, "{self:?}");
     }
 
-    fn count(&mut self, (results, found): &(Vec<(Value, Outcome)>, Option<Value>)) {
-        let of = |wanted: Outcome| results.iter().filter(move |(_, outcome)| *outcome == wanted);
-        let winners: Vec<_> = of(Outcome::Done).collect();
+    fn count(&mut self, (results, found): &(Vec<(Value, Response)>, Option<Value>)) {
+        let of = |wanted: Response| results.iter().filter(move |(_, outcome)| *outcome == wanted);
+        let winners: Vec<_> = of(Response::Done).collect();
         assert!(winners.len() <= 1, "{} won: {winners:?}", winners.len());
         let winner = winners.first().map(|(value, _)| *value);
-        self.unknown += of(Outcome::Unknown).count();
+        self.unknown += of(Response::Unknown).count();
         match (winner, *found) {
             (Some(_), _) => {
                 assert_eq!(winner, *found, "another than the winner is there");
                 self.won += 1;
             }
             (None, Some(found)) => {
-                let untold = of(Outcome::Unknown).any(|(value, _)| *value == found);
+                let untold = of(Response::Unknown).any(|(value, _)| *value == found);
                 assert!(untold, "{found} is there, and its racer was refused");
                 self.untold += 1;
             }
             (None, None) => {
-                assert_eq!(of(Outcome::Refused).count(), 0, "refused, and nothing is there");
+                assert_eq!(of(Response::Refused).count(), 0, "refused, and nothing is there");
             }
         }
     }
 }
 
 /// Increments for a time. Returns the number of acknowledged increments.
-async fn count(mut client: Client, until: Instant) -> usize {
+async fn count(mut client: RecordedClient, until: Instant) -> usize {
     let mut counted = 0;
     while Instant::now() < until {
-        let Outcome::Read(Some(seen)) = client.get("counter").await else { continue };
+        let Response::Read(Some(seen)) = client.get("counter").await else { continue };
         let (_, outcome) = client.replace("counter", seen).await;
-        counted += usize::from(outcome == Outcome::Done);
+        counted += usize::from(outcome == Response::Done);
     }
     counted
 }
 
 /// Outcomes of the writes that led from the first value to the last, newest first.
-fn steps(recorder: &Recorder, first: Value, last: Value) -> Vec<Outcome> {
+fn steps(recorder: &Recorder, first: Value, last: Value) -> Vec<Response> {
     let history = recorder.history();
-    let replaced: HashMap<Value, (Value, Outcome)> = history
+    let replaced: HashMap<Value, (Value, Response)> = history
         .operations
         .into_iter()
         .filter_map(|it| match it.call {
-            Call::Replace { expected, value } => Some((value, (expected, it.outcome))),
+            Invocation::Replace { expected, value } => Some((value, (expected, it.outcome))),
             _ => None,
         })
         .collect();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use martlet_tests::bytes::chance;
-use martlet_tests::cluster::{Cluster, Member, Plan};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
 use martlet_tests::recorded::load::Load;
 use martlet_tests::recorded::{Recorder, SOURCES};
 use rand::Rng;
@@ -20,7 +20,9 @@ async fn everything_happens_under_load() {
     let time = std::env::var("MARTLET_SOAK_SECONDS").map_or(300, |text| text.parse().unwrap());
     let test = "everything_happens_under_load";
     let disks = [DISK_MIB; 4];
-    let Some(mut cluster) = Plan::default().start_on_machines(test, &disks).await else { return };
+    let Some(mut cluster) = ClusterPlan::default().start_on_machines(test, &disks).await else {
+        return;
+    };
     let mut chance = chance();
     make_bucket(&cluster, SOURCES).await;
     let begun = Instant::now();
@@ -42,7 +44,7 @@ async fn everything_happens_under_load() {
 }
 
 /// Causes one random fault for 0.5 to 4 s.
-async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
+async fn misfortune(cluster: &mut TestCluster, chance: &mut SmallRng) {
     let (node, proxy) = (chance.random_range(0..4), chance.random_range(0..3));
     let while_it_lasts = chance.random_range(0.5..4.0);
     let names = (format!("n{}", node + 1), format!("p{}", proxy + 1));
@@ -59,8 +61,8 @@ async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
             cluster.nodes[node].kill();
             cluster.nodes[node].wipe(1);
         }
-        7 => Member::cut_power([&mut cluster.nodes[node]]),
-        8 => Member::cut_power(&mut cluster.nodes),
+        7 => ClusterMember::cut_power([&mut cluster.nodes[node]]),
+        8 => ClusterMember::cut_power(&mut cluster.nodes),
         9 => cluster.nodes[node].disk().fill_up_to(chance.random_range(0..4 << 20)),
         _ => {
             cluster.nodes[node].kill();
@@ -82,7 +84,7 @@ async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it takes a minute"]
 async fn a_large_history_is_checked() {
-    let (mut chance, cluster) = (chance(), Plan::default().start().await);
+    let (mut chance, cluster) = (chance(), ClusterPlan::default().start().await);
     let recorder = recorder(&cluster).await;
     let load = Load { clients: 24, keys: 40, pause: Duration::ZERO, ..Load::default() };
     load.run(&recorder, &cluster, &mut chance, Duration::from_secs(45)).await;

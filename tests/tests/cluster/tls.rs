@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use martlet_protocol::http::TlsFiles;
 use martlet_tests::bytes::chance;
-use martlet_tests::checkers::Outcome;
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::certificates::Authority;
 use martlet_tests::cluster::internal::Request;
-use martlet_tests::cluster::papers::Authority;
 use martlet_tests::cluster::rings::{DATA, INDEX};
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::probe::PATIENCE;
 use martlet_tests::recorded::load::Load;
-use martlet_tests::recorded::{Client, Recorder};
+use martlet_tests::recorded::{RecordedClient, Recorder};
 use martlet_tests::server::{finished, martlet};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -32,16 +32,16 @@ use super::{recorder, until};
 /// Inline, one extent, more than one extent.
 const LENGTHS: [usize; 3] = [100, 300_000, 66 << 20];
 
-fn plan() -> Plan {
-    Plan { nodes: 3, proxies: 2, tls: true, ..Plan::in_a_hurry() }
+fn plan() -> ClusterPlan {
+    ClusterPlan { nodes: 3, proxies: 2, tls: true, ..ClusterPlan::in_a_hurry() }
 }
 
 /// Runs `martlet admin` with the key of a cluster and these certificate files.
-fn asked(cluster: &Cluster, arguments: &[&str], papers: Option<&TlsFiles>) -> Output {
+fn asked(cluster: &TestCluster, arguments: &[&str], certificates: Option<&TlsFiles>) -> Output {
     let (member, key) = (&cluster.proxies[0], cluster.folder().join("cluster.key"));
     let mut command = martlet(&["admin", "--admin-address", &member.admin_address.to_string()]);
     command.arg("--cluster-key-file").arg(key).args(arguments);
-    if let Some(TlsFiles { certificate, key, authority }) = papers {
+    if let Some(TlsFiles { certificate, key, authority }) = certificates {
         command.arg("--tls-certificate").arg(certificate);
         command.arg("--tls-key").arg(key).arg("--tls-ca").arg(authority);
     }
@@ -54,22 +54,22 @@ fn text(output: &Output) -> String {
 }
 
 /// Writes through one proxy, reads and lists through the other.
-async fn write_and_read(clients: &mut [Client; 2], prefix: &str) {
+async fn write_and_read(clients: &mut [RecordedClient; 2], prefix: &str) {
     let mut keys = Vec::new();
     for (round, length) in LENGTHS.into_iter().enumerate() {
         let [writer, reader] = clients.get_disjoint_mut([round % 2, (round + 1) % 2]).unwrap();
         let key = format!("{prefix}/{round}");
         writer.length = length;
         let (value, outcome) = writer.put(&key).await;
-        assert_eq!(outcome, Outcome::Done, "{key}: {:?}", writer.reply);
-        assert_eq!(reader.get(&key).await, Outcome::Read(Some(value)), "{key}");
+        assert_eq!(outcome, Response::Done, "{key}: {:?}", writer.reply);
+        assert_eq!(reader.get(&key).await, Response::Read(Some(value)), "{key}");
         keys.push(key);
         assert_eq!(reader.list_all(&format!("{prefix}/")).await, keys);
     }
 }
 
 /// Pushes newer rings to the first node with `martlet admin`, and waits until all nodes have them.
-async fn push_rings(cluster: &mut Cluster) {
+async fn push_rings(cluster: &mut TestCluster) {
     let address = cluster.nodes[0].address.to_string();
     for name in [INDEX, DATA] {
         let (ring, path) = (cluster.rings.next_epoch(name), cluster.folder().join("pushed"));
@@ -78,13 +78,13 @@ async fn push_rings(cluster: &mut Cluster) {
         ring.save(&path).unwrap();
         let push = ["ring", "push", path.to_str().unwrap(), "--node", &address];
         let bare = asked(cluster, &push, None);
-        assert_eq!(bare.status.code(), Some(1), "without papers: {bare:?}");
-        let told = text(&asked(cluster, &push, Some(cluster.operator_papers())));
+        assert_eq!(bare.status.code(), Some(1), "without certificates: {bare:?}");
+        let told = text(&asked(cluster, &push, Some(cluster.operator_certificates())));
         assert!(told.contains("is in use"), "{told}");
         let wanted = format!("{}-{}", ring.epoch(), hex::encode(&ring.hash()[..8]));
         until(&format!("all have {name} {wanted}"), PATIENCE, async || {
             let status = ["ring", "status", "--node", &address];
-            let told = text(&asked(cluster, &status, Some(cluster.operator_papers())));
+            let told = text(&asked(cluster, &status, Some(cluster.operator_certificates())));
             told.matches(&wanted).count() == cluster.nodes.len()
         })
         .await;
@@ -105,7 +105,7 @@ async fn all_that_a_cluster_does_works_over_tls() {
     for (number, client) in clients.iter_mut().enumerate() {
         client.length = 20_000;
         until("a write without the node", PATIENCE, async || {
-            client.put(&format!("without/{number}")).await.1 == Outcome::Done
+            client.put(&format!("without/{number}")).await.1 == Response::Done
         })
         .await;
     }
@@ -116,25 +116,25 @@ async fn all_that_a_cluster_does_works_over_tls() {
 
     let census = cluster.until_clean(PATIENCE).await;
     assert!(census.registers > LENGTHS.len() && census.extents >= LENGTHS.len(), "{census}");
-    assert_eq!(asked(&cluster, &["census"], None).status.code(), Some(1), "without papers");
-    let told = text(&asked(&cluster, &["census"], Some(cluster.operator_papers())));
+    assert_eq!(asked(&cluster, &["census"], None).status.code(), Some(1), "without certificates");
+    let told = text(&asked(&cluster, &["census"], Some(cluster.operator_certificates())));
     assert!(told.contains("clean: every replica is where the rings place it"), "{told}");
     recorder.finish(&cluster).await;
 }
 
 /// Sends a correctly signed request over TLS, with or without a certificate. Returns the bytes of
 /// the reply. The client trusts the node's certificate in any case.
-async fn asked_over_tls(cluster: &Cluster, papers: Option<&TlsFiles>) -> String {
+async fn asked_over_tls(cluster: &TestCluster, tls: Option<&TlsFiles>) -> String {
     let address = cluster.nodes[0].address;
     let mut roots = RootCertStore::empty();
-    for root in certificates(&cluster.operator_papers().authority) {
+    for root in certificates(&cluster.operator_certificates().authority) {
         roots.add(root).unwrap();
     }
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider);
     let config = config.with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots);
-    let config = match papers {
+    let config = match tls {
         None => config.with_no_client_auth(),
         Some(TlsFiles { certificate, key, .. }) => {
             let key = PrivateKeyDer::from_pem_file(key).unwrap();
@@ -172,8 +172,8 @@ fn signed(address: SocketAddr) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_shows_no_certificate_of_the_authority_is_not_heard() {
-    let cluster = Plan { proxies: 1, replicators: false, ..plan() }.start().await;
-    let operator = cluster.operator_papers();
+    let cluster = ClusterPlan { proxies: 1, replicators: false, ..plan() }.start().await;
+    let operator = cluster.operator_certificates();
     let heard = asked_over_tls(&cluster, Some(operator)).await;
     assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
     assert_eq!(asked_over_tls(&cluster, None).await, "", "no certificate");
@@ -188,8 +188,8 @@ async fn who_shows_no_certificate_of_the_authority_is_not_heard() {
     let (address, status) = (cluster.nodes[0].address.to_string(), ["ring", "status", "--node"]);
     let status = [&status[..], &[&address]].concat();
     assert!(text(&asked(&cluster, &status, Some(operator))).contains("n1"));
-    for papers in [None, Some(&stranger)] {
-        assert_eq!(asked(&cluster, &status, papers).status.code(), Some(1), "{papers:?}");
+    for tls in [None, Some(&stranger)] {
+        assert_eq!(asked(&cluster, &status, tls).status.code(), Some(1), "{tls:?}");
     }
     let heard = asked_over_tls(&cluster, Some(operator)).await;
     assert!(heard.starts_with("HTTP/1.1 200"), "it still serves: {heard}");

@@ -6,7 +6,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use martlet_tests::S3;
-use martlet_tests::cluster::{Cluster, Member, Plan};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
 use martlet_tests::server::{Setup, finished, martlet};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -15,12 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Three nodes with one device each, two proxies, and a replicator for each node.
-fn plan() -> Plan {
-    Plan { nodes: 3, proxies: 2, ..Plan::default() }
+fn plan() -> ClusterPlan {
+    ClusterPlan { nodes: 3, proxies: 2, ..ClusterPlan::default() }
 }
 
 /// Runs `martlet admin` with the key of a cluster.
-fn asked(cluster: &Cluster, member: &Member, arguments: &[&str]) -> Output {
+fn asked(cluster: &TestCluster, member: &ClusterMember, arguments: &[&str]) -> Output {
     let (address, key) = (member.admin_address.to_string(), cluster.folder().join("cluster.key"));
     let mut command = martlet(&["admin", "--admin-address", &address]);
     finished(command.arg("--cluster-key-file").arg(key).args(arguments))
@@ -31,7 +31,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn json(cluster: &Cluster, member: &Member, arguments: &[&str]) -> Value {
+fn json(cluster: &TestCluster, member: &ClusterMember, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
     serde_json::from_str(&text(&asked(cluster, member, &arguments))).unwrap()
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use martlet_tests::bytes::chance;
-use martlet_tests::history::History;
+use martlet_tests::history::BucketHistory;
 use martlet_tests::server::disk_bytes;
 use martlet_tests::{Server, Setup};
 use rand::Rng;
@@ -28,7 +28,7 @@ async fn what_was_acknowledged_survives_kill_9_and_no_space_leaks() {
     let setup = setup();
     let mut server = setup.start().await;
     server.client().make_bucket("box").await;
-    let mut history = History::new("box", WRITERS);
+    let mut history = BucketHistory::new("box", WRITERS);
     for round in 0..ROUNDS {
         let (address, time) = (server.s3_address, chance.random_range(300..1200));
         let (outcome, mut killed) =

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ::bytes::Bytes;
 use martlet_protocol::Redundancy;
 use martlet_tests::bytes::body;
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::server::{finished, martlet};
 use martlet_tests::{S3, Upload};
 use serde_json::Value;
@@ -26,7 +26,7 @@ const BUSY: usize = 4;
 
 /// An object as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct ObservedObject {
     bytes: Bytes,
     tag: String,
     modified: String,
@@ -34,19 +34,19 @@ struct Seen {
     kind: String,
 }
 
-fn plan(second: Redundancy) -> Plan {
-    Plan {
+fn plan(second: Redundancy) -> ClusterPlan {
+    ClusterPlan {
         nodes: 3,
         proxies: 2,
         policies: vec![Redundancy::Replicated, second],
         // Garbage expires after ten seconds, which leaves readers time; idle workers run as often.
         environment: vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "10000")],
-        ..Plan::default()
+        ..ClusterPlan::default()
     }
 }
 
 /// Runs `martlet admin bucket` against a proxy.
-async fn bucket(cluster: &Cluster, proxy: usize, arguments: &[&str]) -> Output {
+async fn bucket(cluster: &TestCluster, proxy: usize, arguments: &[&str]) -> Output {
     let address = cluster.proxies[proxy].admin_address.to_string();
     let mut command = martlet(&["admin", "--admin-address", &address, "--json", "bucket"]);
     command.arg("--cluster-key-file").arg(cluster.folder().join("cluster.key")).args(arguments);
@@ -82,13 +82,13 @@ async fn put(client: &mut S3, key: &str, bytes: Bytes) {
     assert_eq!(reply.status, 200, "{key}: {}", reply.text());
 }
 
-async fn look(client: &mut S3, key: &str) -> Option<Seen> {
+async fn look(client: &mut S3, key: &str) -> Option<ObservedObject> {
     let reply = patiently(client, "GET", &format!("/box/{key}"), &[], Bytes::new()).await;
     if reply.status == 404 {
         return None;
     }
     assert_eq!(reply.status, 200, "{key}: {}", reply.text());
-    Some(Seen {
+    Some(ObservedObject {
         tag: reply.header("etag").to_owned(),
         modified: reply.header("last-modified").to_owned(),
         meta: reply.header("x-amz-meta-of").to_owned(),
@@ -105,7 +105,7 @@ fn still(at: usize) -> (String, Bytes) {
 
 /// Writes objects of all kinds. Returns the objects that no client writes later, as a client sees
 /// them.
-async fn fill(client: &mut S3) -> BTreeMap<String, Seen> {
+async fn fill(client: &mut S3) -> BTreeMap<String, ObservedObject> {
     for at in 0..STILL {
         let (key, bytes) = still(at);
         put(client, &key, bytes).await;
@@ -134,7 +134,7 @@ async fn fill(client: &mut S3) -> BTreeMap<String, Seen> {
 /// reads.
 async fn keep_reading(
     mut client: S3,
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, ObservedObject>,
     stop: Arc<AtomicBool>,
 ) -> usize {
     let mut reads = 0;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use martlet_tests::bytes::chance;
-use martlet_tests::history::History;
+use martlet_tests::history::BucketHistory;
 use martlet_tests::{Setup, process};
 use rand::Rng;
 
@@ -18,7 +18,7 @@ async fn hours_of_load_and_crashes() {
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut chance = chance();
     let setup = Setup::new().set("MARTLET_TEST_RECLAIM_GRACE_MS", "1000");
-    let mut history = History::new("box", WRITERS);
+    let mut history = BucketHistory::new("box", WRITERS);
     let mut server = setup.start().await;
     server.client().make_bucket("box").await;
     for round in 1.. {

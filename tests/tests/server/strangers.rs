@@ -17,7 +17,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Request, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use martlet_tests::bytes::body;
-use martlet_tests::cluster::papers::Authority;
+use martlet_tests::cluster::certificates::Authority;
 use martlet_tests::{S3, Server, Setup, process};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -112,16 +112,16 @@ async fn five_thousand_connections_do_not_keep_a_key_out() {
 /// Starts a server with TLS, and makes a client's TLS settings for HTTP/2.
 async fn secure() -> (Server, TlsConnector) {
     let setup = Setup::new();
-    let papers = setup.join("papers");
-    std::fs::create_dir(&papers).unwrap();
-    let papers = Authority::found().issue([127, 0, 0, 1].into(), &papers);
+    let certificates = setup.join("certificates");
+    std::fs::create_dir(&certificates).unwrap();
+    let certificates = Authority::found().issue([127, 0, 0, 1].into(), &certificates);
     let setup = setup
-        .set("MARTLET_S3_TLS_CERTIFICATE", papers.certificate.to_str().unwrap())
-        .set("MARTLET_S3_TLS_KEY", papers.key.to_str().unwrap());
+        .set("MARTLET_S3_TLS_CERTIFICATE", certificates.certificate.to_str().unwrap())
+        .set("MARTLET_S3_TLS_KEY", certificates.key.to_str().unwrap());
     process::raise_file_limit(12_000);
     let server = setup.start().await;
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&papers.authority).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_file(&certificates.authority).unwrap()).unwrap();
     let mut config = ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -131,9 +131,9 @@ async fn secure() -> (Server, TlsConnector) {
     (server, TlsConnector::from(Arc::new(config)))
 }
 
-type Sent = BoxBody<Bytes, Infallible>;
+type RequestBody = BoxBody<Bytes, Infallible>;
 
-async fn connected(address: SocketAddr, tls: &TlsConnector) -> Option<SendRequest<Sent>> {
+async fn connected(address: SocketAddr, tls: &TlsConnector) -> Option<SendRequest<RequestBody>> {
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::from(address.ip());
     let stream = tls.connect(name, stream).await.ok()?;
@@ -151,7 +151,7 @@ fn over_tls<B>(mut request: Request<B>, address: SocketAddr) -> Request<B> {
 
 /// Sends a signed request and waits for the end of its reply.
 async fn ask(
-    sender: &mut SendRequest<Sent>,
+    sender: &mut SendRequest<RequestBody>,
     address: SocketAddr,
     (method, target): (&str, &str),
     body: Bytes,
@@ -174,7 +174,7 @@ async fn half_sent(
     address: SocketAddr,
     tls: &TlsConnector,
     bytes: usize,
-) -> Option<SendRequest<Sent>> {
+) -> Option<SendRequest<RequestBody>> {
     let mut sender = connected(address, tls).await?;
     for _ in 0..60 {
         let half = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; bytes])))]);

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::{DeviceId, ExtentId, RegisterKey, Stamp, WriteId};
 
-use super::cluster::Simulated;
-use super::node::Node;
+use super::cluster::SimulatedCluster;
+use super::node::SimulatedNode;
 
 /// Devices that hold an entry, with its order and write id.
 type Holders = BTreeMap<DeviceId, (Stamp, WriteId)>;
 
 /// Returns true if all extents are on all of their primaries.
-pub(crate) fn has_arrived(simulated: &Simulated) -> bool {
+pub(crate) fn has_arrived(simulated: &SimulatedCluster) -> bool {
     let ring = simulated.rings().data;
     extents(simulated).iter().all(|(id, holders)| {
         ring.primaries(ring.partition(id.placement())).all(|device| holders.contains(&device))
@@ -22,13 +22,13 @@ pub(crate) fn has_arrived(simulated: &Simulated) -> bool {
 }
 
 /// Returns true if a node holds neither entries nor extents.
-pub(crate) fn is_empty(node: &Node) -> bool {
+pub(crate) fn is_empty(node: &SimulatedNode) -> bool {
     let memory = node.memory();
     memory.extents(node.device).is_empty() && memory.registers(node.device).is_empty()
 }
 
 /// Differences between the data of the nodes and the rings.
-pub(crate) fn complaints(simulated: &Simulated) -> Vec<String> {
+pub(crate) fn complaints(simulated: &SimulatedCluster) -> Vec<String> {
     let (rings, mut wrong) = (simulated.rings(), Vec::new());
     for (key, holders) in registers(simulated) {
         let primaries: BTreeSet<DeviceId> =
@@ -53,7 +53,7 @@ pub(crate) fn complaints(simulated: &Simulated) -> Vec<String> {
 }
 
 /// Tombstones of deletes from before `before_ms`.
-pub(crate) fn tombstones(simulated: &Simulated, before_ms: u64) -> Vec<String> {
+pub(crate) fn tombstones(simulated: &SimulatedCluster, before_ms: u64) -> Vec<String> {
     let ring = simulated.rings().index;
     let mut left = Vec::new();
     for device in ring.devices().iter().map(|device| device.id) {
@@ -71,7 +71,7 @@ pub(crate) fn tombstones(simulated: &Simulated, before_ms: u64) -> Vec<String> {
 }
 
 /// Returns the entries on all devices of the index ring.
-fn registers(simulated: &Simulated) -> BTreeMap<RegisterKey, Holders> {
+fn registers(simulated: &SimulatedCluster) -> BTreeMap<RegisterKey, Holders> {
     let ring = simulated.rings().index;
     let mut all: BTreeMap<RegisterKey, Holders> = BTreeMap::new();
     for device in ring.devices().iter().map(|device| device.id) {
@@ -83,7 +83,7 @@ fn registers(simulated: &Simulated) -> BTreeMap<RegisterKey, Holders> {
     all
 }
 
-fn extents(simulated: &Simulated) -> BTreeMap<ExtentId, BTreeSet<DeviceId>> {
+fn extents(simulated: &SimulatedCluster) -> BTreeMap<ExtentId, BTreeSet<DeviceId>> {
     let ring = simulated.rings().data;
     let mut all: BTreeMap<ExtentId, BTreeSet<DeviceId>> = BTreeMap::new();
     for device in ring.devices().iter().map(|device| device.id) {

@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 
 /// A generator of numbers, shared by its clones.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(Arc<Mutex<u64>>);
+pub(crate) struct SharedRng(Arc<Mutex<u64>>);
 
-impl Chance {
+impl SharedRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(seed)))
     }

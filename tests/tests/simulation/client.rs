@@ -11,13 +11,13 @@ use martlet_proxy::{
     Ask, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter, ReadConditions,
     Result, Selection, Session, WriteConditions, Written,
 };
-use martlet_tests::checkers::{Call, Found, Listing, Outcome, Value};
+use martlet_tests::checkers::{Invocation, ListedKey, Listing, Response, Value};
 use tokio::time::sleep;
 
-use super::chance::Chance;
-use super::cluster::{Proxy, Simulated};
+use super::chance::SharedRng;
+use super::cluster::{SimulatedCluster, SimulatedProxy};
 use super::payload;
-use super::record::{Begun, Record};
+use super::record::{BegunOperation, RunRecord};
 use super::versions::is_absence;
 
 /// The bucket of every run.
@@ -29,11 +29,11 @@ const LEVELS: [Option<Level>; 6] =
 
 /// One client.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct SimulatedClient {
     pub(crate) number: u32,
-    pub(crate) simulated: Arc<Simulated>,
-    pub(crate) record: Arc<Record>,
-    pub(crate) chance: Chance,
+    pub(crate) simulated: Arc<SimulatedCluster>,
+    pub(crate) record: Arc<RunRecord>,
+    pub(crate) chance: SharedRng,
     pub(crate) keys: Arc<[String]>,
     /// Timeout of every call.
     pub(crate) deadline: Duration,
@@ -44,8 +44,8 @@ pub(crate) struct Client {
 }
 
 /// A proxy and a session with it.
-pub(crate) struct Door {
-    pub(crate) proxy: Arc<Proxy>,
+pub(crate) struct ProxyRoute {
+    pub(crate) proxy: Arc<SimulatedProxy>,
     pub(crate) session: Session,
     level: Option<Level>,
 }
@@ -64,13 +64,13 @@ pub(crate) fn value_of(object: &Object) -> Option<Value> {
 }
 
 /// Conditions of a call.
-fn conditions(call: &Call, tag: Option<String>) -> WriteConditions {
+fn conditions(call: &Invocation, tag: Option<String>) -> WriteConditions {
     let if_match = tag.map(|tag| ETagCondition::OneOf(vec![tag]));
-    let if_none_match = matches!(call, Call::Create(_)).then_some(ETagCondition::Any);
+    let if_none_match = matches!(call, Invocation::Create(_)).then_some(ETagCondition::Any);
     WriteConditions { if_match, if_none_match }
 }
 
-impl Client {
+impl SimulatedClient {
     /// Makes so many random calls, with pauses.
     pub(crate) async fn work(&self, operations: u64, pause_ms: u64) {
         for _ in 0..operations {
@@ -85,10 +85,10 @@ impl Client {
             return self.remove_an_old_version(key).await;
         }
         match self.chance.below(100) {
-            0..18 => self.put(key, Call::Put(self.record.value())).await,
+            0..18 => self.put(key, Invocation::Put(self.record.value())).await,
             18..44 => drop(self.get(key).await),
-            44..52 => self.delete(key, Call::Delete).await,
-            52..64 => self.put(key, Call::Create(self.record.value())).await,
+            44..52 => self.delete(key, Invocation::Delete).await,
+            52..64 => self.put(key, Invocation::Create(self.record.value())).await,
             64..74 => self.replace(key).await,
             74..80 => self.delete_found(key).await,
             80..88 => self.list().await,
@@ -101,68 +101,68 @@ impl Client {
         self.simulated.network.trace.moment()
     }
 
-    pub(crate) fn begin(&self, key: &str, call: &Call) -> Begun {
+    pub(crate) fn begin(&self, key: &str, call: &Invocation) -> BegunOperation {
         let (client, key, call) = (self.number, key.to_owned(), call.clone());
         let invoked_at = self.moment();
         self.simulated.network.trace.note(format_args!("client {client} {key}: {call}"));
-        Begun { client, key, call, invoked_at }
+        BegunOperation { client, key, call, invoked_at }
     }
 
     /// Returns a random proxy with a session.
-    pub(crate) fn door(&self, read_after: Option<ReadAfter>) -> Door {
+    pub(crate) fn route(&self, read_after: Option<ReadAfter>) -> ProxyRoute {
         let proxy = self.simulated.proxy(self.chance.index(self.simulated.proxies()));
         let chosen = self.chance.pick(&LEVELS);
         let level = self.level.or(chosen);
         let session = proxy.store.session(Ask { level, read_after });
-        Door { proxy, session, level }
+        ProxyRoute { proxy, session, level }
     }
 
     /// Waits for the reply. Returns `None` when the proxy crashes, or after the deadline.
     pub(crate) async fn wait<T>(
         &self,
-        door: &Door,
+        route: &ProxyRoute,
         answer: impl Future<Output = Result<T>>,
     ) -> Option<Result<T>> {
         tokio::select! {
             biased;
-            () = door.proxy.crashed() => None,
+            () = route.proxy.crashed() => None,
             answer = answer => Some(answer),
             () = sleep(self.deadline) => None,
         }
     }
 
     /// Consistency of a session's replies.
-    pub(crate) fn given(&self, door: &Door) -> Given {
-        let given = door.session.given();
-        if door.level == Some(Level::Strict) && given != Given::Quorum {
+    pub(crate) fn given(&self, route: &ProxyRoute) -> Given {
+        let given = route.session.given();
+        if route.level == Some(Level::Strict) && given != Given::Quorum {
             self.record.surprise(format!("a strict request was given {given}"));
         }
         given
     }
 
-    fn written(&self, begun: Begun, door: &Door, answer: Option<&Result<Written>>) {
+    fn written(&self, begun: BegunOperation, route: &ProxyRoute, answer: Option<&Result<Written>>) {
         let returned_at = self.moment();
         let outcome = match answer {
-            None => Outcome::Unknown,
+            None => Response::Unknown,
             Some(Ok(written)) => {
                 let value = begun.call.writes().expect("it is a write");
                 self.record.tag(value, written.object.etag.to_string());
                 self.record.versions.written(&begun.key, value, written);
-                self.note_token(door, &begun.key, written.stamp);
-                Outcome::Done
+                self.note_token(route, &begun.key, written.stamp);
+                Response::Done
             }
             Some(Err(error)) => self.record.failure(error, &begun.call),
         };
-        self.record.operation(begun.end(returned_at, outcome, self.given(door)));
+        self.record.operation(begun.end(returned_at, outcome, self.given(route)));
     }
 
-    pub(crate) fn note_token(&self, door: &Door, key: &str, stamp: martlet_protocol::Stamp) {
-        self.record.token(key, door.session.token(BUCKET, key, stamp));
+    pub(crate) fn note_token(&self, route: &ProxyRoute, key: &str, stamp: martlet_protocol::Stamp) {
+        self.record.token(key, route.session.token(BUCKET, key, stamp));
     }
 
-    async fn put(&self, key: String, call: Call) {
+    async fn put(&self, key: String, call: Invocation) {
         let tag = match &call {
-            Call::Replace { expected, .. } => self.record.tag_of(*expected),
+            Invocation::Replace { expected, .. } => self.record.tag_of(*expected),
             _ => None,
         };
         let value = call.writes().expect("a put writes");
@@ -172,11 +172,11 @@ impl Client {
             body: payload::incoming(body),
             conditions: conditions(&call, tag),
         };
-        let door = self.door(None);
+        let route = self.route(None);
         let begun = self.begin(&key, &call);
-        let put = Box::pin(door.session.put(BUCKET, &key, put));
-        let answer = self.wait(&door, put).await;
-        self.written(begun, &door, answer.as_ref());
+        let put = Box::pin(route.session.put(BUCKET, &key, put));
+        let answer = self.wait(&route, put).await;
+        self.written(begun, &route, answer.as_ref());
     }
 
     /// Reads a key, and replaces the value that it found.
@@ -184,7 +184,7 @@ impl Client {
         let Some(expected) = self.get(key.clone()).await else { return };
         if self.record.tag_of(expected).is_some() {
             sleep(Duration::from_millis(self.chance.below(100))).await;
-            self.put(key, Call::Replace { expected, value: self.record.value() }).await;
+            self.put(key, Invocation::Replace { expected, value: self.record.value() }).await;
         }
     }
 
@@ -192,34 +192,34 @@ impl Client {
         let Some(expected) = self.get(key.clone()).await else { return };
         if self.record.tag_of(expected).is_some() {
             let there = self.keeps_versions;
-            let delete = if there { Call::DeleteIfThere } else { Call::DeleteIf };
+            let delete = if there { Invocation::DeleteIfThere } else { Invocation::DeleteIf };
             self.delete(key, delete(expected)).await;
         }
     }
 
     /// Deletes a key. A delete that finds nothing is recorded as a read.
-    async fn delete(&self, key: String, call: Call) {
+    async fn delete(&self, key: String, call: Invocation) {
         let tag = match &call {
-            Call::DeleteIf(expected) | Call::DeleteIfThere(expected) => {
+            Invocation::DeleteIf(expected) | Invocation::DeleteIfThere(expected) => {
                 self.record.tag_of(*expected)
             }
             _ => None,
         };
         let conditions = conditions(&call, tag);
-        let door = self.door(None);
+        let route = self.route(None);
         let mut begun = self.begin(&key, &call);
-        let answer = self.wait(&door, door.session.delete(BUCKET, &key, &conditions)).await;
+        let answer = self.wait(&route, route.session.delete(BUCKET, &key, &conditions)).await;
         let returned_at = self.moment();
         let outcome = match answer {
-            None => Outcome::Unknown,
-            Some(Ok(deleted)) if deleted.stamp.is_some() => Outcome::Done,
+            None => Response::Unknown,
+            Some(Ok(deleted)) if deleted.stamp.is_some() => Response::Done,
             Some(Ok(_)) => {
-                begun.call = Call::Get;
-                Outcome::Read(None)
+                begun.call = Invocation::Get;
+                Response::Read(None)
             }
             Some(Err(error)) => self.record.failure(&error, &call),
         };
-        self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
+        self.record.operation(begun.end(returned_at, outcome, self.given(&route)));
     }
 
     /// Reads a key; returns the value that it found.
@@ -227,9 +227,9 @@ impl Client {
         let tokens = self.record.tokens(&key);
         let after = (self.chance.per_mille(300) && !tokens.is_empty())
             .then(|| tokens[self.chance.index(tokens.len())]);
-        let door = self.door(after.map(|(token, _)| token));
-        let begun = self.begin(&key, &Call::Get);
-        let answer = self.wait(&door, self.read(&door, &key)).await;
+        let route = self.route(after.map(|(token, _)| token));
+        let begun = self.begin(&key, &Invocation::Get);
+        let answer = self.wait(&route, self.read(&route, &key)).await;
         let returned_at = self.moment();
         let (outcome, found) = match answer {
             Some(Ok((value, stamp))) => {
@@ -237,23 +237,27 @@ impl Client {
                     let said = format!("{key:?} at {stamp} was read after {token}");
                     self.record.surprise(said);
                 }
-                self.note_token(&door, &key, stamp);
-                (Outcome::Read(Some(value)), Some(value))
+                self.note_token(&route, &key, stamp);
+                (Response::Read(Some(value)), Some(value))
             }
-            Some(Err(error)) if is_absence(&error) => (Outcome::Read(None), None),
+            Some(Err(error)) if is_absence(&error) => (Response::Read(None), None),
             Some(Err(error)) => {
-                self.record.failure(&error, &Call::Get);
-                (Outcome::Failed, None)
+                self.record.failure(&error, &Invocation::Get);
+                (Response::Failed, None)
             }
-            None => (Outcome::Failed, None),
+            None => (Response::Failed, None),
         };
-        self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
+        self.record.operation(begun.end(returned_at, outcome, self.given(&route)));
         found
     }
 
-    async fn read(&self, door: &Door, key: &str) -> Result<(Value, martlet_protocol::Stamp)> {
+    async fn read(
+        &self,
+        route: &ProxyRoute,
+        key: &str,
+    ) -> Result<(Value, martlet_protocol::Stamp)> {
         let conditions = ReadConditions::default();
-        let read = door.session.get(BUCKET, key, Selection::Whole, &conditions).await?;
+        let read = route.session.get(BUCKET, key, Selection::Whole, &conditions).await?;
         let (object, stamp) = (read.object.clone(), read.stamp);
         let body = collect(read).await?;
         let value = value_of(&object).unwrap_or(Value(0));
@@ -280,25 +284,25 @@ impl Client {
     pub(crate) async fn list_from(&self, prefix: &str, after: Option<String>, limit: usize) {
         let list = ListObjects { prefix: prefix.into(), delimiter: None, after, limit };
         let begins = list.after.clone().unwrap_or_default();
-        let door = self.door(None);
-        let begun = self.begin(prefix, &Call::List);
-        let answer = self.wait(&door, door.session.list(BUCKET, list)).await;
+        let route = self.route(None);
+        let begun = self.begin(prefix, &Invocation::List);
+        let answer = self.wait(&route, route.session.list(BUCKET, list)).await;
         let returned_at = self.moment();
         let outcome = match answer {
             Some(Ok(page)) => {
                 let found = page.objects.iter();
-                let found =
-                    found.map(|(key, object)| Found { key: key.clone(), value: value_of(object) });
+                let found = found
+                    .map(|(key, object)| ListedKey { key: key.clone(), value: value_of(object) });
                 let (found, truncated) = (found.collect(), page.next.is_some());
-                Outcome::Listed(Listing { after: begins, found, truncated })
+                Response::Listed(Listing { after: begins, found, truncated })
             }
             Some(Err(error)) => {
-                self.record.failure(&error, &Call::List);
-                Outcome::Failed
+                self.record.failure(&error, &Invocation::List);
+                Response::Failed
             }
-            None => Outcome::Failed,
+            None => Response::Failed,
         };
-        self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
+        self.record.operation(begun.end(returned_at, outcome, self.given(&route)));
     }
 
     /// Copies from a key that sorts before this one. So no body returns to an earlier key, where
@@ -310,8 +314,8 @@ impl Client {
         }
         let value = self.record.value();
         let call = match self.chance.below(3) {
-            0 => Call::Create(value),
-            _ => Call::Put(value),
+            0 => Invocation::Create(value),
+            _ => Invocation::Put(value),
         };
         self.record.is_copy(value);
         let copy = CopyObject {
@@ -325,15 +329,15 @@ impl Client {
             checksum: None,
             conditions: conditions(&call, None),
         };
-        let door = self.door(None);
+        let route = self.route(None);
         let begun = self.begin(&key, &call);
-        match self.wait(&door, Box::pin(door.session.copy(BUCKET, &key, copy))).await {
+        match self.wait(&route, Box::pin(route.session.copy(BUCKET, &key, copy))).await {
             // The source did not exist.
             Some(Err(error)) if is_absence(&error) => {
                 let returned_at = self.moment();
-                self.record.operation(begun.end(returned_at, Outcome::Failed, Given::Quorum));
+                self.record.operation(begun.end(returned_at, Response::Failed, Given::Quorum));
             }
-            answer => self.written(begun, &door, answer.as_ref()),
+            answer => self.written(begun, &route, answer.as_ref()),
         }
     }
 }

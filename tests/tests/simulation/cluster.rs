@@ -9,14 +9,14 @@ use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::chance::Chance;
+use super::chance::SharedRng;
 use super::clock::SimulatedClock;
 use super::link::Link;
-use super::membership::Member;
-use super::network::{Caller, Network};
-use super::node::Node;
+use super::membership::SimulatedMember;
+use super::network::{Caller, SimulatedNetwork};
+use super::node::SimulatedNode;
 use super::planted::Bug;
-use super::rings::{Builders, Rings, device_of};
+use super::rings::{Builders, SimulatedRings, device_of};
 
 /// Size of a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -31,28 +31,28 @@ pub(crate) struct Size {
 }
 
 /// The nodes and proxies of a run.
-pub(crate) struct Simulated {
-    pub(crate) network: Network,
+pub(crate) struct SimulatedCluster {
+    pub(crate) network: SimulatedNetwork,
     /// Nodes of the first rings, then nodes that may join.
-    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) nodes: Vec<Arc<SimulatedNode>>,
     pub(crate) builders: Mutex<Builders>,
     /// Members of replicators; each survives the replicators in its place.
-    pub(crate) replicators: Vec<Arc<Member>>,
+    pub(crate) replicators: Vec<Arc<SimulatedMember>>,
     /// Members of proxies; each survives the proxies in its place.
-    pub(crate) gateways: Vec<Arc<Member>>,
-    proxies: Mutex<Vec<Arc<Proxy>>>,
+    pub(crate) gateways: Vec<Arc<SimulatedMember>>,
+    proxies: Mutex<Vec<Arc<SimulatedProxy>>>,
     options: StoreOptions,
 }
 
 /// One run of a proxy.
-pub(crate) struct Proxy {
+pub(crate) struct SimulatedProxy {
     pub(crate) store: ObjectStore,
     pub(crate) clock: Arc<SimulatedClock>,
     alive: Arc<AtomicBool>,
     crashed: watch::Sender<bool>,
 }
 
-impl Proxy {
+impl SimulatedProxy {
     /// Waits until the proxy crashes.
     pub(crate) async fn crashed(&self) {
         // The sender lives as long as the proxy.
@@ -65,21 +65,21 @@ impl Proxy {
     }
 }
 
-impl Simulated {
+impl SimulatedCluster {
     pub(crate) fn new(
-        network: Network,
+        network: SimulatedNetwork,
         size: Size,
         options: StoreOptions,
-        (chance, bug): (&Chance, Bug),
+        (chance, bug): (&SharedRng, Bug),
     ) -> Self {
         let builders = Builders::new(size.nodes, size.part_power, chance.below(u64::MAX));
         let member = |name: String| {
-            Member::new(name, builders.rings(), network.trace.clone(), chance.fork())
+            SimulatedMember::new(name, builders.rings(), network.trace.clone(), chance.fork())
         };
         let begun = network.trace.begun;
         let node = |number: usize| {
             let member = member(format!("n{}", number + 1));
-            Arc::new(Node::new(device_of(number), member, begun, bug))
+            Arc::new(SimulatedNode::new(device_of(number), member, begun, bug))
         };
         let nodes = (0..size.nodes + size.spares).map(node).collect();
         let gateways = (0..size.proxies).map(|number| member(format!("proxy {number}")));
@@ -95,29 +95,29 @@ impl Simulated {
     }
 
     /// Returns the newest rings.
-    pub(crate) fn rings(&self) -> Rings {
+    pub(crate) fn rings(&self) -> SimulatedRings {
         self.builders.lock().rings()
     }
 
     /// Returns true if a node has left the rings.
-    pub(crate) fn has_left(&self, node: &Node) -> bool {
+    pub(crate) fn has_left(&self, node: &SimulatedNode) -> bool {
         let ring = self.rings().index;
         ring.device(node.device).is_none() && node.device.0 < ring.identity().next_id
     }
 
     /// Returns the node of a device.
-    pub(crate) fn node_of(&self, device: DeviceId) -> &Arc<Node> {
+    pub(crate) fn node_of(&self, device: DeviceId) -> &Arc<SimulatedNode> {
         self.nodes.iter().find(|node| node.device == device).expect("rings name known devices")
     }
 
     /// Returns a link of one caller to every node, by device.
     pub(crate) fn links(
         &self,
-        (caller, member): (Caller, &Arc<Member>),
+        (caller, member): (Caller, &Arc<SimulatedMember>),
         alive: &Arc<AtomicBool>,
     ) -> HashMap<DeviceId, Arc<dyn Backend>> {
-        let others: Arc<[Arc<Node>]> = self.nodes.clone().into();
-        let link = |(number, node): (usize, &Arc<Node>)| {
+        let others: Arc<[Arc<SimulatedNode>]> = self.nodes.clone().into();
+        let link = |(number, node): (usize, &Arc<SimulatedNode>)| {
             let link: Arc<dyn Backend> = Arc::new(Link {
                 network: self.network.clone(),
                 caller,
@@ -133,10 +133,10 @@ impl Simulated {
     }
 
     /// Starts a proxy with a new writer id.
-    fn begin_proxy(&self, number: usize) -> Arc<Proxy> {
+    fn begin_proxy(&self, number: usize) -> Arc<SimulatedProxy> {
         let (alive, member) = (Arc::new(AtomicBool::new(true)), &self.gateways[number]);
         let nodes = self.links((Caller::Proxy(number), member), &alive);
-        let cluster = move |rings: &Rings| {
+        let cluster = move |rings: &SimulatedRings| {
             let cluster =
                 Cluster::new(rings.index.clone(), vec![rings.data.clone()], nodes.clone());
             cluster.expect("every device has a node")
@@ -148,14 +148,14 @@ impl Simulated {
             follows.set_term(term);
             follows.set_cluster(cluster(rings));
         });
-        Arc::new(Proxy { store, clock, alive, crashed: watch::Sender::new(false) })
+        Arc::new(SimulatedProxy { store, clock, alive, crashed: watch::Sender::new(false) })
     }
 
     pub(crate) fn proxies(&self) -> usize {
         self.proxies.lock().len()
     }
 
-    pub(crate) fn proxy(&self, number: usize) -> Arc<Proxy> {
+    pub(crate) fn proxy(&self, number: usize) -> Arc<SimulatedProxy> {
         self.proxies.lock()[number].clone()
     }
 
@@ -167,7 +167,7 @@ impl Simulated {
     }
 }
 
-impl Drop for Simulated {
+impl Drop for SimulatedCluster {
     fn drop(&mut self) {
         // The callbacks of members hold links, which hold members: breaks the cycle.
         self.gateways.iter().chain(&self.replicators).for_each(|member| member.end());

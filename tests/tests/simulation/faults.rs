@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::chance::Chance;
-use super::cluster::Simulated;
-use super::network::{Caller, Way, Weather};
-use super::node::Standing;
+use super::chance::SharedRng;
+use super::cluster::SimulatedCluster;
+use super::network::{Caller, LinkDirection, Weather};
+use super::node::NodeCondition;
 
 /// Length of a run in milliseconds above which tombstones are collected.
 pub(crate) const LONG_MS: u64 = 10 * 60 * 1000;
 
 /// A fault, or the end of one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum ClusterFault {
     /// A link is cut in some direction.
-    Cut(usize, usize, Ways),
+    Cut(usize, usize, LinkDirections),
     /// All proxies and workers are cut off from a node.
-    CutNode(usize, Ways),
+    CutNode(usize, LinkDirections),
     /// A proxy is cut off from all nodes.
-    CutProxy(usize, Ways),
+    CutProxy(usize, LinkDirections),
     /// All links are whole again.
     Heal,
     /// A node goes down.
-    Crash(usize, Standing),
+    Crash(usize, NodeCondition),
     /// A node comes back.
     Restart(usize),
     /// A node loses all data.
@@ -45,18 +45,18 @@ pub(crate) enum Fault {
 
 /// Directions of a link.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ways {
+pub(crate) enum LinkDirections {
     There,
     Back,
     Both,
 }
 
-impl Ways {
-    fn all(self) -> &'static [Way] {
+impl LinkDirections {
+    fn all(self) -> &'static [LinkDirection] {
         match self {
-            Self::There => &[Way::There],
-            Self::Back => &[Way::Back],
-            Self::Both => &[Way::There, Way::Back],
+            Self::There => &[LinkDirection::There],
+            Self::Back => &[LinkDirection::Back],
+            Self::Both => &[LinkDirection::There, LinkDirection::Back],
         }
     }
 }
@@ -82,7 +82,7 @@ pub(crate) struct Climate {
 impl Climate {
     /// Draws a climate. One run in six has delays only; in the others every kind of fault may
     /// occur.
-    pub(crate) fn drawn(chance: &Chance, nodes: usize, length_ms: u64) -> Self {
+    pub(crate) fn drawn(chance: &SharedRng, nodes: usize, length_ms: u64) -> Self {
         let calm = chance.below(6) == 0;
         let some = |per_mille| !calm && chance.per_mille(per_mille);
         let lossy = some(500);
@@ -106,19 +106,19 @@ impl Climate {
     }
 
     /// Returns the node that dies for good, if any.
-    pub(crate) fn dead(&self, chance: &Chance) -> Option<usize> {
+    pub(crate) fn dead(&self, chance: &SharedRng) -> Option<usize> {
         (self.crashes && chance.per_mille(300)).then_some(self.victim)
     }
 }
 
 /// Faults with their times in milliseconds.
-pub(crate) struct Schedule(Vec<(u64, Fault)>);
+pub(crate) struct Schedule(Vec<(u64, ClusterFault)>);
 
 impl Schedule {
     /// Draws a schedule for `length_ms`.
     pub(crate) fn drawn(
         climate: &Climate,
-        chance: &Chance,
+        chance: &SharedRng,
         (nodes, proxies): (usize, usize),
         length_ms: u64,
     ) -> Self {
@@ -137,10 +137,10 @@ impl Schedule {
             faults.extend(end.map(|fault| (at_ms + lasts_ms, fault)));
         }
         if climate.wipe {
-            faults.push((chance.below(length_ms), Fault::Wipe(climate.victim)));
+            faults.push((chance.below(length_ms), ClusterFault::Wipe(climate.victim)));
         }
         for _ in 0..if climate.flips { 3 } else { 0 } {
-            let flip = Fault::Flip(climate.victim, chance.below(1000));
+            let flip = ClusterFault::Flip(climate.victim, chance.below(1000));
             faults.push((chance.below(length_ms), flip));
         }
         faults.sort_by_key(|(at_ms, _)| *at_ms);
@@ -148,7 +148,7 @@ impl Schedule {
     }
 
     /// Causes all faults at their times.
-    pub(crate) async fn happen(&self, simulated: &Arc<Simulated>) {
+    pub(crate) async fn happen(&self, simulated: &Arc<SimulatedCluster>) {
         let begun = Instant::now();
         for (at_ms, fault) in &self.0 {
             sleep_until(begun + Duration::from_millis(*at_ms)).await;
@@ -161,36 +161,47 @@ impl Schedule {
 /// Draws a fault that the climate allows, and the fault that ends it.
 fn one(
     climate: &Climate,
-    chance: &Chance,
+    chance: &SharedRng,
     (node, proxy): (usize, usize),
-) -> (Option<Fault>, Option<Fault>) {
-    let ways = chance.pick(&[Ways::There, Ways::Back, Ways::Both, Ways::Both]);
+) -> (Option<ClusterFault>, Option<ClusterFault>) {
+    let ways = chance.pick(&[
+        LinkDirections::There,
+        LinkDirections::Back,
+        LinkDirections::Both,
+        LinkDirections::Both,
+    ]);
     let wrong_by_ms = if climate.is_long {
         chance.pick(&[-20_000, -300, 20_000, 50_000])
     } else {
         chance.pick(&[-3_600_000, -70_000, -20_000, -300, 300, 20_000, 50_000, 70_000])
     };
-    let standing = chance.pick(&[Standing::Refusing, Standing::Silent]);
+    let standing = chance.pick(&[NodeCondition::Refusing, NodeCondition::Silent]);
     let (fault, end) = match chance.below(8) {
-        0 if climate.cuts => (Fault::Cut(proxy, node, ways), Fault::Heal),
-        1 if climate.cuts => (Fault::CutNode(node, ways), Fault::Heal),
-        2 if climate.cuts => (Fault::CutProxy(proxy, ways), Fault::Heal),
-        3 | 4 if climate.crashes => (Fault::Crash(node, standing), Fault::Restart(node)),
-        5 if climate.proxy_crashes => return (Some(Fault::CrashProxy(proxy)), None),
-        6 if climate.clocks => (Fault::SkewNode(node, wrong_by_ms), Fault::SkewNode(node, 0)),
-        7 if climate.clocks => (Fault::SkewProxy(proxy, wrong_by_ms), Fault::SkewProxy(proxy, 0)),
+        0 if climate.cuts => (ClusterFault::Cut(proxy, node, ways), ClusterFault::Heal),
+        1 if climate.cuts => (ClusterFault::CutNode(node, ways), ClusterFault::Heal),
+        2 if climate.cuts => (ClusterFault::CutProxy(proxy, ways), ClusterFault::Heal),
+        3 | 4 if climate.crashes => {
+            (ClusterFault::Crash(node, standing), ClusterFault::Restart(node))
+        }
+        5 if climate.proxy_crashes => return (Some(ClusterFault::CrashProxy(proxy)), None),
+        6 if climate.clocks => {
+            (ClusterFault::SkewNode(node, wrong_by_ms), ClusterFault::SkewNode(node, 0))
+        }
+        7 if climate.clocks => {
+            (ClusterFault::SkewProxy(proxy, wrong_by_ms), ClusterFault::SkewProxy(proxy, 0))
+        }
         _ => {
             let storm = Weather { delay_ms: 300, long_per_mille: 300, ..climate.weather };
-            (Fault::Weather(storm), Fault::Weather(climate.weather))
+            (ClusterFault::Weather(storm), ClusterFault::Weather(climate.weather))
         }
     };
     (Some(fault), Some(end))
 }
 
-impl Fault {
-    async fn happen(self, simulated: &Simulated) {
+impl ClusterFault {
+    async fn happen(self, simulated: &SimulatedCluster) {
         let (network, nodes) = (&simulated.network, &simulated.nodes);
-        let cut = |proxy: usize, node: usize, ways: Ways| {
+        let cut = |proxy: usize, node: usize, ways: LinkDirections| {
             ways.all().iter().for_each(|way| network.cut(Caller::Proxy(proxy), node, *way));
         };
         match self {
@@ -219,7 +230,7 @@ impl Fault {
 }
 
 /// Ends all faults. Wiped nodes stay without votes.
-pub(crate) fn heal(simulated: &Simulated) {
+pub(crate) fn heal(simulated: &SimulatedCluster) {
     simulated.network.trace.note(format_args!("HEALED"));
     simulated.network.heal();
     simulated.network.set_weather(Weather { delay_ms: 2, ..Weather::default() });

@@ -12,9 +12,9 @@ use std::ops::Range;
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{
-    Audited, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId, Hint, Holding,
-    LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply, RegisterView, Walk, Want,
-    WriteReply,
+    AuditResult, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId, Hint,
+    Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply, RegisterDrop, RegisterView,
+    Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::tree::{BinKey, Span, Sum};
@@ -39,7 +39,7 @@ macro_rules! carry {
     }};
 }
 
-type Page = Vec<(RegisterKey, RegisterView)>;
+type ViewPage = Vec<(RegisterKey, RegisterView)>;
 
 #[async_trait]
 impl Backend for Link {
@@ -138,7 +138,7 @@ impl Backend for Link {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
+    ) -> Result<AuditResult<ExtentId>> {
         carry!(self, "audit extents", [], node => node.audit_extents(device, after, bytes_max))
     }
 
@@ -207,7 +207,7 @@ impl Backend for Link {
         device: DeviceId,
         after: Option<&RegisterKey>,
         limit: usize,
-    ) -> Result<Page> {
+    ) -> Result<ViewPage> {
         let after = after.cloned();
         carry!(self, "registers", [after], node => node.registers(device, after.as_ref(), limit))
     }
@@ -247,7 +247,7 @@ impl Backend for Link {
         walk: &Walk,
         after: Option<&RegisterKey>,
         limit: usize,
-    ) -> Result<Page> {
+    ) -> Result<ViewPage> {
         let (walk, after) = (*walk, after.cloned());
         carry!(self, "walk", [after], node => node.walk(device, &walk, after.as_ref(), limit))
     }
@@ -266,7 +266,7 @@ impl Backend for Link {
         self.consent(carry!(self, what, [all], node => node.mark_collectable(device, &all)))
     }
 
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
         let drops = drops.to_vec();
         let what = shown::keys("drop", drops.iter().map(|drop| &drop.key));
         self.consent(carry!(self, what, [drops], node => node.drop_registers(device, &drops)))
@@ -276,7 +276,7 @@ impl Backend for Link {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>> {
+    ) -> Result<AuditResult<BinKey>> {
         carry!(self, "audit registers", [], node => node.audit_registers(device, after))
     }
 

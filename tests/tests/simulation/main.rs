@@ -47,7 +47,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use self::planted::Bug;
-use self::run::{Ran, run};
+use self::run::{RunOutcome, run};
 
 /// Number of seeds of every test run.
 const SEEDS: u64 = 200;
@@ -60,9 +60,9 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Runs seeds on all cores until one fails. Returns the number of operations and the failed run.
-fn first_failure(seeds: impl Iterator<Item = u64> + Send, bug: Bug) -> (u64, Option<Ran>) {
+fn first_failure(seeds: impl Iterator<Item = u64> + Send, bug: Bug) -> (u64, Option<RunOutcome>) {
     let seeds = Mutex::new(seeds);
-    let (operations, failed) = (AtomicU64::new(0), Mutex::new(None::<Ran>));
+    let (operations, failed) = (AtomicU64::new(0), Mutex::new(None::<RunOutcome>));
     let worker = || {
         while failed.lock().is_none() {
             let Some(seed) = seeds.lock().next() else { return };

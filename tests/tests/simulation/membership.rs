@@ -13,42 +13,47 @@ use martlet_ring::Ring;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-use super::chance::Chance;
-use super::rings::Rings;
+use super::chance::SharedRng;
+use super::rings::SimulatedRings;
 use super::trace::Trace;
 
 /// Callback for new rings or a higher term.
-type Follow = Box<dyn Fn(&Rings, Term) + Send + Sync>;
+type Follow = Box<dyn Fn(&SimulatedRings, Term) + Send + Sync>;
 
 /// A process as a member of the cluster.
-pub(crate) struct Member {
+pub(crate) struct SimulatedMember {
     name: String,
     trace: Trace,
-    chance: Chance,
+    chance: SharedRng,
     /// Maximum delay in milliseconds until announced rings are pulled.
     pull_ms: u64,
-    state: Mutex<State>,
+    state: Mutex<MembershipState>,
     follow: Mutex<Option<Follow>>,
 }
 
-struct State {
-    rings: Rings,
+struct MembershipState {
+    rings: SimulatedRings,
     waiting: Option<Arc<Ring>>,
     known: Term,
     /// True while newer rings are pulled.
     is_pulling: bool,
 }
 
-impl Member {
-    pub(crate) fn new(name: String, rings: Rings, trace: Trace, chance: Chance) -> Arc<Self> {
-        let state = State { rings, waiting: None, known: Term::NONE, is_pulling: false };
+impl SimulatedMember {
+    pub(crate) fn new(
+        name: String,
+        rings: SimulatedRings,
+        trace: Trace,
+        chance: SharedRng,
+    ) -> Arc<Self> {
+        let state = MembershipState { rings, waiting: None, known: Term::NONE, is_pulling: false };
         let pull_ms = chance.pick(&[0, 50, 1000, 10_000]);
         let (state, follow) = (Mutex::new(state), Mutex::new(None));
         Arc::new(Self { name, trace, chance, pull_ms, state, follow })
     }
 
     /// Starts a process with its rings and without a known term.
-    pub(crate) fn begin(&self, follow: impl Fn(&Rings, Term) + Send + Sync + 'static) {
+    pub(crate) fn begin(&self, follow: impl Fn(&SimulatedRings, Term) + Send + Sync + 'static) {
         self.state.lock().known = Term::NONE;
         *self.follow.lock() = Some(Box::new(follow));
     }
@@ -59,12 +64,12 @@ impl Member {
     }
 
     /// The rings in use.
-    pub(crate) fn rings(&self) -> Rings {
+    pub(crate) fn rings(&self) -> SimulatedRings {
         self.state.lock().rings.clone()
     }
 
     /// Accepts rings if they are newer and may be used.
-    pub(crate) fn offer(&self, rings: &Rings) {
+    pub(crate) fn offer(&self, rings: &SimulatedRings) {
         let changed = {
             let mut state = self.state.lock();
             let taken = state.take_index(&rings.index);
@@ -80,7 +85,7 @@ impl Member {
     }
 
     /// Handles the term and the rings that a reply announces.
-    pub(crate) fn hear(self: &Arc<Self>, term: Term, theirs: &Arc<Self>) {
+    pub(crate) fn follow_term(self: &Arc<Self>, term: Term, theirs: &Arc<Self>) {
         self.hear_term(term);
         let rings = theirs.rings();
         let mut state = self.state.lock();
@@ -133,7 +138,7 @@ impl Member {
     }
 }
 
-impl State {
+impl MembershipState {
     /// Offers an index ring; returns true if the ring in use has changed.
     fn take_index(&mut self, ring: &Arc<Ring>) -> Result<bool, String> {
         let newest = self.waiting.as_ref().unwrap_or(&self.rings.index);

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::chance::Chance;
-use super::membership::Member;
-use super::node::{Node, Standing};
+use super::chance::SharedRng;
+use super::membership::SimulatedMember;
+use super::node::{NodeCondition, SimulatedNode};
 use super::planted::Bug;
-use super::shown::Shown;
+use super::shown::TraceText;
 use super::trace::Trace;
 
 /// A caller.
@@ -30,7 +30,7 @@ pub(crate) enum Caller {
 
 /// A direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum LinkDirection {
     /// From a caller to a node.
     There,
     /// From a node to a caller.
@@ -51,31 +51,31 @@ pub(crate) struct Weather {
 
 /// The network. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Network {
+pub(crate) struct SimulatedNetwork {
     pub(crate) trace: Trace,
-    pub(crate) chance: Chance,
+    pub(crate) chance: SharedRng,
     pub(crate) bug: Bug,
     /// Timeout of callers in milliseconds; none to wait forever.
     pub(crate) patience_ms: Option<u64>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NetworkState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct NetworkState {
     weather: Weather,
-    cuts: BTreeSet<(Caller, usize, Way)>,
+    cuts: BTreeSet<(Caller, usize, LinkDirection)>,
 }
 
 /// Effects of the network on one call.
 struct Trip {
     there_ms: u64,
     back_ms: u64,
-    lost: Option<Way>,
+    lost: Option<LinkDirection>,
     again_ms: Option<u64>,
 }
 
-impl Network {
-    pub(crate) fn new(trace: Trace, chance: Chance, bug: Bug, patience_ms: Option<u64>) -> Self {
+impl SimulatedNetwork {
+    pub(crate) fn new(trace: Trace, chance: SharedRng, bug: Bug, patience_ms: Option<u64>) -> Self {
         Self { trace, chance, bug, patience_ms, state: Arc::default() }
     }
 
@@ -83,7 +83,7 @@ impl Network {
         self.state.lock().weather = weather;
     }
 
-    pub(crate) fn cut(&self, caller: Caller, node: usize, way: Way) {
+    pub(crate) fn cut(&self, caller: Caller, node: usize, way: LinkDirection) {
         self.state.lock().cuts.insert((caller, node, way));
     }
 
@@ -92,7 +92,7 @@ impl Network {
         self.state.lock().cuts.clear();
     }
 
-    pub(crate) fn passes(&self, caller: Caller, node: usize, way: Way) -> bool {
+    pub(crate) fn passes(&self, caller: Caller, node: usize, way: LinkDirection) -> bool {
         !self.state.lock().cuts.contains(&(caller, node, way))
     }
 
@@ -114,7 +114,7 @@ impl Network {
         Trip {
             there_ms: delay(),
             back_ms: delay(),
-            lost: lost.then(|| chance.pick(&[Way::There, Way::Back])),
+            lost: lost.then(|| chance.pick(&[LinkDirection::There, LinkDirection::Back])),
             again_ms: again.then(|| chance.below(10 * weather.long_delay_ms + 1)),
         }
     }
@@ -123,20 +123,20 @@ impl Network {
     /// dropped.
     pub(crate) async fn carry<T, F, E>(
         &self,
-        (caller, member): (Caller, &Arc<Member>),
-        (number, node): (usize, &Arc<Node>),
+        (caller, member): (Caller, &Arc<SimulatedMember>),
+        (number, node): (usize, &Arc<SimulatedNode>),
         what: String,
         effect: E,
     ) -> Result<T>
     where
-        T: Shown + Send + 'static,
+        T: TraceText + Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
         E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
     {
         let trip = self.trip();
         let (answer, answered) = oneshot::channel();
         let (network, member, node) = (self.clone(), member.clone(), node.clone());
-        let call = Carried { network, caller, member, number, node, what, effect };
+        let call = CallInTransit { network, caller, member, number, node, what, effect };
         tokio::spawn(call.travel(trip, answer));
         let wait = async {
             match answered.await {
@@ -154,20 +154,20 @@ impl Network {
 }
 
 /// A call under way.
-struct Carried<E> {
-    network: Network,
+struct CallInTransit<E> {
+    network: SimulatedNetwork,
     caller: Caller,
-    member: Arc<Member>,
+    member: Arc<SimulatedMember>,
     number: usize,
-    node: Arc<Node>,
+    node: Arc<SimulatedNode>,
     what: String,
     effect: E,
 }
 
-impl<E> Carried<E> {
+impl<E> CallInTransit<E> {
     async fn travel<T, F>(self, trip: Trip, answer: oneshot::Sender<Result<T>>)
     where
-        T: Shown + Send + 'static,
+        T: TraceText + Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
         E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
     {
@@ -178,28 +178,36 @@ impl<E> Carried<E> {
         }
         if let Some(ms) = trip.again_ms {
             sleep(Duration::from_millis(ms)).await;
-            self.once(&Trip { there_ms: 0, lost: Some(Way::Back), again_ms: None, ..trip }).await;
+            self.once(&Trip {
+                there_ms: 0,
+                lost: Some(LinkDirection::Back),
+                again_ms: None,
+                ..trip
+            })
+            .await;
         }
     }
 
     /// Delivers the call and returns its reply; `None` if the request or the reply is lost.
     async fn once<T, F>(&self, trip: &Trip) -> Option<Result<T>>
     where
-        T: Shown + Send + 'static,
+        T: TraceText + Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
         E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
     {
         sleep(Duration::from_millis(trip.there_ms)).await;
         let (network, number) = (&self.network, self.number);
-        if trip.lost == Some(Way::There) || !network.passes(self.caller, number, Way::There) {
+        if trip.lost == Some(LinkDirection::There)
+            || !network.passes(self.caller, number, LinkDirection::There)
+        {
             self.note("lost");
             return None;
         }
         let (standing, life) = (self.node.standing(), self.node.life());
-        if standing != Standing::Up {
+        if standing != NodeCondition::Up {
             self.note("down");
             let refused = || Err(Error::unavailable("the connection is refused"));
-            return (standing == Standing::Refusing).then(refused);
+            return (standing == NodeCondition::Refusing).then(refused);
         }
         let reply = (self.effect)(self.node.backend()).await;
         self.node.member.hear_term(self.node.term());
@@ -208,13 +216,13 @@ impl<E> Carried<E> {
             Err(error) => self.note(&format!("{:?}: {error}", error.kind())),
         }
         sleep(Duration::from_millis(trip.back_ms)).await;
-        let lost = trip.lost == Some(Way::Back)
-            || !network.passes(self.caller, number, Way::Back)
+        let lost = trip.lost == Some(LinkDirection::Back)
+            || !network.passes(self.caller, number, LinkDirection::Back)
             || self.node.life() != life;
         if lost {
             self.note("reply lost");
         } else {
-            self.member.hear(self.node.term(), &self.node.member);
+            self.member.follow_term(self.node.term(), &self.node.member);
         }
         (!lost).then_some(reply)
     }

@@ -12,22 +12,22 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::clock::SimulatedClock;
-use super::membership::Member;
+use super::membership::SimulatedMember;
 use super::planted::{self, Bug};
 
 /// A node with one device.
-pub(crate) struct Node {
+pub(crate) struct SimulatedNode {
     pub(crate) device: DeviceId,
     pub(crate) clock: Arc<SimulatedClock>,
     /// Membership, with the rings that the node announces.
-    pub(crate) member: Arc<Member>,
+    pub(crate) member: Arc<SimulatedMember>,
     bug: Bug,
-    state: Mutex<State>,
+    state: Mutex<NodeState>,
 }
 
-struct State {
+struct NodeState {
     memory: Arc<MemoryBackend>,
-    standing: Standing,
+    standing: NodeCondition,
     /// Number of crashes and wipes.
     life: u64,
     /// Number of the device's formatting.
@@ -36,7 +36,7 @@ struct State {
 
 /// State of a node's process and host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum NodeCondition {
     Up,
     /// The process has ended, and the host refuses connections at once.
     Refusing,
@@ -44,15 +44,20 @@ pub(crate) enum Standing {
     Silent,
 }
 
-impl Node {
-    pub(crate) fn new(device: DeviceId, member: Arc<Member>, begun: Instant, bug: Bug) -> Self {
+impl SimulatedNode {
+    pub(crate) fn new(
+        device: DeviceId,
+        member: Arc<SimulatedMember>,
+        begun: Instant,
+        bug: Bug,
+    ) -> Self {
         let clock = Arc::new(SimulatedClock::new(begun));
         let memory = Arc::new(MemoryBackend::new(clock.clone(), [device]));
-        let state = State { memory, standing: Standing::Up, life: 0, formatting: 1 };
+        let state = NodeState { memory, standing: NodeCondition::Up, life: 0, formatting: 1 };
         Self { device, clock, member, bug, state: Mutex::new(state) }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> NodeCondition {
         self.state.lock().standing
     }
 
@@ -84,7 +89,7 @@ impl Node {
     }
 
     /// Crashes the node.
-    pub(crate) async fn crash(&self, standing: Standing) {
+    pub(crate) async fn crash(&self, standing: NodeCondition) {
         let before = {
             let mut state = self.state.lock();
             state.standing = standing;
@@ -99,7 +104,7 @@ impl Node {
 
     /// Restarts the node with its data.
     pub(crate) fn restart(&self) {
-        self.state.lock().standing = Standing::Up;
+        self.state.lock().standing = NodeCondition::Up;
     }
 
     /// Flips a bit of one of the node's extents.

@@ -12,24 +12,24 @@ use martlet_protocol::{Clock, Phase, Term};
 use tokio::time::sleep;
 
 use super::census;
-use super::chance::Chance;
+use super::chance::SharedRng;
 use super::clock::SimulatedClock;
-use super::cluster::{Simulated, Size};
-use super::membership::Member;
-use super::node::Standing;
-use super::rings::{Edit, REPLICAS, Rings, device_of};
+use super::cluster::{SimulatedCluster, Size};
+use super::membership::SimulatedMember;
+use super::node::NodeCondition;
+use super::rings::{Edit, REPLICAS, SimulatedRings, device_of};
 
 /// Pause between two checks for the end of a change.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Ring changes of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Plan {
-    steps: Vec<Step>,
+pub(crate) struct RingChangePlan {
+    steps: Vec<RingChangeStep>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct RingChangeStep {
     /// Pause before the change in milliseconds.
     after_ms: u64,
     edit: Edit,
@@ -39,13 +39,18 @@ struct Step {
     left_out: u64,
 }
 
-impl Plan {
+impl RingChangePlan {
     /// Draws at most three edits that leave enough devices, each settled before the next.
-    pub(crate) fn drawn(chance: &Chance, size: Size, dead: Option<usize>, length_ms: u64) -> Self {
+    pub(crate) fn drawn(
+        chance: &SharedRng,
+        size: Size,
+        dead: Option<usize>,
+        length_ms: u64,
+    ) -> Self {
         let mut steps = Vec::new();
         let mut present: BTreeSet<usize> = (0..size.nodes).collect();
         let mut spares = (size.nodes..size.nodes + size.spares).peekable();
-        let step = |edit, within_ms: u64| Step {
+        let step = |edit, within_ms: u64| RingChangeStep {
             after_ms: chance.below(within_ms),
             edit,
             push_ms: chance.pick(&[0, 20, 1000, length_ms / 4]),
@@ -82,7 +87,7 @@ impl Plan {
     }
 
     /// Makes the changes one after the other.
-    pub(crate) async fn carry_out(&self, simulated: &Simulated, chance: &Chance) {
+    pub(crate) async fn carry_out(&self, simulated: &SimulatedCluster, chance: &SharedRng) {
         let clock = SimulatedClock::new(simulated.network.trace.begun);
         for step in &self.steps {
             sleep(Duration::from_millis(step.after_ms)).await;
@@ -90,7 +95,7 @@ impl Plan {
                 sleep(LOOK).await;
             }
             if let Edit::Remove(node) = step.edit {
-                simulated.nodes[node].crash(Standing::Silent).await;
+                simulated.nodes[node].crash(NodeCondition::Silent).await;
             }
             let rings = simulated.builders.lock().edit(step.edit, clock.now_ms());
             let moves = rings.index.moves().len();
@@ -104,7 +109,7 @@ impl Plan {
 /// also waits for all extents to arrive, and removal of a drained device waits until it is empty. A
 /// dead device may be removed at any time unless data moves to it: a change with that device could
 /// never end.
-fn may_begin(simulated: &Simulated, edit: Edit) -> bool {
+fn may_begin(simulated: &SimulatedCluster, edit: Edit) -> bool {
     match edit {
         Edit::Add(_) | Edit::Drain(_) => is_over(simulated),
         Edit::Settle => is_over(simulated) && census::has_arrived(simulated),
@@ -121,13 +126,18 @@ fn may_begin(simulated: &Simulated, edit: Edit) -> bool {
 }
 
 /// Pushes rings to each member after a random delay; some members get no push.
-fn push(simulated: &Simulated, rings: &Rings, chance: &Chance, step: &Step) {
+fn push(
+    simulated: &SimulatedCluster,
+    rings: &SimulatedRings,
+    chance: &SharedRng,
+    step: &RingChangeStep,
+) {
     for node in &simulated.nodes {
         let (node, rings, chance, ms) = (node.clone(), rings.clone(), chance.fork(), step.push_ms);
         tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(chance.below(ms + 1))).await;
-                if node.standing() == Standing::Up {
+                if node.standing() == NodeCondition::Up {
                     return node.member.offer(&rings);
                 }
                 sleep(LOOK).await;
@@ -138,7 +148,8 @@ fn push(simulated: &Simulated, rings: &Rings, chance: &Chance, step: &Step) {
         if chance.below(step.left_out) == 0 {
             continue;
         }
-        let (member, rings): (Arc<Member>, Rings) = (member.clone(), rings.clone());
+        let (member, rings): (Arc<SimulatedMember>, SimulatedRings) =
+            (member.clone(), rings.clone());
         let ms = chance.below(step.push_ms + 1);
         tokio::spawn(async move {
             sleep(Duration::from_millis(ms)).await;
@@ -148,14 +159,14 @@ fn push(simulated: &Simulated, rings: &Rings, chance: &Chance, step: &Step) {
 }
 
 /// Returns true if the new holders of the newest index ring decide alone.
-pub(crate) fn is_over(simulated: &Simulated) -> bool {
+pub(crate) fn is_over(simulated: &SimulatedCluster) -> bool {
     let ring = simulated.rings().index;
     let over = Term::of(ring.change(), Phase::New);
     simulated.nodes.iter().any(|node| node.term() >= over)
 }
 
 /// Gives all members the newest rings, after recovery.
-pub(crate) fn push_all(simulated: &Simulated) {
+pub(crate) fn push_all(simulated: &SimulatedCluster) {
     let rings = simulated.rings();
     let nodes = simulated.nodes.iter().map(|node| &node.member);
     for member in nodes.chain(&simulated.gateways).chain(&simulated.replicators) {
@@ -164,7 +175,7 @@ pub(crate) fn push_all(simulated: &Simulated) {
 }
 
 /// Settles the present moves. Returns false without moves.
-pub(crate) fn settle(simulated: &Simulated) -> bool {
+pub(crate) fn settle(simulated: &SimulatedCluster) -> bool {
     let moving = simulated.builders.lock().moving() > 0;
     if moving {
         simulated.builders.lock().edit(Edit::Settle, u64::MAX);

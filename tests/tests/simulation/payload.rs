@@ -5,7 +5,7 @@ use futures::{StreamExt, stream};
 use martlet_proxy::Incoming;
 use martlet_tests::checkers::Value;
 
-use super::chance::Chance;
+use super::chance::SharedRng;
 
 /// Maximum length of a body. Bytes to hash go to a thread at 256 KiB, and the order of threads does
 /// not repeat.
@@ -14,7 +14,7 @@ const BYTES_MAX: u64 = 60_000;
 const INLINE_BYTES_MAX: u64 = martlet_protocol::limits::INLINE_BYTES_MAX;
 
 /// Draws a length: mostly inline, sometimes in extents.
-pub(crate) fn size(chance: &Chance) -> usize {
+pub(crate) fn size(chance: &SharedRng) -> usize {
     let bytes = match chance.below(10) {
         0..7 => chance.between(20, 400),
         7 => INLINE_BYTES_MAX + chance.below(2),

@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::{ErrorKind, Given};
 use martlet_proxy::{Error, ReadAfter};
-use martlet_tests::checkers::{Call, History, Operation, Outcome, Value};
+use martlet_tests::checkers::{History, Invocation, Operation, Response, Value};
 use parking_lot::Mutex;
 
 use super::trace::Trace;
 use super::versions::{Versions, is_absence};
 
 /// The record of a run.
-pub(crate) struct Record {
+pub(crate) struct RunRecord {
     trace: Trace,
     /// Versions of a bucket that keeps them.
     pub(crate) versions: Versions,
-    state: Mutex<State>,
+    state: Mutex<RecordState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RecordState {
     history: History,
     values: u64,
     copies: BTreeSet<Value>,
@@ -28,7 +28,7 @@ struct State {
     surprises: Vec<String>,
 }
 
-impl Record {
+impl RunRecord {
     pub(crate) fn new(trace: Trace) -> Self {
         Self { trace, versions: Versions::default(), state: Mutex::default() }
     }
@@ -105,35 +105,35 @@ impl Record {
     }
 
     /// Returns the outcome of a failed write.
-    pub(crate) fn failure(&self, error: &Error, call: &Call) -> Outcome {
+    pub(crate) fn failure(&self, error: &Error, call: &Invocation) -> Response {
         self.trace.note(format_args!("{call} failed: {error}"));
         match error {
-            Error::PreconditionFailed(_) => Outcome::Refused,
-            absence if is_absence(absence) && !call.is_plain() => Outcome::Refused,
-            Error::ConditionalConflict => Outcome::Failed,
+            Error::PreconditionFailed(_) => Response::Refused,
+            absence if is_absence(absence) && !call.is_plain() => Response::Refused,
+            Error::ConditionalConflict => Response::Failed,
             Error::Backend(error)
                 if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotFound) =>
             {
-                Outcome::Unknown
+                Response::Unknown
             }
             other => {
                 self.surprise(format!("{call} failed: {other} ({other:?})"));
-                Outcome::Unknown
+                Response::Unknown
             }
         }
     }
 }
 
 /// An operation before its end.
-pub(crate) struct Begun {
+pub(crate) struct BegunOperation {
     pub(crate) client: u32,
     pub(crate) key: String,
-    pub(crate) call: Call,
+    pub(crate) call: Invocation,
     pub(crate) invoked_at: u64,
 }
 
-impl Begun {
-    pub(crate) fn end(self, returned_at: u64, outcome: Outcome, given: Given) -> Operation {
+impl BegunOperation {
+    pub(crate) fn end(self, returned_at: u64, outcome: Response, given: Given) -> Operation {
         let Self { client, key, call, invoked_at } = self;
         Operation { client, key, call, invoked_at, returned_at, outcome, given }
     }

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use martlet_protocol::{DeviceId, PolicyId};
-use martlet_ring::{Builder, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 /// Number of copies of every entry and extent.
 pub(crate) const REPLICAS: u32 = 3;
 
 /// The index ring and the data ring.
 #[derive(Clone)]
-pub(crate) struct Rings {
+pub(crate) struct SimulatedRings {
     pub(crate) index: Arc<Ring>,
     pub(crate) data: Arc<Ring>,
 }
@@ -60,7 +60,7 @@ fn new_device(node: usize) -> NewDevice {
 impl Builders {
     /// Makes builders over so many nodes, and their first rings.
     pub(crate) fn new(nodes: usize, part_power: u8, seed: u64) -> Self {
-        let settings = Settings {
+        let settings = RingSettings {
             policy: PolicyId(0),
             policy_name: "default".to_owned(),
             redundancy: martlet_protocol::Redundancy::Replicated,
@@ -75,22 +75,24 @@ impl Builders {
             for node in 0..nodes {
                 builder.add(new_device(node)).expect("it is new");
             }
-            builder.rebalance(Occasion { now_ms: 0, seed }).expect("there are enough devices");
+            builder
+                .rebalance(RebalanceContext { now_ms: 0, seed })
+                .expect("there are enough devices");
             builder
         };
         Self { index: builder(1), data: builder(2), seed }
     }
 
     /// Returns the newest rings.
-    pub(crate) fn rings(&self) -> Rings {
+    pub(crate) fn rings(&self) -> SimulatedRings {
         let ring = |builder: &Builder| Arc::new(builder.ring().expect("it was rebalanced"));
-        Rings { index: ring(&self.index), data: ring(&self.data) }
+        SimulatedRings { index: ring(&self.index), data: ring(&self.data) }
     }
 
     /// Makes the next rings. A ring without a change stays as it is.
-    pub(crate) fn edit(&mut self, edit: Edit, now_ms: u64) -> Rings {
+    pub(crate) fn edit(&mut self, edit: Edit, now_ms: u64) -> SimulatedRings {
         self.seed += 1;
-        let occasion = Occasion { now_ms, seed: self.seed };
+        let occasion = RebalanceContext { now_ms, seed: self.seed };
         for builder in [&mut self.index, &mut self.data] {
             change(builder, edit, occasion).expect("plans hold what a builder takes");
         }
@@ -103,7 +105,11 @@ impl Builders {
     }
 }
 
-fn change(builder: &mut Builder, edit: Edit, occasion: Occasion) -> martlet_ring::Result<()> {
+fn change(
+    builder: &mut Builder,
+    edit: Edit,
+    occasion: RebalanceContext,
+) -> martlet_ring::Result<()> {
     match edit {
         Edit::Add(node) => {
             let id = builder.add(new_device(node))?;

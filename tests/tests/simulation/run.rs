@@ -7,20 +7,20 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::join_all;
 use martlet_protocol::Settings;
-use martlet_protocol::testing::chance::Seeded;
+use martlet_protocol::testing::seeded_ids::SeededIds;
 use martlet_proxy::{NewBucket, StoreOptions};
 use martlet_tests::checkers;
 use tokio::time::{sleep, timeout};
 
 use super::aftermath;
-use super::chance::Chance;
-use super::client::{BUCKET, Client};
-use super::cluster::{Simulated, Size};
+use super::chance::SharedRng;
+use super::client::{BUCKET, SimulatedClient};
+use super::cluster::{SimulatedCluster, Size};
 use super::faults::{Climate, Schedule, heal};
-use super::network::Network;
-use super::operator::{self, Plan};
+use super::network::SimulatedNetwork;
+use super::operator::{self, RingChangePlan};
 use super::planted::Bug;
-use super::record::Record;
+use super::record::RunRecord;
 use super::trace::Trace;
 use super::versions;
 use super::workers::{self, Background};
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_hours(48);
 const HOUR_MS: u64 = 60 * 60_000;
 
 /// Result of a run.
-pub(crate) struct Ran {
+pub(crate) struct RunOutcome {
     pub(crate) seed: u64,
     pub(crate) schedule: String,
     pub(crate) trace: String,
@@ -39,7 +39,7 @@ pub(crate) struct Ran {
     pub(crate) verdict: Result<usize, String>,
 }
 
-impl Ran {
+impl RunOutcome {
     /// Returns the failure, with everything needed to repeat it.
     pub(crate) fn failure(&self) -> Option<String> {
         let wrong = self.verdict.as_ref().err()?;
@@ -49,8 +49,8 @@ impl Ran {
 }
 
 /// Runs one seed.
-pub(crate) fn run(seed: u64, bug: Bug) -> Ran {
-    let _seeded = Seeded::new(seed);
+pub(crate) fn run(seed: u64, bug: Bug) -> RunOutcome {
+    let _seeded = SeededIds::new(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -64,7 +64,7 @@ pub(crate) fn run(seed: u64, bug: Bug) -> Ran {
             Ok(Err(panic)) => Err(format!("panicked: {}", said(&*panic))),
             Err(_) => Err("the run hangs".into()),
         };
-        Ran { seed, schedule, trace: trace.text(), verdict }
+        RunOutcome { seed, schedule, trace: trace.text(), verdict }
     })
 }
 
@@ -73,7 +73,7 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref().copied()).unwrap_or("something").to_owned()
 }
 
-fn background(chance: &Chance, length_ms: u64) -> Background {
+fn background(chance: &SharedRng, length_ms: u64) -> Background {
     Background {
         rest_ms: chance.pick(&[length_ms / 100, length_ms / 30]).max(50),
         life_ms: chance.pick(&[length_ms / 3, 1_000_000_000]).max(1000),
@@ -89,7 +89,7 @@ async fn everything(
     trace: &Trace,
     said: &mut String,
 ) -> Result<usize, String> {
-    let chance = Chance::new(seed);
+    let chance = SharedRng::new(seed);
     let nodes = chance.pick(&[3, 4, 5]);
     let size = Size {
         nodes,
@@ -103,23 +103,23 @@ async fn everything(
     let length_ms = if bug == Bug::CollectsInSilence { HOUR_MS } else { drawn_ms };
     let climate = Climate::drawn(&chance, nodes, length_ms);
     let patience_ms = chance.pick(&[Some(300), Some(1000), Some(5000), Some(5000), None]);
-    let network = Network::new(trace.clone(), chance.fork(), bug, patience_ms);
+    let network = SimulatedNetwork::new(trace.clone(), chance.fork(), bug, patience_ms);
     let options = StoreOptions {
         part_bytes_min: 10,
         bucket_cache_ms: chance.pick(&[0, u64::MAX]),
         ..StoreOptions::default()
     };
-    let simulated = Arc::new(Simulated::new(network, size, options, (&chance, bug)));
-    let record = Arc::new(Record::new(trace.clone()));
+    let simulated = Arc::new(SimulatedCluster::new(network, size, options, (&chance, bug)));
+    let record = Arc::new(RunRecord::new(trace.clone()));
     let crowd = (simulated.nodes.len(), size.proxies);
     let schedule = Schedule::drawn(&climate, &chance, crowd, length_ms);
     let plan = match chance.below(3) {
-        0 => Plan::default(),
-        _ => Plan::drawn(&chance, size, climate.dead(&chance), length_ms),
+        0 => RingChangePlan::default(),
+        _ => RingChangePlan::drawn(&chance, size, climate.dead(&chance), length_ms),
     };
     let background = background(&chance, length_ms);
     // Drawn from a generator of its own, so that seeds keep their other draws.
-    let keeps_versions = Chance::new(!seed).per_mille(300);
+    let keeps_versions = SharedRng::new(!seed).per_mille(300);
     *said = format!(
         "  {size:?}, versions {keeps_versions}, patience {patience_ms:?} ms\n  {climate:?}\n  {background:?}\n  {plan:?}\n\
          {schedule}"
@@ -128,7 +128,7 @@ async fn everything(
     make_bucket(&simulated, chance.pick(&[1, 4]), keeps_versions).await?;
     simulated.network.set_weather(climate.weather);
     let keys = ["a", "b/1", "b/2", "c", "d"][..=chance.index(5)].iter();
-    let client = Client {
+    let client = SimulatedClient {
         number: 0,
         simulated: simulated.clone(),
         record: record.clone(),
@@ -154,7 +154,7 @@ async fn everything(
 }
 
 async fn make_bucket(
-    simulated: &Simulated,
+    simulated: &SimulatedCluster,
     index_shards: u16,
     keeps_versions: bool,
 ) -> Result<(), String> {
@@ -166,7 +166,7 @@ async fn make_bucket(
 }
 
 /// Ends all faults, waits for the workers, and runs all checks.
-async fn end(client: &Client, background: &Background) -> Result<(), String> {
+async fn end(client: &SimulatedClient, background: &Background) -> Result<(), String> {
     let simulated = &client.simulated;
     heal(simulated);
     operator::push_all(simulated);
@@ -183,20 +183,20 @@ async fn end(client: &Client, background: &Background) -> Result<(), String> {
 }
 
 /// Runs the plan of ring changes while clients work.
-async fn at_rings(plan: &Plan, simulated: &Simulated, chance: &Chance) {
+async fn at_rings(plan: &RingChangePlan, simulated: &SimulatedCluster, chance: &SharedRng) {
     plan.carry_out(simulated, chance).await;
     std::future::pending::<()>().await;
 }
 
 /// Runs clients during the faults.
-async fn work(client: &Client, chance: &Chance, schedule: &Schedule, length_ms: u64) {
+async fn work(client: &SimulatedClient, chance: &SharedRng, schedule: &Schedule, length_ms: u64) {
     let clients = 3 + chance.below(3);
     let operations = 15 + chance.below(20);
     let pause_ms = chance.pick(&[length_ms / 100, length_ms / 30, 2 * length_ms / operations]);
     let simulated = client.simulated.clone();
     let at_work = (1..=clients).map(|number| {
         let number = u32::try_from(number).expect("a handful");
-        let client = Client { number, chance: chance.fork(), ..client.clone() };
+        let client = SimulatedClient { number, chance: chance.fork(), ..client.clone() };
         async move { client.work(operations, pause_ms).await }
     });
     let at_work: Vec<_> = at_work.collect();

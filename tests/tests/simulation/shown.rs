@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use martlet_protocol::backend::{
-    Audited, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, Holding, ListReply,
-    Presence, PromiseReply, RegisterView, WriteReply,
+    AuditResult, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, Holding,
+    ListReply, Presence, PromiseReply, RegisterView, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::tree::{BinKey, Sum};
 use martlet_protocol::{Entry, RegisterKey, Stamp};
 
 /// A value with a short text for traces.
-pub(crate) trait Shown {
+pub(crate) trait TraceText {
     fn shown(&self) -> String;
 }
 
@@ -42,14 +42,14 @@ pub(crate) fn write(write: &EntryWrite) -> String {
     format!("{} {:?} {}", key(&write.key), write.mode, entry(&write.entry))
 }
 
-impl Shown for RegisterView {
+impl TraceText for RegisterView {
     fn shown(&self) -> String {
         let held = self.entry.as_ref().map_or_else(|| "nothing".to_owned(), entry);
         format!("{held} promised {}", order(self.promise))
     }
 }
 
-impl Shown for WriteReply {
+impl TraceText for WriteReply {
     fn shown(&self) -> String {
         match self {
             Self::Behind(above) => format!("behind {}", order(*above)),
@@ -58,7 +58,7 @@ impl Shown for WriteReply {
     }
 }
 
-impl Shown for PromiseReply {
+impl TraceText for PromiseReply {
     fn shown(&self) -> String {
         match self {
             Self::Promised(view) => view.shown(),
@@ -67,7 +67,7 @@ impl Shown for PromiseReply {
     }
 }
 
-impl Shown for ListReply {
+impl TraceText for ListReply {
     fn shown(&self) -> String {
         let names = self.entries.iter().map(|(name, held)| {
             let gone = if held.value.is_tombstone() { "-" } else { "" };
@@ -78,31 +78,31 @@ impl Shown for ListReply {
     }
 }
 
-impl Shown for () {
+impl TraceText for () {
     fn shown(&self) -> String {
         "done".into()
     }
 }
 
-impl Shown for Bytes {
+impl TraceText for Bytes {
     fn shown(&self) -> String {
         format!("{} bytes", self.len())
     }
 }
 
-impl Shown for ExtentRef {
+impl TraceText for ExtentRef {
     fn shown(&self) -> String {
         format!("{} bytes", self.length)
     }
 }
 
-impl Shown for ExtentStat {
+impl TraceText for ExtentStat {
     fn shown(&self) -> String {
         self.record.extent.shown()
     }
 }
 
-impl Shown for Vec<Holding> {
+impl TraceText for Vec<Holding> {
     fn shown(&self) -> String {
         let all = self.iter().map(|holding| {
             let held = holding.held.map_or_else(|| "nothing".into(), |(held, _)| order(held));
@@ -115,13 +115,13 @@ impl Shown for Vec<Holding> {
     }
 }
 
-impl Shown for Vec<Presence> {
+impl TraceText for Vec<Presence> {
     fn shown(&self) -> String {
         format!("{self:?}")
     }
 }
 
-impl<T> Shown for Audited<T> {
+impl<T> TraceText for AuditResult<T> {
     fn shown(&self) -> String {
         format!("{} audited, {} corrupt", self.items, self.corrupt.len())
     }
@@ -130,7 +130,7 @@ impl<T> Shown for Audited<T> {
 /// Texts of lists: only the number of items.
 macro_rules! counted {
     ($($of:ty),*) => {
-        $(impl Shown for Vec<$of> {
+        $(impl TraceText for Vec<$of> {
             fn shown(&self) -> String {
                 format!("{} of them", self.len())
             }

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 pub(crate) struct Trace {
     /// Start of the run.
     pub(crate) begun: Instant,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TraceState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TraceState {
     text: String,
     last: u64,
 }

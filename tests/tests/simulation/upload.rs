@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::future::join;
 use martlet_protocol::{Given, UploadId};
 use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, Written};
-use martlet_tests::checkers::{Call, Outcome, Value};
+use martlet_tests::checkers::{Invocation, Response, Value};
 use tokio::time::sleep;
 
-use super::client::{BUCKET, Client, Door, attributes};
+use super::client::{BUCKET, ProxyRoute, SimulatedClient, attributes};
 use super::payload;
 
 /// Maximum number of times that a client sends a request.
@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 4;
 const PART_BYTES: usize = 9000;
 
 /// An upload with all its parts.
-struct Sent {
+struct SentUpload {
     upload: UploadId,
     parts: Vec<NamedPart>,
     are_firm: bool,
@@ -26,27 +26,31 @@ struct Sent {
 
 /// Outcomes of the attempts to complete an upload.
 #[derive(Default)]
-struct Answers {
+struct PartAnswers {
     /// True if a quorum acknowledged every part; other parts may not be visible yet (rule A1).
     parts_are_firm: bool,
-    written: Option<(Door, Written)>,
+    written: Option<(ProxyRoute, Written)>,
     refused: usize,
     /// Attempts without a reply, or with an ambiguous one.
     open: usize,
 }
 
-impl Client {
+impl SimulatedClient {
     pub(crate) async fn upload(&self, key: String) {
         let value = self.record.value();
-        let call = if self.chance.per_mille(250) { Call::Create(value) } else { Call::Put(value) };
+        let call = if self.chance.per_mille(250) {
+            Invocation::Create(value)
+        } else {
+            Invocation::Put(value)
+        };
         let Some(sent) = self.send_parts(&key, value).await else { return };
-        let Sent { upload, parts, are_firm } = sent;
+        let SentUpload { upload, parts, are_firm } = sent;
         let mut complete = CompleteUpload { parts, ..CompleteUpload::default() };
-        if matches!(call, Call::Create(_)) {
+        if matches!(call, Invocation::Create(_)) {
             complete.conditions.if_none_match = Some(martlet_proxy::ETagCondition::Any);
         }
         let begun = self.begin(&key, &call);
-        let mut answers = Answers { parts_are_firm: are_firm, ..Answers::default() };
+        let mut answers = PartAnswers { parts_are_firm: are_firm, ..PartAnswers::default() };
         for _ in 0..ATTEMPTS {
             Box::pin(self.complete(&key, upload, &complete, &call, &mut answers)).await;
             if answers.written.is_some() || answers.refused > 0 {
@@ -56,13 +60,13 @@ impl Client {
         }
         let only_refused = answers.refused > 0 && answers.open == 0;
         let (outcome, given) = match answers.written {
-            Some((door, written)) => {
+            Some((route, written)) => {
                 self.record.tag(value, written.object.etag.to_string());
                 self.record.versions.written(&key, value, &written);
-                self.note_token(&door, &key, written.stamp);
-                (Outcome::Done, self.given(&door))
+                self.note_token(&route, &key, written.stamp);
+                (Response::Done, self.given(&route))
             }
-            None if only_refused => (Outcome::Refused, Given::Quorum),
+            None if only_refused => (Response::Refused, Given::Quorum),
             None => (self.give_up(&key, upload).await, Given::Quorum),
         };
         let returned_at = self.moment();
@@ -70,10 +74,10 @@ impl Client {
     }
 
     /// Begins an upload and sends its parts; `None` if a request failed too often.
-    async fn send_parts(&self, key: &str, value: Value) -> Option<Sent> {
-        let door = self.door(None);
+    async fn send_parts(&self, key: &str, value: Value) -> Option<SentUpload> {
+        let route = self.route(None);
         let new = NewUpload { attributes: attributes(value), checksum: None };
-        let begun = self.wait(&door, door.session.create_upload(BUCKET, key, new)).await;
+        let begun = self.wait(&route, route.session.create_upload(BUCKET, key, new)).await;
         let upload = begun?.ok()?.id;
         let count = 1 + self.chance.index(3);
         let body = payload::bytes(value, count * PART_BYTES - self.chance.index(100));
@@ -82,18 +86,18 @@ impl Client {
             let bytes = body.slice_ref(bytes);
             let mut etag = None;
             for _ in 0..ATTEMPTS {
-                let door = self.door(None);
+                let route = self.route(None);
                 let body = payload::incoming(bytes.clone());
-                let sent = door.session.upload_part(BUCKET, key, upload, number, body);
-                etag = self.wait(&door, sent).await.and_then(Result::ok).map(|part| part.etag);
+                let sent = route.session.upload_part(BUCKET, key, upload, number, body);
+                etag = self.wait(&route, sent).await.and_then(Result::ok).map(|part| part.etag);
                 if etag.is_some() {
-                    are_firm &= self.given(&door) == Given::Quorum;
+                    are_firm &= self.given(&route) == Given::Quorum;
                     break;
                 }
             }
             parts.push(NamedPart { number, etag: etag?.to_string(), checksums: Vec::new() });
         }
-        Some(Sent { upload, parts, are_firm })
+        Some(SentUpload { upload, parts, are_firm })
     }
 
     /// Sends one Complete, or two that race through different proxies.
@@ -102,15 +106,15 @@ impl Client {
         key: &str,
         upload: UploadId,
         complete: &CompleteUpload,
-        call: &Call,
-        answers: &mut Answers,
+        call: &Invocation,
+        answers: &mut PartAnswers,
     ) {
         let once = |wait_ms| async move {
             sleep(Duration::from_millis(wait_ms)).await;
-            let door = self.door(None);
-            let sent = door.session.complete_upload(BUCKET, key, upload, complete.clone());
-            let answer = self.wait(&door, sent).await;
-            (door, answer)
+            let route = self.route(None);
+            let sent = route.session.complete_upload(BUCKET, key, upload, complete.clone());
+            let answer = self.wait(&route, sent).await;
+            (route, answer)
         };
         let twice = self.chance.per_mille(300);
         let all = if twice {
@@ -119,18 +123,18 @@ impl Client {
         } else {
             vec![once(0).await]
         };
-        for (door, answer) in all {
+        for (route, answer) in all {
             match answer {
-                Some(Ok(written)) => answers.written = Some((door, written)),
+                Some(Ok(written)) => answers.written = Some((route, written)),
                 // The upload ended in another way, or the outcome is unknown.
                 Some(Err(Error::NoSuchUpload)) | None => answers.open += 1,
                 Some(Err(Error::InvalidPart(_)))
-                    if !answers.parts_are_firm || self.given(&door) != Given::Quorum =>
+                    if !answers.parts_are_firm || self.given(&route) != Given::Quorum =>
                 {
                     answers.open += 1;
                 }
                 Some(Err(error)) => match self.record.failure(&error, call) {
-                    Outcome::Refused => answers.refused += 1,
+                    Response::Refused => answers.refused += 1,
                     _ => answers.open += 1,
                 },
             }
@@ -139,11 +143,11 @@ impl Client {
 
     /// Aborts an upload whose Complete was never answered. An acknowledged abort means that it
     /// never completes.
-    async fn give_up(&self, key: &str, upload: UploadId) -> Outcome {
-        let door = self.door(None);
-        match self.wait(&door, door.session.abort_upload(BUCKET, key, upload)).await {
-            Some(Ok(())) => Outcome::Failed,
-            _ => Outcome::Unknown,
+    async fn give_up(&self, key: &str, upload: UploadId) -> Response {
+        let route = self.route(None);
+        match self.wait(&route, route.session.abort_upload(BUCKET, key, upload)).await {
+            Some(Ok(())) => Response::Failed,
+            _ => Response::Unknown,
         }
     }
 }

@@ -10,8 +10,8 @@ use martlet_proxy::{
 use martlet_tests::checkers::Value;
 use parking_lot::Mutex;
 
-use super::client::{BUCKET, Client, collect, value_of};
-use super::cluster::Simulated;
+use super::client::{BUCKET, SimulatedClient, collect, value_of};
+use super::cluster::SimulatedCluster;
 use super::payload;
 
 /// A version by its key and id.
@@ -19,10 +19,10 @@ type Name = (String, VersionId);
 
 /// Acknowledged changes of versions.
 #[derive(Default)]
-pub(crate) struct Versions(Mutex<Told>);
+pub(crate) struct Versions(Mutex<VersionLog>);
 
 #[derive(Default)]
-struct Told {
+struct VersionLog {
     /// Acknowledged versions.
     written: BTreeMap<Name, Value>,
     /// Versions with a removal; true if it was acknowledged.
@@ -58,18 +58,18 @@ impl Versions {
 }
 
 /// Enables versioning of the run's bucket.
-pub(crate) async fn enable(simulated: &Simulated) -> std::result::Result<(), String> {
+pub(crate) async fn enable(simulated: &SimulatedCluster) -> std::result::Result<(), String> {
     let set = simulated.proxy(0).store.set_versioning(BUCKET, true).await;
     set.map_err(|error| format!("no versions in calm weather: {error}"))
 }
 
-impl Client {
+impl SimulatedClient {
     /// Removes one of a key's noncurrent versions, if any.
     pub(crate) async fn remove_an_old_version(&self, key: String) {
-        let door = self.door(None);
+        let route = self.route(None);
         let list = ListVersions { prefix: key.clone(), limit: 100, ..ListVersions::default() };
-        let store = &door.proxy.store;
-        let Some(Ok(page)) = self.wait(&door, store.list_versions(BUCKET, list)).await else {
+        let store = &route.proxy.store;
+        let Some(Ok(page)) = self.wait(&route, store.list_versions(BUCKET, list)).await else {
             return;
         };
         let is_old = |version: &ListedVersion| version.key == key && !version.is_latest;
@@ -81,7 +81,7 @@ impl Client {
         let client = self.number;
         self.simulated.network.trace.note(format_args!("client {client} {key}: remove {id}"));
         self.record.versions.removed(&key, id, false);
-        let answer = self.wait(&door, store.delete_version(BUCKET, &key, id)).await;
+        let answer = self.wait(&route, store.delete_version(BUCKET, &key, id)).await;
         let is_sure = matches!(answer, Some(Ok(_)));
         self.simulated.network.trace.note(format_args!("client {client} {key}: gone {is_sure}"));
         self.record.versions.removed(&key, id, is_sure);

@@ -8,17 +8,17 @@ use std::time::Duration;
 use futures::future::join_all;
 use martlet_protocol::{Backend, PolicyId};
 use martlet_replicator::{
-    AuditOptions, CensusOptions, CensusReport, Cluster, Cursors, KnownTerm, MemoryCursors,
-    ReclaimOptions, ReplicateOptions, Scope, SharedCluster, Spread, Standard, UpkeepOptions,
-    Worker, run_all_once,
+    AuditOptions, CensusOptions, CensusReport, ClusterTopology, Cursors, DeviceScope, KnownTerm,
+    MemoryCursors, ReclaimOptions, ReplicateOptions, RingSpreadFlag, SharedTopology,
+    StandardWorkers, UpkeepOptions, Worker, run_all_once,
 };
 use tokio::time::sleep;
 
-use super::chance::Chance;
+use super::chance::SharedRng;
 use super::clock::SimulatedClock;
-use super::cluster::Simulated;
+use super::cluster::SimulatedCluster;
 use super::network::Caller;
-use super::rings::Rings;
+use super::rings::SimulatedRings;
 
 /// Maximum number of rounds of all workers until no work may be left.
 const ROUNDS: usize = 30;
@@ -45,7 +45,7 @@ pub(crate) struct Background {
 
 /// One run of a replicator in its place.
 struct Replicator {
-    shared: SharedCluster,
+    shared: SharedTopology,
     workers: Vec<Box<dyn Worker>>,
     alive: Arc<AtomicBool>,
 }
@@ -58,31 +58,31 @@ impl Drop for Replicator {
 
 impl Replicator {
     fn begin(
-        simulated: &Simulated,
+        simulated: &SimulatedCluster,
         place: usize,
         background: &Background,
         cursors: Arc<dyn Cursors>,
     ) -> Self {
         let (alive, member) = (Arc::new(AtomicBool::new(true)), &simulated.replicators[place]);
         let nodes = simulated.links((Caller::Worker(place), member), &alive);
-        let cluster = move |rings: &Rings, term| {
+        let cluster = move |rings: &SimulatedRings, term| {
             let known = KnownTerm::default();
             known.raise(term);
-            Cluster {
+            ClusterTopology {
                 index: rings.index.clone(),
                 data: [(PolicyId(0), rings.data.clone())].into(),
                 nodes: nodes.clone(),
                 term: known,
-                spread: Spread::default(),
+                spread: RingSpreadFlag::default(),
             }
         };
-        let shared = SharedCluster::new(cluster(&member.rings(), martlet_protocol::Term::NONE));
+        let shared = SharedTopology::new(cluster(&member.rings(), martlet_protocol::Term::NONE));
         let follows = shared.clone();
         member.begin(move |rings, term| follows.set(cluster(rings, term)));
-        let workers = Standard {
+        let workers = StandardWorkers {
             cluster: shared.clone(),
             clock: Arc::new(SimulatedClock::new(simulated.network.trace.begun)),
-            scope: Scope::All,
+            scope: DeviceScope::All,
             reclaim: ReclaimOptions { grace_ms: background.grace_ms },
             alone_since_ms: None,
             upkeep: UpkeepOptions {
@@ -103,7 +103,7 @@ impl Replicator {
     }
 
     /// Runs the steps of all workers, each worker's one after the other.
-    async fn live(&mut self, simulated: &Simulated, chance: &Chance, rest_ms: u64) {
+    async fn live(&mut self, simulated: &SimulatedCluster, chance: &SharedRng, rest_ms: u64) {
         let all = self.workers.iter_mut().map(|worker| {
             let chance = chance.fork();
             async move {
@@ -121,7 +121,11 @@ impl Replicator {
 }
 
 /// Works forever: in each place, one replicator after the other.
-pub(crate) async fn work(simulated: &Simulated, chance: &Chance, background: &Background) {
+pub(crate) async fn work(
+    simulated: &SimulatedCluster,
+    chance: &SharedRng,
+    background: &Background,
+) {
     let places = (0..simulated.replicators.len()).map(|place| {
         let (chance, cursors) = (chance.fork(), Arc::new(MemoryCursors::default()));
         async move {
@@ -143,7 +147,7 @@ pub(crate) async fn work(simulated: &Simulated, chance: &Chance, background: &Ba
 
 /// Works until every device has its votes and no hint or other work is left.
 pub(crate) async fn to_the_end(
-    simulated: &Simulated,
+    simulated: &SimulatedCluster,
     background: &Background,
 ) -> Result<(), String> {
     let background = Background { grace_ms: GRACE_MS, young_ms: 0, ..*background };
@@ -165,7 +169,7 @@ pub(crate) async fn to_the_end(
 }
 
 /// Takes the census that operators use.
-pub(crate) async fn census(simulated: &Simulated) -> CensusReport {
+pub(crate) async fn census(simulated: &SimulatedCluster) -> CensusReport {
     let background =
         Background { rest_ms: 0, life_ms: 0, grace_ms: 0, young_ms: 0, reclaim_age_ms: 0 };
     let replicator =
@@ -175,7 +179,7 @@ pub(crate) async fn census(simulated: &Simulated) -> CensusReport {
 }
 
 /// Describes the remaining work; empty if none.
-async fn unfinished(simulated: &Simulated) -> String {
+async fn unfinished(simulated: &SimulatedCluster) -> String {
     let mut left = Vec::new();
     let rings = simulated.rings();
     for device in rings.index.devices().iter().map(|device| device.id) {

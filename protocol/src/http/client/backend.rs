@@ -11,33 +11,33 @@ use http::{Method, Uri};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::exchange::Ask;
-use super::{HttpBackend, Node};
+use super::exchange::SmallRequest;
+use super::{HttpBackend, RemoteNode};
 use crate::backend::{
-    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
-    RegisterView, Walk, Want, WriteReply,
+    AuditResult, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
-use crate::http::calls::{self, Call, GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
+use crate::http::calls::{self, BackendCall, GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
 use crate::term::Term;
 use crate::tree::{BinKey, Span, Sum};
 
-impl Node {
+impl RemoteNode {
     /// Sends a call and decodes its reply.
     async fn call<T: DeserializeOwned>(
         &self,
         device: DeviceId,
-        call: Call,
+        call: BackendCall,
         arguments: &(impl Serialize + Sync),
     ) -> Result<T> {
         let body = calls::encode(arguments)
             .map_err(|error| Error::internal("a request can't be encoded").with_source(error))?;
-        let reply = self.ask(Ask {
+        let reply = self.call_once(SmallRequest {
             method: Method::POST,
             uri: path(&format!("/v1/d/{}/{}", device.0, call.name())),
             body,
@@ -67,11 +67,11 @@ impl Backend for HttpBackend {
         want: Want,
         term: Term,
     ) -> Result<RegisterView> {
-        self.0.call(device, Call::Read, &(key, want, term)).await
+        self.0.call(device, BackendCall::Read, &(key, want, term)).await
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        self.0.call(device, Call::Write, &write).await
+        self.0.call(device, BackendCall::Write, &write).await
     }
 
     async fn promise(
@@ -81,19 +81,19 @@ impl Backend for HttpBackend {
         ballot: Stamp,
         term: Term,
     ) -> Result<PromiseReply> {
-        self.0.call(device, Call::Promise, &(key, ballot, term)).await
+        self.0.call(device, BackendCall::Promise, &(key, ballot, term)).await
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        self.0.call(device, Call::List, request).await
+        self.0.call(device, BackendCall::List, request).await
     }
 
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
-        self.0.call(device, Call::Fence, &fence).await
+        self.0.call(device, BackendCall::Fence, &fence).await
     }
 
     async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
-        self.0.call(device, Call::PurgeBucket, &bucket).await
+        self.0.call(device, BackendCall::PurgeBucket, &bucket).await
     }
 
     async fn write_extent(
@@ -115,12 +115,12 @@ impl Backend for HttpBackend {
     }
 
     async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
-        self.0.call(device, Call::StatExtent, &id).await
+        self.0.call(device, BackendCall::StatExtent, &id).await
     }
 
     async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
         for ids in ids.chunks(IDS_MAX) {
-            self.0.call::<()>(device, Call::DeleteExtents, &ids).await?;
+            self.0.call::<()>(device, BackendCall::DeleteExtents, &ids).await?;
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Backend for HttpBackend {
         after: Option<ExtentId>,
         limit: usize,
     ) -> Result<Vec<ExtentRecord>> {
-        self.0.call(device, Call::ListExtents, &(after, limit)).await
+        self.0.call(device, BackendCall::ListExtents, &(after, limit)).await
     }
 
     async fn garbage(
@@ -140,18 +140,18 @@ impl Backend for HttpBackend {
         before_ms: u64,
         limit: usize,
     ) -> Result<Vec<Garbage>> {
-        self.0.call(device, Call::Garbage, &(before_ms, limit)).await
+        self.0.call(device, BackendCall::Garbage, &(before_ms, limit)).await
     }
 
     async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
         for garbage in garbage.chunks(GARBAGE_IDS_MAX) {
-            self.0.call::<()>(device, Call::ForgetGarbage, &garbage).await?;
+            self.0.call::<()>(device, BackendCall::ForgetGarbage, &garbage).await?;
         }
         Ok(())
     }
 
     async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        self.0.call(device, Call::KeepHint, &write).await
+        self.0.call(device, BackendCall::KeepHint, &write).await
     }
 
     async fn read_hint(
@@ -160,11 +160,11 @@ impl Backend for HttpBackend {
         key: &RegisterKey,
         want: Want,
     ) -> Result<RegisterView> {
-        self.0.call(device, Call::ReadHint, &(key, want)).await
+        self.0.call(device, BackendCall::ReadHint, &(key, want)).await
     }
 
     async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        self.0.call(device, Call::ListHints, request).await
+        self.0.call(device, BackendCall::ListHints, request).await
     }
 
     async fn hints(
@@ -173,11 +173,11 @@ impl Backend for HttpBackend {
         after: Option<&RegisterKey>,
         limit: usize,
     ) -> Result<Vec<Hint>> {
-        self.0.call(device, Call::Hints, &(after, limit)).await
+        self.0.call(device, BackendCall::Hints, &(after, limit)).await
     }
 
     async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
-        self.0.call(device, Call::ForgetHint, &(key, order)).await
+        self.0.call(device, BackendCall::ForgetHint, &(key, order)).await
     }
 
     async fn registers(
@@ -186,24 +186,24 @@ impl Backend for HttpBackend {
         after: Option<&RegisterKey>,
         limit: usize,
     ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        self.0.call(device, Call::Registers, &(after, limit)).await
+        self.0.call(device, BackendCall::Registers, &(after, limit)).await
     }
 
     async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
-        self.0.call(device, Call::Fences, &()).await
+        self.0.call(device, BackendCall::Fences, &()).await
     }
 
     async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
-        self.0.call(device, Call::RaiseFloor, &floor).await
+        self.0.call(device, BackendCall::RaiseFloor, &floor).await
     }
 
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
-        self.0.call(device, Call::SetVoting, &voting).await
+        self.0.call(device, BackendCall::SetVoting, &voting).await
     }
 
     async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
         for ids in ids.chunks(IDS_MAX) {
-            self.0.call::<()>(device, Call::ReleaseExtents, &ids).await?;
+            self.0.call::<()>(device, BackendCall::ReleaseExtents, &ids).await?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Backend for HttpBackend {
     async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
         let mut all = Vec::with_capacity(ids.len());
         for ids in ids.chunks(IDS_MAX) {
-            let some: Vec<Presence> = self.0.call(device, Call::Presence, &ids).await?;
+            let some: Vec<Presence> = self.0.call(device, BackendCall::Presence, &ids).await?;
             all.extend(some);
         }
         Ok(all)
@@ -222,14 +222,14 @@ impl Backend for HttpBackend {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
-        self.0.call(device, Call::AuditExtents, &(after, bytes_max)).await
+    ) -> Result<AuditResult<ExtentId>> {
+        self.0.call(device, BackendCall::AuditExtents, &(after, bytes_max)).await
     }
 
     async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
         let mut all = Vec::with_capacity(spans.len());
         for spans in spans.chunks(IDS_MAX) {
-            let some: Vec<Sum> = self.0.call(device, Call::Sums, &spans).await?;
+            let some: Vec<Sum> = self.0.call(device, BackendCall::Sums, &spans).await?;
             all.extend(some);
         }
         Ok(all)
@@ -242,7 +242,7 @@ impl Backend for HttpBackend {
         after: Option<BinKey>,
         limit: usize,
     ) -> Result<Vec<(BinKey, Sum)>> {
-        self.0.call(device, Call::Bins, &(span, after, limit)).await
+        self.0.call(device, BackendCall::Bins, &(span, after, limit)).await
     }
 
     async fn walk(
@@ -252,13 +252,13 @@ impl Backend for HttpBackend {
         after: Option<&RegisterKey>,
         limit: usize,
     ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        self.0.call(device, Call::Walk, &(walk, after, limit)).await
+        self.0.call(device, BackendCall::Walk, &(walk, after, limit)).await
     }
 
     async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
         let mut all = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS_MAX) {
-            let some: Vec<Holding> = self.0.call(device, Call::Holdings, &keys).await?;
+            let some: Vec<Holding> = self.0.call(device, BackendCall::Holdings, &keys).await?;
             all.extend(some);
         }
         Ok(all)
@@ -270,14 +270,14 @@ impl Backend for HttpBackend {
         tombstones: &[(RegisterKey, Stamp)],
     ) -> Result<()> {
         for tombstones in tombstones.chunks(KEYS_MAX) {
-            self.0.call::<()>(device, Call::MarkCollectable, &tombstones).await?;
+            self.0.call::<()>(device, BackendCall::MarkCollectable, &tombstones).await?;
         }
         Ok(())
     }
 
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
         for drops in drops.chunks(KEYS_MAX) {
-            self.0.call::<()>(device, Call::DropRegisters, &drops).await?;
+            self.0.call::<()>(device, BackendCall::DropRegisters, &drops).await?;
         }
         Ok(())
     }
@@ -286,27 +286,27 @@ impl Backend for HttpBackend {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>> {
-        self.0.call(device, Call::AuditRegisters, &after).await
+    ) -> Result<AuditResult<BinKey>> {
+        self.0.call(device, BackendCall::AuditRegisters, &after).await
     }
 
     async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
-        self.0.call(device, Call::RaiseTerm, &term).await
+        self.0.call(device, BackendCall::RaiseTerm, &term).await
     }
 
     async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
-        self.0.call(device, Call::SetJoined, &change).await
+        self.0.call(device, BackendCall::SetJoined, &change).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        let ask = Ask {
+        let ask = SmallRequest {
             method: Method::GET,
             uri: Uri::from_static("/v1/devices"),
             body: bytes::Bytes::new(),
-            reply_bytes_max: Call::Fences.reply_bytes_max(),
+            reply_bytes_max: BackendCall::Fences.reply_bytes_max(),
             again: true,
             wait: self.0.options.call,
         };
-        decode(&self.0.ask(ask).await?)
+        decode(&self.0.call_once(ask).await?)
     }
 }

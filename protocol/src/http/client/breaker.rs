@@ -25,10 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Breaker state of one node.
 #[derive(Debug, Default)]
-pub(super) struct Breaker(Mutex<State>);
+pub(super) struct Breaker(Mutex<BreakerState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     /// Time until which calls are refused; none while the node answers.
     until: Option<Instant>,
     wait: Duration,
@@ -39,7 +39,7 @@ struct State {
 /// Permission for one call. The call's outcome sets the breaker's state; a call that is dropped
 /// before `PATIENCE` has no outcome.
 #[derive(Debug)]
-pub(super) struct Pass<'a> {
+pub(super) struct CallPermit<'a> {
     breaker: &'a Breaker,
     began: Instant,
     probe: bool,
@@ -48,7 +48,7 @@ pub(super) struct Pass<'a> {
 
 impl Breaker {
     /// Returns permission for a call, or an error while the breaker is open.
-    pub(super) fn pass(&self, address: &str) -> Result<Pass<'_>, Error> {
+    pub(super) fn pass(&self, address: &str) -> Result<CallPermit<'_>, Error> {
         let now = Instant::now();
         let mut state = self.0.lock();
         let probe = state.until.is_some();
@@ -57,12 +57,13 @@ impl Breaker {
             return Err(Error::unreached(message, "retry after a pause"));
         }
         state.probing = probe;
-        Ok(Pass { breaker: self, began: now, probe, settled: false })
+        Ok(CallPermit { breaker: self, began: now, probe, settled: false })
     }
 
     /// Closes the breaker after a reply.
     fn close(&self) {
-        *self.0.lock() = State { answered_at: Some(Instant::now()), ..State::default() };
+        *self.0.lock() =
+            BreakerState { answered_at: Some(Instant::now()), ..BreakerState::default() };
     }
 
     /// Opens the breaker after an unanswered call. Returns true if the node answered no other call
@@ -85,7 +86,7 @@ impl Breaker {
     }
 }
 
-impl Pass<'_> {
+impl CallPermit<'_> {
     /// Records a reply, success or error.
     pub(super) fn answered(mut self) {
         self.settled = true;
@@ -100,7 +101,7 @@ impl Pass<'_> {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         if self.settled {
             return;
@@ -145,7 +146,7 @@ mod tests {
     async fn calls_that_fail_together_are_one_failure() {
         let breaker = Breaker::default();
         let passes: Vec<_> = (0..10).map(|_| breaker.pass("n1").unwrap()).collect();
-        assert!(passes.into_iter().all(Pass::unanswered));
+        assert!(passes.into_iter().all(CallPermit::unanswered));
         later(200).await;
         assert!(breaker.pass("n1").is_ok());
     }

@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::ClientOptions;
-use super::upload::Outgoing;
+use super::upload::RequestBody;
 use crate::error::{Error, Result};
 
 /// Bytes read or queued at a time, in streams.
@@ -46,18 +46,18 @@ pub(super) struct Pool {
 
 /// A connection in use by one caller.
 pub(super) struct Connection {
-    sender: SendRequest<Outgoing>,
+    sender: SendRequest<RequestBody>,
     /// Future that reads and writes the connection while polled; done when the connection has
     /// ended.
     driver: Fuse<BoxFuture<'static, ()>>,
 }
 
 /// Outcome of sending a request.
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// The head of a reply.
     Replied(Box<Response<Incoming>>),
     /// The connection had ended before anything was sent.
-    Unsent(Box<Request<Outgoing>>, hyper::Error),
+    Unsent(Box<Request<RequestBody>>, hyper::Error),
     /// The outcome is unknown.
     Lost(hyper::Error),
 }
@@ -117,7 +117,7 @@ impl Connection {
     async fn over(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> io::Result<Self> {
         let handshake = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES_MAX)
-            .handshake::<_, Outgoing>(TokioIo::new(io))
+            .handshake::<_, RequestBody>(TokioIo::new(io))
             .await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
         // The caller that waits for a reply receives the connection's error.
@@ -141,20 +141,20 @@ impl Connection {
     }
 
     /// Sends a request and waits for the head of the reply.
-    pub(super) async fn send(&mut self, request: Request<Outgoing>) -> Sent {
+    pub(super) async fn send(&mut self, request: Request<RequestBody>) -> SendOutcome {
         let ready = poll_fn(|context| {
             self.drive(context);
             self.sender.poll_ready(context)
         });
         if let Err(error) = ready.await {
-            return Sent::Unsent(Box::new(request), error);
+            return SendOutcome::Unsent(Box::new(request), error);
         }
         let reply = self.sender.try_send_request(request);
         match self.driving(reply).await {
-            Ok(response) => Sent::Replied(Box::new(response)),
+            Ok(response) => SendOutcome::Replied(Box::new(response)),
             Err(mut error) => match error.take_message() {
-                Some(request) => Sent::Unsent(Box::new(request), error.into_error()),
-                None => Sent::Lost(error.into_error()),
+                Some(request) => SendOutcome::Unsent(Box::new(request), error.into_error()),
+                None => SendOutcome::Lost(error.into_error()),
             },
         }
     }

@@ -13,28 +13,28 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::Node;
+use super::RemoteNode;
 use super::connection::Connection;
 use crate::error::{Error, Result};
-use crate::http::frames::{Unframed, framed_length};
+use crate::http::frames::{UnframedStream, framed_length};
 
 /// Bytes of an extent read from a node.
 pub(super) struct Download {
     body: Incoming,
-    frames: Unframed,
+    frames: UnframedStream,
     idle: Duration,
     /// Runs while the caller waits and the node sends nothing.
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
     /// The connection until the stream has ended or failed.
     connection: Option<Connection>,
-    node: Arc<Node>,
+    node: Arc<RemoteNode>,
 }
 
 impl Download {
     /// Creates a download; `body` must have the exact length of the frames of `range`.
     pub(super) fn new(
-        node: Arc<Node>,
+        node: Arc<RemoteNode>,
         connection: Connection,
         body: Incoming,
         range: &Range<u64>,
@@ -48,7 +48,7 @@ impl Download {
         let idle = node.options.idle;
         Ok(Self {
             body,
-            frames: Unframed::new(range),
+            frames: UnframedStream::new(range),
             idle,
             deadline: Box::pin(sleep(idle)),
             waiting: false,

@@ -12,17 +12,17 @@ use http::{HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use super::Node;
-use super::breaker::Pass;
-use super::connection::{Connection, Sent, gather};
-use super::upload::Outgoing;
+use super::RemoteNode;
+use super::breaker::CallPermit;
+use super::connection::{Connection, SendOutcome, gather};
+use super::upload::RequestBody;
 use crate::error::{Error, Result};
-use crate::http::announce::Heard;
+use crate::http::announce::NodeReport;
 use crate::http::{calls, fault, request, sign};
 
 /// A request with a small body and a small reply.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct SmallRequest {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) body: Bytes,
@@ -34,7 +34,7 @@ pub(super) struct Ask {
 }
 
 /// Error without a reply.
-pub(super) enum Missed {
+pub(super) enum AttemptError {
     /// Nothing was sent: the node is unreachable.
     Unreached(Error),
     /// The connection broke after a part was possibly sent. The flag is true for a pooled
@@ -42,7 +42,7 @@ pub(super) enum Missed {
     Broken(Error, bool),
 }
 
-impl Missed {
+impl AttemptError {
     pub(super) fn into_error(self) -> Error {
         match self {
             Self::Unreached(error) | Self::Broken(error, _) => error,
@@ -51,18 +51,18 @@ impl Missed {
 }
 
 /// Head of a reply, with the connection that carries its body.
-pub(super) type Reply = (Response<Incoming>, Connection);
+pub(super) type ReplyHead = (Response<Incoming>, Connection);
 
-impl Node {
+impl RemoteNode {
     /// Sends a small request and collects its small reply, within the request's timeout.
-    pub(super) async fn ask(&self, ask: Ask) -> Result<Bytes> {
+    pub(super) async fn call_once(&self, ask: SmallRequest) -> Result<Bytes> {
         let pass = self.breaker.pass(&self.address)?;
-        match timeout(ask.wait, self.ask_patiently(&ask)).await {
-            Ok(Err(Missed::Unreached(error))) => {
+        match timeout(ask.wait, self.call_with_retries(&ask)).await {
+            Ok(Err(AttemptError::Unreached(error))) => {
                 self.unanswered(pass);
                 Err(error)
             }
-            Ok(Err(Missed::Broken(error, _))) => Err(error),
+            Ok(Err(AttemptError::Broken(error, _))) => Err(error),
             Ok(Ok(reply)) => {
                 pass.answered();
                 reply
@@ -75,7 +75,7 @@ impl Node {
     }
 
     /// Outer errors come from the connection, inner errors from the node.
-    async fn ask_patiently(&self, ask: &Ask) -> Result<Result<Bytes>, Missed> {
+    async fn call_with_retries(&self, ask: &SmallRequest) -> Result<Result<Bytes>, AttemptError> {
         let (response, mut connection) = if ask.again {
             self.exchange_again(|| self.request(ask)).await?
         } else {
@@ -96,8 +96,8 @@ impl Node {
         }
     }
 
-    fn request(&self, ask: &Ask) -> Request<Outgoing> {
-        let mut request = Request::new(Outgoing::Whole(ask.body.clone()));
+    fn request(&self, ask: &SmallRequest) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::Whole(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.uri_mut() = ask.uri.clone();
         let headers = request.headers_mut();
@@ -111,7 +111,7 @@ impl Node {
     }
 
     /// Adds the host, the client's request id, the background mark, the date and the signature.
-    pub(super) fn seal(&self, request: &mut Request<Outgoing>) {
+    pub(super) fn seal(&self, request: &mut Request<RequestBody>) {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.host.clone());
@@ -128,32 +128,38 @@ impl Node {
     /// the pooled one may have been dead before.
     pub(super) async fn exchange_again(
         &self,
-        request: impl Fn() -> Request<Outgoing>,
-    ) -> Result<Reply, Missed> {
+        request: impl Fn() -> Request<RequestBody>,
+    ) -> Result<ReplyHead, AttemptError> {
         match self.exchange(request()).await {
-            Err(Missed::Broken(_, true)) => self.exchange_anew(request()).await,
+            Err(AttemptError::Broken(_, true)) => self.exchange_anew(request()).await,
             other => other,
         }
     }
 
     /// Sends a request by a pooled connection, else by a new one.
-    pub(super) async fn exchange(&self, mut request: Request<Outgoing>) -> Result<Reply, Missed> {
+    pub(super) async fn exchange(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<ReplyHead, AttemptError> {
         while let Some(connection) = self.pool.take() {
             match self.send(connection, request).await {
                 Ok(reply) => return Ok(reply),
                 Err((Some(back), _)) => request = *back,
-                Err((None, error)) => return Err(Missed::Broken(error, true)),
+                Err((None, error)) => return Err(AttemptError::Broken(error, true)),
             }
         }
         self.exchange_anew(request).await
     }
 
-    async fn exchange_anew(&self, request: Request<Outgoing>) -> Result<Reply, Missed> {
+    async fn exchange_anew(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<ReplyHead, AttemptError> {
         let opened = Connection::open(&self.address, &self.options).await;
-        let connection = opened.map_err(Missed::Unreached)?;
+        let connection = opened.map_err(AttemptError::Unreached)?;
         self.send(connection, request).await.map_err(|(unsent, error)| match unsent {
-            Some(_) => Missed::Unreached(error),
-            None => Missed::Broken(error, false),
+            Some(_) => AttemptError::Unreached(error),
+            None => AttemptError::Broken(error, false),
         })
     }
 
@@ -161,21 +167,21 @@ impl Node {
     async fn send(
         &self,
         mut connection: Connection,
-        request: Request<Outgoing>,
-    ) -> Result<Reply, (Option<Box<Request<Outgoing>>>, Error)> {
+        request: Request<RequestBody>,
+    ) -> Result<ReplyHead, (Option<Box<Request<RequestBody>>>, Error)> {
         let began = Instant::now();
         match connection.send(request).await {
-            Sent::Replied(response) => {
-                if let Some(heard) = Heard::of(response.headers(), began.elapsed()) {
+            SendOutcome::Replied(response) => {
+                if let Some(heard) = NodeReport::of(response.headers(), began.elapsed()) {
                     (self.heard)(heard);
                 }
                 Ok((*response, connection))
             }
-            Sent::Unsent(request, error) => {
+            SendOutcome::Unsent(request, error) => {
                 let message = format!("the connection to the node at {} was closed", self.address);
                 Err((Some(request), Error::unreached(message, error)))
             }
-            Sent::Lost(error) => {
+            SendOutcome::Lost(error) => {
                 let message = format!("the connection to the node at {} broke", self.address);
                 Err((None, Error::unavailable(message).with_source(error)))
             }
@@ -184,7 +190,7 @@ impl Node {
 
     /// Records an unreachable node and clears the pool: idle connections may be dead without a
     /// sign.
-    pub(super) fn unanswered(&self, pass: Pass<'_>) {
+    pub(super) fn unanswered(&self, pass: CallPermit<'_>) {
         if pass.unanswered() {
             self.pool.clear();
         }

@@ -8,29 +8,29 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::Node;
+use super::RemoteNode;
 use super::backend::{decode, path};
 use super::connection::gather;
 use super::download::Download;
-use super::exchange::{Missed, Reply};
-use super::upload::{Outgoing, Progress, Upload};
+use super::exchange::{AttemptError, ReplyHead};
+use super::upload::{ExtentUpload, RequestBody, UploadProgress};
 use crate::backend::{ByteStream, NewExtent};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
-use crate::http::calls::{self, Call};
+use crate::http::calls::{self, BackendCall};
 use crate::http::{fault, sign};
 use crate::id::{DeviceId, ExtentId};
 
-impl Node {
+impl RemoteNode {
     pub(super) async fn write_extent(
         &self,
         device: DeviceId,
         extent: &NewExtent,
         body: ByteStream,
     ) -> Result<ExtentRef> {
-        let (upload, progress) = Upload::new(body, extent.length);
+        let (upload, progress) = ExtentUpload::new(body, extent.length);
         let uri = path(&format!("/v1/d/{}/extents/{}", device.0, extent.id));
-        let mut request = request(Method::PUT, uri, Outgoing::Stream(upload));
+        let mut request = request(Method::PUT, uri, RequestBody::Stream(upload));
         let headers = request.headers_mut();
         headers.insert(calls::EXTENT, description(extent)?);
         headers.insert(sign::DIGEST, sign::STREAMED);
@@ -52,7 +52,11 @@ impl Node {
     }
 
     /// Sends a request with a stream; fails once the node stops accepting bytes.
-    async fn sent_whole(&self, request: Request<Outgoing>, progress: &Progress) -> Result<Reply> {
+    async fn sent_whole(
+        &self,
+        request: Request<RequestBody>,
+        progress: &UploadProgress,
+    ) -> Result<ReplyHead> {
         let pass = self.breaker.pass(&self.address)?;
         let replied = tokio::select! {
             replied = self.exchange(request) => replied,
@@ -67,11 +71,11 @@ impl Node {
                 pass.answered();
                 Ok(reply)
             }
-            Err(Missed::Unreached(error)) => {
+            Err(AttemptError::Unreached(error)) => {
                 self.unanswered(pass);
                 Err(error)
             }
-            Err(Missed::Broken(error, _)) => Err(progress.failure().unwrap_or(error)),
+            Err(AttemptError::Broken(error, _)) => Err(progress.failure().unwrap_or(error)),
         }
     }
 
@@ -87,7 +91,7 @@ impl Node {
         }
         let uri = path(&format!("/v1/d/{}/extents/{id}?from={start}&to={end}", device.0));
         let ask = || {
-            let mut request = request(Method::GET, uri.clone(), Outgoing::Whole(Bytes::new()));
+            let mut request = request(Method::GET, uri.clone(), RequestBody::Whole(Bytes::new()));
             self.seal(&mut request);
             request
         };
@@ -95,7 +99,7 @@ impl Node {
         let reply = match timeout(self.options.idle, self.exchange_again(ask)).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(missed)) => {
-                if matches!(missed, Missed::Unreached(_)) {
+                if matches!(missed, AttemptError::Unreached(_)) {
                     self.unanswered(pass);
                 }
                 return Err(missed.into_error());
@@ -113,8 +117,11 @@ impl Node {
         Download::new(self.clone(), connection, response.into_body(), &range)
     }
 
-    async fn gathered<T: DeserializeOwned>(&self, (response, mut connection): Reply) -> Result<T> {
-        let body = gather(response.into_body(), Call::StatExtent.reply_bytes_max());
+    async fn gathered<T: DeserializeOwned>(
+        &self,
+        (response, mut connection): ReplyHead,
+    ) -> Result<T> {
+        let body = gather(response.into_body(), BackendCall::StatExtent.reply_bytes_max());
         let body = timeout(self.options.idle, connection.driving(body))
             .await
             .map_err(|_| self.too_long())??;
@@ -123,7 +130,7 @@ impl Node {
     }
 
     /// Reads the error of a failed reply. The connection returns to the pool only if `is_reusable`.
-    async fn refused(&self, (response, mut connection): Reply, is_reusable: bool) -> Error {
+    async fn refused(&self, (response, mut connection): ReplyHead, is_reusable: bool) -> Error {
         let (head, body) = response.into_parts();
         let sentence = gather(body, fault::SENTENCE_BYTES_MAX);
         match timeout(self.options.idle, connection.driving(sentence)).await {
@@ -139,7 +146,7 @@ impl Node {
     }
 }
 
-fn request(method: Method, uri: Uri, body: Outgoing) -> Request<Outgoing> {
+fn request(method: Method, uri: Uri, body: RequestBody) -> Request<RequestBody> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = uri;

@@ -19,29 +19,29 @@ use crate::backend::ByteStream;
 use crate::error::{Error, Result};
 
 /// The body of a request.
-pub(super) enum Outgoing {
+pub(super) enum RequestBody {
     /// One chunk, or nothing.
     Whole(Bytes),
     /// A stream of chunks.
-    Stream(Upload),
+    Stream(ExtentUpload),
 }
 
 /// A stream of an extent to a node.
-pub(super) struct Upload {
+pub(super) struct ExtentUpload {
     source: ByteStream,
     /// Bytes still to come, if the length was announced.
     owed: Option<u64>,
     last: Option<Bytes>,
     length: Option<u64>,
-    progress: Arc<Progress>,
+    progress: Arc<UploadProgress>,
 }
 
 /// Progress of a stream, for the caller that waits for the reply.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<State>);
+pub(super) struct UploadProgress(Mutex<ProgressState>);
 
 #[derive(Debug)]
-struct State {
+struct ProgressState {
     phase: Phase,
     since: Instant,
     failure: Option<Error>,
@@ -57,15 +57,15 @@ enum Phase {
     Ended,
 }
 
-/// Cuts the connection; [`Progress`] holds the cause.
+/// Cuts the connection; [`UploadProgress`] holds the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("the body ended early")]
-pub(super) struct Broken;
+pub(super) struct BodyCut;
 
-impl Upload {
-    pub(super) fn new(source: ByteStream, length: Option<u64>) -> (Self, Arc<Progress>) {
-        let state = State { phase: Phase::Sending, since: Instant::now(), failure: None };
-        let progress = Arc::new(Progress(Mutex::new(state)));
+impl ExtentUpload {
+    pub(super) fn new(source: ByteStream, length: Option<u64>) -> (Self, Arc<UploadProgress>) {
+        let state = ProgressState { phase: Phase::Sending, since: Instant::now(), failure: None };
+        let progress = Arc::new(UploadProgress(Mutex::new(state)));
         (Self { source, owed: length, last: None, length, progress: progress.clone() }, progress)
     }
 
@@ -102,7 +102,7 @@ fn other_length() -> Error {
     Error::invalid("the extent's length differs from the announced length")
 }
 
-impl Progress {
+impl UploadProgress {
     fn enter(&self, phase: Phase) {
         let mut state = self.0.lock();
         state.phase = phase;
@@ -143,8 +143,8 @@ impl Progress {
     }
 }
 
-impl Stream for Upload {
-    type Item = Result<Bytes, Broken>;
+impl Stream for ExtentUpload {
+    type Item = Result<Bytes, BodyCut>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Poll::Ready(next) = self.poll_source(context) else {
@@ -156,20 +156,20 @@ impl Stream for Upload {
         Poll::Ready(next.map(|piece| {
             piece.map_err(|error| {
                 self.progress.fail(error);
-                Broken
+                BodyCut
             })
         }))
     }
 }
 
-impl Body for Outgoing {
+impl Body for RequestBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyCut;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyCut>>> {
         match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

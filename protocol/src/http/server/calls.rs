@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::guard::Mismatch;
-use super::{Served, taken};
+use super::{HandlerState, body};
 use crate::backend::{Backend, ListRequest, Walk, Want};
 use crate::error::{Error, Result};
-use crate::http::calls::{self, Call, DEADLINE, PAGE_ITEMS_MAX, REQUEST_BYTES_MAX};
+use crate::http::calls::{self, BackendCall, DEADLINE, PAGE_ITEMS_MAX, REQUEST_BYTES_MAX};
 use crate::http::fault;
 use crate::id::DeviceId;
 use crate::key::RegisterKey;
@@ -26,19 +26,19 @@ use crate::limits::INDEX_SHARDS_MAX;
 use crate::stamp::Stamp;
 use crate::term::Term;
 
-pub(super) async fn devices(State(served): State<Served>, headers: HeaderMap) -> Response {
+pub(super) async fn devices(State(served): State<HandlerState>, headers: HeaderMap) -> Response {
     let answer = async { encode(&served.backend.devices().await?) };
     respond(in_time(&served, &headers, answer).await)
 }
 
 pub(super) async fn call(
-    State(served): State<Served>,
-    Path((device, call)): Path<(u32, Call)>,
+    State(served): State<HandlerState>,
+    Path((device, call)): Path<(u32, BackendCall)>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
     let answer = async {
-        let body = taken::gather(body, REQUEST_BYTES_MAX).await?;
+        let body = body::gather(body, REQUEST_BYTES_MAX).await?;
         dispatch(&*served.backend, DeviceId(device), call, &body).await
     };
     respond(in_time(&served, &headers, answer).await)
@@ -46,7 +46,7 @@ pub(super) async fn call(
 
 /// Drops the work after the caller's timeout.
 async fn in_time(
-    served: &Served,
+    served: &HandlerState,
     headers: &HeaderMap,
     answer: impl Future<Output = Result<Bytes>>,
 ) -> Result<Bytes> {
@@ -75,58 +75,60 @@ fn is_mismatch(error: &Error) -> bool {
 async fn dispatch(
     backend: &dyn Backend,
     device: DeviceId,
-    call: Call,
+    call: BackendCall,
     body: &[u8],
 ) -> Result<Bytes> {
     match call {
-        Call::Read => {
+        BackendCall::Read => {
             let (key, want, term) = decode::<(RegisterKey, Want, Term)>(body)?;
             encode(&backend.read(device, &key, want, term).await?)
         }
-        Call::Write => encode(&backend.write(device, decode(body)?).await?),
-        Call::Promise => {
+        BackendCall::Write => encode(&backend.write(device, decode(body)?).await?),
+        BackendCall::Promise => {
             let (key, ballot, term) = decode::<(RegisterKey, Stamp, Term)>(body)?;
             encode(&backend.promise(device, &key, ballot, term).await?)
         }
-        Call::List => encode(&backend.list(device, &bounded(decode(body)?)?).await?),
-        Call::Fence => encode(&backend.fence(device, decode(body)?).await?),
-        Call::PurgeBucket => encode(&backend.purge_bucket(device, decode(body)?).await?),
-        Call::StatExtent => encode(&backend.stat_extent(device, decode(body)?).await?),
-        Call::DeleteExtents => {
+        BackendCall::List => encode(&backend.list(device, &bounded(decode(body)?)?).await?),
+        BackendCall::Fence => encode(&backend.fence(device, decode(body)?).await?),
+        BackendCall::PurgeBucket => encode(&backend.purge_bucket(device, decode(body)?).await?),
+        BackendCall::StatExtent => encode(&backend.stat_extent(device, decode(body)?).await?),
+        BackendCall::DeleteExtents => {
             encode(&backend.delete_extents(device, &decode::<Vec<_>>(body)?).await?)
         }
-        Call::ListExtents => {
+        BackendCall::ListExtents => {
             let (after, limit) = decode(body)?;
             encode(&backend.list_extents(device, after, page(limit)).await?)
         }
-        Call::Garbage => {
+        BackendCall::Garbage => {
             let (before_ms, limit) = decode(body)?;
             encode(&backend.garbage(device, before_ms, page(limit)).await?)
         }
-        Call::ForgetGarbage => {
+        BackendCall::ForgetGarbage => {
             encode(&backend.forget_garbage(device, &decode::<Vec<_>>(body)?).await?)
         }
-        Call::KeepHint => encode(&backend.keep_hint(device, decode(body)?).await?),
-        Call::ReadHint => {
+        BackendCall::KeepHint => encode(&backend.keep_hint(device, decode(body)?).await?),
+        BackendCall::ReadHint => {
             let (key, want) = decode::<(RegisterKey, Want)>(body)?;
             encode(&backend.read_hint(device, &key, want).await?)
         }
-        Call::ListHints => encode(&backend.list_hints(device, &bounded(decode(body)?)?).await?),
-        Call::Hints => {
+        BackendCall::ListHints => {
+            encode(&backend.list_hints(device, &bounded(decode(body)?)?).await?)
+        }
+        BackendCall::Hints => {
             let (after, limit) = decode::<(Option<RegisterKey>, usize)>(body)?;
             encode(&backend.hints(device, after.as_ref(), page(limit)).await?)
         }
-        Call::ForgetHint => {
+        BackendCall::ForgetHint => {
             let (key, order) = decode::<(RegisterKey, Stamp)>(body)?;
             encode(&backend.forget_hint(device, &key, order).await?)
         }
-        Call::Registers => {
+        BackendCall::Registers => {
             let (after, limit) = decode::<(Option<RegisterKey>, usize)>(body)?;
             encode(&backend.registers(device, after.as_ref(), page(limit)).await?)
         }
-        Call::Fences => encode(&backend.fences(device).await?),
-        Call::RaiseFloor => encode(&backend.raise_floor(device, decode(body)?).await?),
-        Call::SetVoting => encode(&backend.set_voting(device, decode(body)?).await?),
+        BackendCall::Fences => encode(&backend.fences(device).await?),
+        BackendCall::RaiseFloor => encode(&backend.raise_floor(device, decode(body)?).await?),
+        BackendCall::SetVoting => encode(&backend.set_voting(device, decode(body)?).await?),
         upkeep => dispatch_upkeep(backend, device, upkeep, body).await,
     }
 }
@@ -135,37 +137,39 @@ async fn dispatch(
 async fn dispatch_upkeep(
     backend: &dyn Backend,
     device: DeviceId,
-    call: Call,
+    call: BackendCall,
     body: &[u8],
 ) -> Result<Bytes> {
     match call {
-        Call::ReleaseExtents => {
+        BackendCall::ReleaseExtents => {
             encode(&backend.release_extents(device, &decode::<Vec<_>>(body)?).await?)
         }
-        Call::Presence => encode(&backend.presence(device, &decode::<Vec<_>>(body)?).await?),
-        Call::AuditExtents => {
+        BackendCall::Presence => encode(&backend.presence(device, &decode::<Vec<_>>(body)?).await?),
+        BackendCall::AuditExtents => {
             let (after, bytes_max) = decode(body)?;
             encode(&backend.audit_extents(device, after, bytes_max).await?)
         }
-        Call::Sums => encode(&backend.sums(device, &decode::<Vec<_>>(body)?).await?),
-        Call::Bins => {
+        BackendCall::Sums => encode(&backend.sums(device, &decode::<Vec<_>>(body)?).await?),
+        BackendCall::Bins => {
             let (span, after, limit) = decode(body)?;
             encode(&backend.bins(device, span, after, page(limit)).await?)
         }
-        Call::Walk => {
+        BackendCall::Walk => {
             let (walk, after, limit) = decode::<(Walk, Option<RegisterKey>, usize)>(body)?;
             encode(&backend.walk(device, &walk, after.as_ref(), page(limit)).await?)
         }
-        Call::Holdings => encode(&backend.holdings(device, &decode::<Vec<_>>(body)?).await?),
-        Call::MarkCollectable => {
+        BackendCall::Holdings => encode(&backend.holdings(device, &decode::<Vec<_>>(body)?).await?),
+        BackendCall::MarkCollectable => {
             encode(&backend.mark_collectable(device, &decode::<Vec<_>>(body)?).await?)
         }
-        Call::DropRegisters => {
+        BackendCall::DropRegisters => {
             encode(&backend.drop_registers(device, &decode::<Vec<_>>(body)?).await?)
         }
-        Call::AuditRegisters => encode(&backend.audit_registers(device, decode(body)?).await?),
-        Call::RaiseTerm => encode(&backend.raise_term(device, decode(body)?).await?),
-        Call::SetJoined => encode(&backend.set_joined(device, decode(body)?).await?),
+        BackendCall::AuditRegisters => {
+            encode(&backend.audit_registers(device, decode(body)?).await?)
+        }
+        BackendCall::RaiseTerm => encode(&backend.raise_term(device, decode(body)?).await?),
+        BackendCall::SetJoined => encode(&backend.set_joined(device, decode(body)?).await?),
         other => Err(Error::internal(format!("there is no handler for {}", other.name()))),
     }
 }

@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderValue, header};
 use http_body::Body as _;
 use serde::Deserialize;
 
-use super::Served;
-use super::taken::Inflow;
+use super::HandlerState;
+use super::body::ReceivedBody;
 use crate::backend::{ByteStream, NewExtent};
 use crate::error::{Error, Result};
-use crate::http::frames::{Framed, framed_length};
+use crate::http::frames::{FramedStream, framed_length};
 use crate::http::{calls, fault};
 use crate::id::{DeviceId, ExtentId};
 use crate::limits::EXTENT_BYTES_MAX;
@@ -25,7 +25,7 @@ pub(super) struct Span {
 }
 
 pub(super) async fn write(
-    State(served): State<Served>,
+    State(served): State<HandlerState>,
     Path((device, id)): Path<(u32, String)>,
     headers: HeaderMap,
     body: Body,
@@ -37,7 +37,7 @@ pub(super) async fn write(
 }
 
 async fn take(
-    served: &Served,
+    served: &HandlerState,
     device: DeviceId,
     id: &str,
     headers: &HeaderMap,
@@ -46,7 +46,7 @@ async fn take(
     let claimed = body.size_hint().lower();
     let exact = body.size_hint().exact();
     // From here on a refusal drains the rest of the body.
-    let inflow = Inflow::new(body, served.options.idle);
+    let inflow = ReceivedBody::new(body, served.options.idle);
     let extent = described(headers)?;
     if extent.id != parse(id)? {
         return Err(Error::invalid("the path and the head name different extents"));
@@ -75,7 +75,7 @@ fn parse(id: &str) -> Result<ExtentId> {
 }
 
 pub(super) async fn read(
-    State(served): State<Served>,
+    State(served): State<HandlerState>,
     Path((device, id)): Path<(u32, String)>,
     Query(span): Query<Span>,
 ) -> Response {
@@ -88,7 +88,7 @@ pub(super) async fn read(
 /// Opens a read. The reply begins after the first bytes were verified, so that their errors keep
 /// their kind. A later error can only cut the reply. The frames' checksums are computed from
 /// verified bytes.
-async fn open(served: &Served, device: DeviceId, id: &str, span: &Span) -> Result<Response> {
+async fn open(served: &HandlerState, device: DeviceId, id: &str, span: &Span) -> Result<Response> {
     let id = parse(id)?;
     if span.from >= span.to || span.to > EXTENT_BYTES_MAX {
         return Err(Error::invalid(format!("extent {id} has no bytes {}..{}", span.from, span.to)));
@@ -97,7 +97,7 @@ async fn open(served: &Served, device: DeviceId, id: &str, span: &Span) -> Resul
     let mut stream = served.backend.read_extent(device, id, range.clone()).await?;
     let first = stream.next().await.unwrap_or_else(|| Err(Error::internal("an empty stream")))?;
     let whole: ByteStream = futures::stream::iter([Ok(first)]).chain(stream).boxed();
-    let mut response = Response::new(Body::from_stream(Framed::new(whole, &range)));
+    let mut response = Response::new(Body::from_stream(FramedStream::new(whole, &range)));
     let length = HeaderValue::from(framed_length(&range));
     response.headers_mut().insert(header::CONTENT_LENGTH, length);
     Ok(response)

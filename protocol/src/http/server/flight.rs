@@ -32,18 +32,20 @@ impl Flight {
 /// Passes a request if a permit is free, else refuses it with 503.
 pub(super) async fn limit(State(flight): State<Flight>, request: Request, next: Next) -> Response {
     match flight.0.try_acquire_owned() {
-        Ok(place) => next.run(request).await.map(|body| Body::new(Placed { body, _place: place })),
+        Ok(place) => {
+            next.run(request).await.map(|body| Body::new(PermitBody { body, _place: place }))
+        }
         Err(_) => fault::refusal(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests"),
     }
 }
 
 /// A body that holds its permit until it is dropped.
-struct Placed {
+struct PermitBody {
     body: Body,
     _place: OwnedSemaphorePermit,
 }
 
-impl http_body::Body for Placed {
+impl http_body::Body for PermitBody {
     type Data = Bytes;
     type Error = axum::Error;
 

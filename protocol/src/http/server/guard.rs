@@ -18,7 +18,7 @@ use http::StatusCode;
 use http_body::{Frame, SizeHint};
 
 use crate::clock::Clock;
-use crate::http::sign::{self, Digest, Refusal};
+use crate::http::sign::{self, Digest, RefusalReason};
 use crate::http::{Announcement, ClusterKey, fault};
 
 #[derive(Clone)]
@@ -54,29 +54,29 @@ async fn watch(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 
 impl Guard {
     /// Verifies the head, and wraps the body so that its digest is checked.
-    fn admit(&self, request: Request) -> Result<Request, Refusal> {
+    fn admit(&self, request: Request) -> Result<Request, RefusalReason> {
         let (method, uri) = (request.method(), request.uri());
         let digest = sign::verify(&self.key, method, uri, request.headers(), self.clock.now_ms())?;
         match digest {
             Digest::Streamed => Ok(request),
             Digest::Empty if http_body::Body::is_end_stream(request.body()) => Ok(request),
-            Digest::Empty => Err(Refusal::Unsigned),
+            Digest::Empty => Err(RefusalReason::Unsigned),
             Digest::Blake3(expected) => Ok(request.map(|body| {
                 let hasher = Box::new(blake3::Hasher::new());
-                Body::new(Judged { body, hasher, expected, is_done: false })
+                Body::new(VerifiedBody { body, hasher, expected, is_done: false })
             })),
         }
     }
 }
 
-fn refuse(refusal: Refusal) -> Response {
+fn refuse(refusal: RefusalReason) -> Response {
     let (status, sentence) = match refusal {
-        Refusal::Unsigned => (StatusCode::UNAUTHORIZED, "the request is not signed"),
-        Refusal::Date => (
+        RefusalReason::Unsigned => (StatusCode::UNAUTHORIZED, "the request is not signed"),
+        RefusalReason::Date => (
             StatusCode::FORBIDDEN,
             "the request's date is more than 15 minutes from this node's clock",
         ),
-        Refusal::Signature => (
+        RefusalReason::Signature => (
             StatusCode::FORBIDDEN,
             "the request's signature is wrong: use the same cluster key on all members",
         ),
@@ -90,14 +90,14 @@ fn refuse(refusal: Refusal) -> Response {
 pub(super) struct Mismatch;
 
 /// A body that is hashed while read, and compared with its digest at the end.
-struct Judged {
+struct VerifiedBody {
     body: Body,
     hasher: Box<blake3::Hasher>,
     expected: [u8; 32],
     is_done: bool,
 }
 
-impl http_body::Body for Judged {
+impl http_body::Body for VerifiedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::http::{Patient, Tls};
+use crate::http::{Tls, WriteTimeout};
 
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
@@ -107,16 +107,16 @@ async fn welcome(
     stopping: watch::Receiver<bool>,
 ) {
     let Some(tls) = options.tls else {
-        return converse(stream, app, options.head, stopping).await;
+        return serve_connection(stream, app, options.head, stopping).await;
     };
     // Drops clients without a valid certificate, or with a slow handshake.
     if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
-        converse(stream, app, options.head, stopping).await;
+        serve_connection(stream, app, options.head, stopping).await;
     }
 }
 
 /// Serves one connection to its end. When the client disconnects, its request is dropped.
-async fn converse(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     app: Router,
     head: Duration,
@@ -127,7 +127,10 @@ async fn converse(
         .header_read_timeout(head)
         .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Patient::new(stream, STALL)), TowerToHyperService::new(app));
+        .serve_connection(
+            TokioIo::new(WriteTimeout::new(stream, STALL)),
+            TowerToHyperService::new(app),
+        );
     let mut connection = pin!(connection);
     let stop = async {
         let _ = stopping.wait_for(|stop| *stop).await;

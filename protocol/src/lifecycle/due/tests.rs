@@ -28,14 +28,20 @@ fn tags(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 const NOTHING: Subject<'static> = Subject { key: "k", object: None };
 const OBJECT: Subject<'static> = Subject { key: "k", object: Some((5, &[])) };
 
-fn at(rules: &Lifecycle, subject: &Subject<'_>, standing: Standing, day: Day) -> Option<u64> {
+fn at(
+    rules: &Lifecycle,
+    subject: &Subject<'_>,
+    standing: VersionPosition,
+    day: Day,
+) -> Option<u64> {
     rules.due(subject, standing, day).map(|due| due.at_ms)
 }
 
 #[test]
 fn days_are_counted_up_to_the_next_midnight() {
     let rules = rules([expiring(Expiration::Days(3))]);
-    let due = |modified_ms| at(&rules, &OBJECT, Standing::Current { modified_ms }, Day::FULL);
+    let due =
+        |modified_ms| at(&rules, &OBJECT, VersionPosition::Current { modified_ms }, Day::FULL);
     assert_eq!(due(MIDNIGHT_MS + 1), Some(MIDNIGHT_MS + 4 * DAY_MS));
     assert_eq!(due(MIDNIGHT_MS + DAY_MS - 1), Some(MIDNIGHT_MS + 4 * DAY_MS));
     assert_eq!(due(MIDNIGHT_MS), Some(MIDNIGHT_MS + 3 * DAY_MS));
@@ -45,7 +51,7 @@ fn days_are_counted_up_to_the_next_midnight() {
 #[test]
 fn short_days_are_counted_to_the_millisecond() {
     let rules = rules([expiring(Expiration::Days(3))]);
-    let current = Standing::Current { modified_ms: 77 };
+    let current = VersionPosition::Current { modified_ms: 77 };
     assert_eq!(at(&rules, &OBJECT, current, Day::of_seconds(10)), Some(30_077));
     assert_eq!(Day::of_seconds(0), Day::of_seconds(1));
     assert_eq!(Day::of_seconds(86_400), Day::FULL);
@@ -53,7 +59,7 @@ fn short_days_are_counted_to_the_millisecond() {
 
 #[test]
 fn a_date_is_the_same_for_all_and_markers_that_are_not_alone_stay() {
-    let current = Standing::Current { modified_ms: 1 };
+    let current = VersionPosition::Current { modified_ms: 1 };
     let of = |expiration| at(&rules([expiring(expiration)]), &OBJECT, current, Day::FULL);
     assert_eq!(of(Expiration::Date(MIDNIGHT_MS)), Some(MIDNIGHT_MS));
     assert_eq!(of(Expiration::Marker(true)), None);
@@ -61,7 +67,7 @@ fn a_date_is_the_same_for_all_and_markers_that_are_not_alone_stay() {
 
 #[test]
 fn a_marker_that_is_left_alone_goes_at_once_or_when_it_is_old() {
-    let alone = Standing::LoneMarker { modified_ms: 5 };
+    let alone = VersionPosition::LoneMarker { modified_ms: 5 };
     let of = |expiration| at(&rules([expiring(expiration)]), &NOTHING, alone, Day::of_seconds(1));
     assert_eq!(of(Expiration::Marker(true)), Some(5));
     assert_eq!(of(Expiration::Marker(false)), None);
@@ -73,24 +79,24 @@ fn a_marker_that_is_left_alone_goes_at_once_or_when_it_is_old() {
 fn noncurrent_versions_go_but_for_the_newest_that_are_kept() {
     let keeping =
         |newer| rules([Rule { noncurrent: Some(Noncurrent { days: 1, newer }), ..rule(all()) }]);
-    let standing = |newer| Standing::Noncurrent { since_ms: 10, newer };
+    let standing = |newer| VersionPosition::Noncurrent { since_ms: 10, newer };
     let day = Day::of_seconds(1);
     assert_eq!(at(&keeping(None), &OBJECT, standing(0), day), Some(1010));
     assert_eq!(at(&keeping(Some(2)), &OBJECT, standing(1), day), None);
     assert_eq!(at(&keeping(Some(2)), &OBJECT, standing(2), day), Some(1010));
     assert_eq!(at(&keeping(None), &NOTHING, standing(0), day), Some(1010), "markers too");
-    let current = Standing::Current { modified_ms: 1 };
+    let current = VersionPosition::Current { modified_ms: 1 };
     assert_eq!(at(&keeping(None), &OBJECT, current, day), None);
 }
 
 #[test]
 fn uploads_go_by_their_own_rule_and_by_their_key() {
     let rules = rules([Rule { abort_upload_days: Some(2), ..rule(Scope::Prefix("a/".into())) }]);
-    let upload = Standing::Upload { initiated_ms: 0 };
+    let upload = VersionPosition::Upload { initiated_ms: 0 };
     let of = |key| rules.due(&Subject { key, object: None }, upload, Day::of_seconds(1));
-    assert_eq!(of("a/b"), Some(Due { at_ms: 2000, fate: Fate::Abort, rule: "r" }));
+    assert_eq!(of("a/b"), Some(DueAction { at_ms: 2000, fate: LifecycleAction::Abort, rule: "r" }));
     assert_eq!(of("b"), None);
-    assert!(!rules.speaks_of_objects());
+    assert!(!rules.needs_objects());
 }
 
 #[test]
@@ -111,14 +117,14 @@ fn all_of_a_filter_holds() {
     let both = tags(&[("y", "2"), ("x", "1"), ("z", "3")]);
     let is_due = |key, size, tags: &[(String, String)]| {
         let subject = Subject { key, object: Some((size, tags)) };
-        at(&rules, &subject, Standing::Current { modified_ms: 0 }, Day::FULL).is_some()
+        at(&rules, &subject, VersionPosition::Current { modified_ms: 0 }, Day::FULL).is_some()
     };
     assert!(is_due("a/k", 11, &both) && is_due("a/k", 19, &both));
     assert!(!is_due("b/k", 11, &both));
     assert!(!is_due("a/k", 10, &both) && !is_due("a/k", 20, &both));
     assert!(!is_due("a/k", 11, &tags(&[("x", "1")])));
     assert!(!is_due("a/k", 11, &tags(&[("x", "2"), ("y", "2")])));
-    let alone = Standing::LoneMarker { modified_ms: 0 };
+    let alone = VersionPosition::LoneMarker { modified_ms: 0 };
     let marker = Subject { key: "a/k", object: None };
     assert_eq!(at(&rules, &marker, alone, Day::FULL), None, "a marker has no tags and no size");
 }
@@ -136,10 +142,10 @@ fn the_earliest_rule_counts_and_disabled_ones_do_not() {
         named("first", 2, true),
         named("second", 2, true),
     ]);
-    let due = rules.due(&OBJECT, Standing::Current { modified_ms: 0 }, Day::FULL).unwrap();
-    assert_eq!((due.rule, due.at_ms, due.fate), ("first", 2 * DAY_MS, Fate::Expire));
-    assert!(rules.speaks_of_objects());
-    assert!(!Lifecycle { rules: rules.rules[..1].to_vec(), ..rules }.speaks_of_objects());
+    let due = rules.due(&OBJECT, VersionPosition::Current { modified_ms: 0 }, Day::FULL).unwrap();
+    assert_eq!((due.rule, due.at_ms, due.fate), ("first", 2 * DAY_MS, LifecycleAction::Expire));
+    assert!(rules.needs_objects());
+    assert!(!Lifecycle { rules: rules.rules[..1].to_vec(), ..rules }.needs_objects());
 }
 
 #[test]
@@ -180,13 +186,14 @@ prop_compose! {
     }
 }
 
-fn any_standing() -> impl Strategy<Value = Standing> {
+fn any_standing() -> impl Strategy<Value = VersionPosition> {
     let ms = || 0..20 * DAY_MS;
     prop_oneof![
-        ms().prop_map(|modified_ms| Standing::Current { modified_ms }),
-        ms().prop_map(|modified_ms| Standing::LoneMarker { modified_ms }),
-        (ms(), 0u32..5).prop_map(|(since_ms, newer)| Standing::Noncurrent { since_ms, newer }),
-        ms().prop_map(|initiated_ms| Standing::Upload { initiated_ms }),
+        ms().prop_map(|modified_ms| VersionPosition::Current { modified_ms }),
+        ms().prop_map(|modified_ms| VersionPosition::LoneMarker { modified_ms }),
+        (ms(), 0u32..5)
+            .prop_map(|(since_ms, newer)| VersionPosition::Noncurrent { since_ms, newer }),
+        ms().prop_map(|initiated_ms| VersionPosition::Upload { initiated_ms }),
     ]
 }
 
@@ -223,7 +230,7 @@ proptest! {
     #[test]
     fn newer_versions_keep_nothing(some in proptest::collection::vec(any_rule(), 0..5), newer in 0u32..5) {
         let rules = rules(some);
-        let of = |newer| at(&rules, &OBJECT, Standing::Noncurrent { since_ms: 7, newer }, Day::FULL);
+        let of = |newer| at(&rules, &OBJECT, VersionPosition::Noncurrent { since_ms: 7, newer }, Day::FULL);
         prop_assert!(of(newer + 1).unwrap_or(u64::MAX) <= of(newer).unwrap_or(u64::MAX));
     }
 }

@@ -9,11 +9,11 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 
 use super::MemoryBackend;
-use super::device::{Cell, Device, hint_view};
+use super::device::{Cell, MemoryDevice, hint_view};
 use crate::backend::{
-    Audited, Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat,
-    Garbage, GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence,
-    PromiseReply, RegisterView, Walk, Want, WriteReply,
+    AuditResult, Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite,
+    ExtentStat, Garbage, GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence,
+    PromiseReply, RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef};
@@ -205,10 +205,10 @@ impl Backend for MemoryBackend {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
+    ) -> Result<AuditResult<ExtentId>> {
         let mut device = self.device(device)?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut audited, mut last) = (Audited::default(), None);
+        let (mut audited, mut last) = (AuditResult::default(), None);
         for (id, (record, bytes)) in device.extents.range((from, Bound::Unbounded)) {
             if audited.items > 0 && audited.bytes >= bytes_max {
                 audited.next = last;
@@ -377,7 +377,7 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
         let mut device = self.device(device)?;
         for drop in drops {
             device.drop_register(drop);
@@ -389,12 +389,12 @@ impl Backend for MemoryBackend {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>> {
+    ) -> Result<AuditResult<BinKey>> {
         let items = match after {
             Some(_) => 0,
             None => self.device(device)?.registers.len() as u64,
         };
-        Ok(Audited { items, ..Audited::default() })
+        Ok(AuditResult { items, ..AuditResult::default() })
     }
 
     async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
@@ -410,7 +410,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        let status = |(id, device): (&DeviceId, &Mutex<Device>)| {
+        let status = |(id, device): (&DeviceId, &Mutex<MemoryDevice>)| {
             let device = device.lock();
             let extent_bytes = device.extents.values().map(|(_, bytes)| bytes.len() as u64).sum();
             DeviceStatus {

@@ -19,7 +19,7 @@ use crate::stamp::Stamp;
 use crate::term::Term;
 
 #[derive(Debug, Default)]
-pub(super) struct Device {
+pub(super) struct MemoryDevice {
     pub(super) full: bool,
     pub(super) offline: bool,
     /// True without votes: the device stores writes, but doesn't count in quorums.
@@ -61,7 +61,7 @@ impl Cell {
     }
 }
 
-impl Device {
+impl MemoryDevice {
     /// Refuses callers with a lower term (rule P1).
     pub(super) fn check_term(&self, term: Term) -> Result<()> {
         if term < self.term { Err(Error::outdated(self.term)) } else { Ok(()) }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::device::Device;
-use crate::backend::{Holding, LetGo, RegisterView, Walk};
+use super::device::MemoryDevice;
+use crate::backend::{Holding, RegisterDrop, RegisterView, Walk};
 use crate::entry::Value;
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
 use crate::tree::{BinKey, Span, Sum, TreeKey};
 
-impl Device {
+impl MemoryDevice {
     /// Returns the non-empty bins in a span, in the order of placements.
     pub(super) fn bins(&self, span: Span) -> BTreeMap<(u64, BinKey), Sum> {
         let mut bins = BTreeMap::new();
@@ -73,7 +73,7 @@ impl Device {
         }
     }
 
-    pub(super) fn drop_register(&mut self, drop: &LetGo) {
+    pub(super) fn drop_register(&mut self, drop: &RegisterDrop) {
         let Holding { held, promise, collectable, .. } = self.holding(&drop.key);
         let order = held.map_or(Stamp::ZERO, |(order, _)| order);
         if order.max(promise) <= drop.up_to && (collectable || !drop.collectable) {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
-use martlet_erasure::{FragmentIndex, Geometry, Piece};
+use martlet_erasure::{FragmentColumns, FragmentIndex, Geometry};
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{PolicyId, Result};
@@ -23,7 +23,7 @@ pub(crate) async fn check(
     inner: &Arc<Inner>,
     policy: PolicyId,
     (extent, geometry): (ExtentRef, Geometry),
-    pieces: &[&Piece],
+    pieces: &[&FragmentColumns],
 ) -> Result<()> {
     let stripe = Arc::new(Stripe::new(inner, policy, extent, geometry));
     let here = join_all(pieces.iter().map(|piece| is_at_home(&stripe, piece.fragment))).await;
@@ -38,7 +38,7 @@ pub(crate) async fn check(
     if under.count() + others.into_iter().filter(|here| *here).count() >= stripe.needed(first) {
         return Ok(());
     }
-    let column = |piece: &&Piece| {
+    let column = |piece: &&FragmentColumns| {
         let start = piece.columns.start;
         obtain(stripe.clone(), piece.fragment, start..start + 1)
     };

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
-use martlet_erasure::{FragmentIndex, Geometry, Piece};
+use martlet_erasure::{FragmentColumns, FragmentIndex, Geometry};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
 use tokio::time::Instant;
@@ -45,10 +45,10 @@ impl FragmentStream {
         inner: &Arc<Inner>,
         policy: PolicyId,
         (extent, geometry): (ExtentRef, Geometry),
-        piece: Piece,
+        piece: FragmentColumns,
     ) -> Result<Self> {
         let stripe = Arc::new(Stripe::new(inner, policy, extent, geometry));
-        let Piece { fragment, columns } = piece;
+        let FragmentColumns { fragment, columns } = piece;
         let source = obtain(stripe.clone(), fragment, columns.clone()).await?;
         let (state, given_at) = (State::Open(source), Instant::now());
         Ok(Self { stripe, fragment, columns, state, given_at })

@@ -2,7 +2,7 @@
 
 use martlet_protocol::entry::{Attributes, Body, ETag, Object};
 use martlet_protocol::lifecycle::{
-    Day, Expiration, Fate, Filter, Lifecycle, Noncurrent, Rule, Scope,
+    Day, Expiration, Filter, Lifecycle, LifecycleAction, Noncurrent, Rule, Scope,
 };
 use martlet_protocol::{VersionId, WriteId};
 
@@ -53,9 +53,9 @@ fn page(versions: Vec<ListedVersion>, next: Option<(&str, Option<u64>)>) -> Vers
 fn judged(
     rules: &Lifecycle,
     page: VersionPage,
-    after: Option<&Place>,
+    after: Option<&ExpiryCursor>,
     now_ms: u64,
-) -> (Vec<(String, u64, Fate)>, Option<Place>) {
+) -> (Vec<(String, u64, LifecycleAction)>, Option<ExpiryCursor>) {
     let judged = judge(page, after, &Terms { rules, day: DAY, now_ms });
     let doomed = judged.doomed.into_iter().map(|it| (it.key, it.modified_ms, it.fate));
     (doomed.collect(), judged.next)
@@ -77,13 +77,16 @@ fn current_versions_expire_and_those_behind_them_by_their_own_age() {
     let at = |now_ms| judged(&rules, page(versions(), None), None, now_ms).0;
     // The oldest is noncurrent since the middle one was written, the middle one since the current.
     assert_eq!(at(5999), []);
-    assert_eq!(at(6000), [("a".into(), 1000, Fate::Remove)]);
+    assert_eq!(at(6000), [("a".into(), 1000, LifecycleAction::Remove)]);
     let later = at(11_000);
     assert_eq!(later.len(), 4, "{later:?}");
-    assert!(later.contains(&("a".into(), 4000, Fate::Remove)));
-    assert!(later.contains(&("b".into(), 5000, Fate::Expire)));
-    assert!(later.contains(&("c".into(), 8000, Fate::Remove)));
-    assert!(!at(100_000).contains(&("c".into(), 9000, Fate::Remove)), "the marker is not alone");
+    assert!(later.contains(&("a".into(), 4000, LifecycleAction::Remove)));
+    assert!(later.contains(&("b".into(), 5000, LifecycleAction::Expire)));
+    assert!(later.contains(&("c".into(), 8000, LifecycleAction::Remove)));
+    assert!(
+        !at(100_000).contains(&("c".into(), 9000, LifecycleAction::Remove)),
+        "the marker is not alone"
+    );
 }
 
 #[test]
@@ -99,7 +102,10 @@ fn the_newest_that_stay_are_counted_for_each_key() {
         version("b", 1, false, Some(1)),
     ];
     let (doomed, next) = judged(&rules, page(versions, None), None, 1 << 40);
-    assert_eq!(doomed, [("a".into(), 2, Fate::Remove), ("a".into(), 1, Fate::Remove)]);
+    assert_eq!(
+        doomed,
+        [("a".into(), 2, LifecycleAction::Remove), ("a".into(), 1, LifecycleAction::Remove)]
+    );
     assert_eq!(next, None);
 }
 
@@ -108,42 +114,45 @@ fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
     let rules = rules(None, Some(Noncurrent { days: 1, newer: Some(2) }));
     let first = vec![version("a", 9, true, Some(1)), version("a", 8, false, Some(1))];
     let (doomed, next) = judged(&rules, page(first, Some(("a", Some(8)))), None, 5000);
-    let within = Within { version: id(8), newer: 1, since_ms: 8 };
-    assert_eq!((doomed.len(), &next), (0, &Some(Place { key: "a".into(), within: Some(within) })));
+    let within = VersionCursor { version: id(8), newer: 1, since_ms: 8 };
+    assert_eq!(
+        (doomed.len(), &next),
+        (0, &Some(ExpiryCursor { key: "a".into(), within: Some(within) }))
+    );
     let rest = vec![
         version("a", 7, false, Some(1)),
         version("a", 6, false, Some(1)),
         version("b", 5, true, Some(1)),
     ];
     let (doomed, next) = judged(&rules, page(rest, Some(("b", Some(5)))), next.as_ref(), 5000);
-    assert_eq!(doomed, [("a".into(), 6, Fate::Remove)]);
-    let within = Within { version: id(5), newer: 0, since_ms: 5 };
-    assert_eq!(next, Some(Place { key: "b".into(), within: Some(within) }));
+    assert_eq!(doomed, [("a".into(), 6, LifecycleAction::Remove)]);
+    let within = VersionCursor { version: id(5), newer: 0, since_ms: 5 };
+    assert_eq!(next, Some(ExpiryCursor { key: "b".into(), within: Some(within) }));
 }
 
 #[test]
 fn of_what_is_cut_off_from_its_newer_ones_nothing_is_known() {
     let rules = rules(None, Some(Noncurrent { days: 1, newer: None }));
     let rest = || vec![version("a", 7, false, Some(1)), version("a", 6, false, Some(1))];
-    let after = Place { key: "a".into(), within: None };
+    let after = ExpiryCursor { key: "a".into(), within: None };
     let (doomed, _) = judged(&rules, page(rest(), None), Some(&after), 5000);
-    assert_eq!(doomed, [("a".into(), 6, Fate::Remove)]);
+    assert_eq!(doomed, [("a".into(), 6, LifecycleAction::Remove)]);
 }
 
 #[test]
 fn a_marker_is_alone_only_where_nothing_follows() {
     let rules = rules(Some(Expiration::Marker(true)), None);
     let two = || vec![version("a", 1, true, None), version("b", 1, true, None)];
-    let gone = |key: &str| (key.to_owned(), 1, Fate::Remove);
+    let gone = |key: &str| (key.to_owned(), 1, LifecycleAction::Remove);
     assert_eq!(judged(&rules, page(two(), None), None, 9).0, [gone("a"), gone("b")]);
     // More versions of the last key may follow: it is left to the next page.
     let (doomed, next) = judged(&rules, page(two(), Some(("b", Some(1)))), None, 9);
     assert_eq!(doomed, [gone("a")]);
-    assert_eq!(next, Some(Place { key: "a".into(), within: None }));
+    assert_eq!(next, Some(ExpiryCursor { key: "a".into(), within: None }));
     // A listing that pauses does so after a whole key.
     let (doomed, next) = judged(&rules, page(two(), Some(("c", None))), None, 9);
     assert_eq!(doomed, [gone("a"), gone("b")]);
-    assert_eq!(next, Some(Place { key: "c".into(), within: None }));
+    assert_eq!(next, Some(ExpiryCursor { key: "c".into(), within: None }));
     let behind = vec![version("a", 2, true, None), version("a", 1, false, Some(1))];
     assert_eq!(judged(&rules, page(behind, None), None, 9).0, []);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use martlet_erasure::Piece;
+use martlet_erasure::FragmentColumns;
 use martlet_protocol::{DeviceId, ErrorKind};
 
 use super::read_rig::{Lots, fragments, kind, pattern_of, slice};
@@ -103,7 +103,7 @@ async fn a_healthy_read_asks_for_what_it_serves_of_those_who_hold_it() {
             .pieces(range.clone())
             .unwrap()
             .into_iter()
-            .map(|Piece { fragment, columns }| (rig.home(extent.id, fragment), columns))
+            .map(|FragmentColumns { fragment, columns }| (rig.home(extent.id, fragment), columns))
             .collect();
         let asked = rig.node.reads();
         assert_eq!(asked, expected, "{range:?}");

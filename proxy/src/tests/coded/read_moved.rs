@@ -10,7 +10,7 @@ use martlet_erasure::FragmentIndex;
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, ErrorKind, PolicyId, SystemClock};
-use martlet_ring::{Builder, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 use tokio::time::Instant;
 
 use super::read_rig::{fragments, kind};
@@ -142,13 +142,13 @@ fn add(builder: &mut Builder, id: u32) {
 }
 
 fn rebalanced(builder: &mut Builder) -> Arc<Ring> {
-    builder.rebalance(Occasion { now_ms: 1_000_000, seed: 7 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 1_000_000, seed: 7 }).unwrap();
     Arc::new(builder.ring().unwrap())
 }
 
 /// A 2+1 ring over `count` devices, and the next ring with one more device.
 fn growing(count: u32) -> (Arc<Ring>, Arc<Ring>) {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: POLICY,
         policy_name: "coded".into(),
         redundancy: "2+1".parse().unwrap(),

@@ -136,7 +136,7 @@ async fn a_cluster_at_its_limit_is_not_asked_twice_for_everything() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_stopped_costs_a_few_hedges_and_not_one_for_each_read() {
-    let _repeats = martlet_protocol::testing::chance::Seeded::new(7);
+    let _repeats = martlet_protocol::testing::seeded_ids::SeededIds::new(7);
     let rig = Rig::new(3).await;
     for key in 0..30 {
         rig.put(&format!("{key}"), pattern(10_000, key)).await.unwrap();

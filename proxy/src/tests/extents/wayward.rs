@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::backend::{
-    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
-    RegisterView, Walk, Want, WriteReply,
+    AuditResult, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::testing::MemoryBackend;
@@ -332,7 +332,7 @@ impl Backend for Wayward {
         device: DeviceId,
         after: Option<ExtentId>,
         bytes_max: u64,
-    ) -> Result<Audited<ExtentId>> {
+    ) -> Result<AuditResult<ExtentId>> {
         self.memory.audit_extents(device, after, bytes_max).await
     }
 
@@ -372,7 +372,7 @@ impl Backend for Wayward {
         self.memory.mark_collectable(device, tombstones).await
     }
 
-    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
         self.memory.drop_registers(device, drops).await
     }
 
@@ -380,7 +380,7 @@ impl Backend for Wayward {
         &self,
         device: DeviceId,
         after: Option<BinKey>,
-    ) -> Result<Audited<BinKey>> {
+    ) -> Result<AuditResult<BinKey>> {
         self.memory.audit_registers(device, after).await
     }
 

@@ -1,12 +1,17 @@
 //! Changes between the page that lists a version and the ballot that removes it.
 
-use martlet_protocol::lifecycle::{Fate, Standing};
+use martlet_protocol::lifecycle::{LifecycleAction, VersionPosition};
 
 use super::*;
 use crate::lifecycle::{Doomed, Outcome, Terms};
 
 /// Treats version number `at` of a listing as due.
-async fn doom(fixture: &Fixture, at: usize, fate: Fate, standing: fn(u64) -> Standing) -> Doomed {
+async fn doom(
+    fixture: &Fixture,
+    at: usize,
+    fate: LifecycleAction,
+    standing: fn(u64) -> VersionPosition,
+) -> Doomed {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
     let mut page = fixture.store().list_versions("b", list).await.unwrap();
     let version = page.versions.remove(at);
@@ -14,16 +19,16 @@ async fn doom(fixture: &Fixture, at: usize, fate: Fate, standing: fn(u64) -> Sta
     Doomed { key: version.key, id: version.id, modified_ms, standing, fate }
 }
 
-fn current(modified_ms: u64) -> Standing {
-    Standing::Current { modified_ms }
+fn current(modified_ms: u64) -> VersionPosition {
+    VersionPosition::Current { modified_ms }
 }
 
-fn noncurrent_since(since_ms: u64) -> Standing {
-    Standing::Noncurrent { since_ms, newer: 9 }
+fn noncurrent_since(since_ms: u64) -> VersionPosition {
+    VersionPosition::Noncurrent { since_ms, newer: 9 }
 }
 
-fn alone(modified_ms: u64) -> Standing {
-    Standing::LoneMarker { modified_ms }
+fn alone(modified_ms: u64) -> VersionPosition {
+    VersionPosition::LoneMarker { modified_ms }
 }
 
 async fn carry(fixture: &Fixture, rules: &Lifecycle, doomed: &Doomed) -> Outcome {
@@ -42,7 +47,7 @@ async fn m1_a_newer_write_is_never_removed() {
         let rules = rules([expiring("", 1)]);
         put_plain(fixture.store(), "k").await.unwrap();
         fixture.days(2);
-        let doomed = doom(&fixture, 0, Fate::Expire, current).await;
+        let doomed = doom(&fixture, 0, LifecycleAction::Expire, current).await;
         put_plain(fixture.store(), "k").await.unwrap();
         let before = fixture.versions().await;
         assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
@@ -61,7 +66,7 @@ async fn m1_other_tags_save_an_object() {
     let rules = rules([Rule { scope: Scope::Filter(filter), ..expiring("", 1) }]);
     fixture.put_with("k", &[("x", "1")], Marks::default()).await;
     fixture.days(2);
-    let doomed = doom(&fixture, 0, Fate::Expire, current).await;
+    let doomed = doom(&fixture, 0, LifecycleAction::Expire, current).await;
     fixture.store().set_tags("b", "k", Vec::new()).await.unwrap();
     assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
     fixture.store().set_tags("b", "k", vec![("x".into(), "1".into())]).await.unwrap();
@@ -77,8 +82,8 @@ async fn m1_a_version_that_is_the_current_one_again_stays() {
     fixture.days(1);
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.days(2);
-    let newer = doom(&fixture, 0, Fate::Expire, current).await;
-    let doomed = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
+    let newer = doom(&fixture, 0, LifecycleAction::Expire, current).await;
+    let doomed = doom(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
     fixture.store().delete_version("b", "k", newer.id).await.unwrap();
     assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
     assert_eq!(fixture.versions().await, ["k*"]);
@@ -93,14 +98,14 @@ async fn m1_a_marker_goes_only_while_it_is_alone() {
     let rules = rules([Rule { expiration: Some(Expiration::Marker(true)), ..rule("") }]);
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.harness.delete("k").await;
-    let marker = doom(&fixture, 0, Fate::Remove, alone).await;
-    let behind = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
+    let marker = doom(&fixture, 0, LifecycleAction::Remove, alone).await;
+    let behind = doom(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
     assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "a version is behind it");
     assert_eq!(fixture.versions().await, ["k -*", "k"]);
     fixture.store().delete_version("b", "k", behind.id).await.unwrap();
     put_plain(fixture.store(), "k").await.unwrap();
     assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "one is in front of it");
-    let front = doom(&fixture, 0, Fate::Expire, current).await;
+    let front = doom(&fixture, 0, LifecycleAction::Expire, current).await;
     fixture.store().delete_version("b", "k", front.id).await.unwrap();
     assert!(is_done(&carry(&fixture, &rules, &marker).await));
     assert_eq!(fixture.versions().await, [""; 0]);
@@ -112,14 +117,14 @@ async fn r7_any_number_may_be_at_it() {
     let rules = rules([expiring("", 1), noncurrent(1, None)]);
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.days(2);
-    let doomed = doom(&fixture, 0, Fate::Expire, current).await;
+    let doomed = doom(&fixture, 0, LifecycleAction::Expire, current).await;
     let all = (0..4).map(|_| carry(&fixture, &rules, &doomed));
     let outcomes = futures::future::join_all(all).await;
     let done = outcomes.iter().filter(|outcome| is_done(outcome)).count();
     assert_eq!(done, 1, "{outcomes:?}");
     assert_eq!(fixture.versions().await, ["k -*", "k"]);
     fixture.days(2);
-    let behind = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
+    let behind = doom(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
     let all = (0..4).map(|_| carry(&fixture, &rules, &behind));
     let outcomes = futures::future::join_all(all).await;
     assert_eq!(outcomes.iter().filter(|outcome| is_done(outcome)).count(), 1);

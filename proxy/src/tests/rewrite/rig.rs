@@ -13,7 +13,7 @@ use martlet_protocol::{
     Backend, DeviceId, ExtentId, Partition, PolicyId, Redundancy, RegisterKey, Stamp, SystemClock,
     Term, UploadId,
 };
-use martlet_ring::{Builder, NewDevice, Node, Occasion, Ring, Settings};
+use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 use super::super::harness::{body, create, get};
 use super::naming;
@@ -36,7 +36,7 @@ pub(in crate::tests) struct Rig {
 }
 
 fn ring(policy: u16, name: &str, replicas: f64) -> Arc<Ring> {
-    let settings = Settings {
+    let settings = RingSettings {
         policy: PolicyId(policy),
         policy_name: name.into(),
         redundancy: Redundancy::Replicated,
@@ -57,7 +57,7 @@ fn ring(policy: u16, name: &str, replicas: f64) -> Arc<Ring> {
         };
         builder.add(device).unwrap();
     }
-    builder.rebalance(Occasion { now_ms: 1_000_000, seed: 7 }).unwrap();
+    builder.rebalance(RebalanceContext { now_ms: 1_000_000, seed: 7 }).unwrap();
     builder.settle().unwrap();
     Arc::new(builder.ring().unwrap())
 }

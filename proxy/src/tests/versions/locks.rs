@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::entry::{Attributes, Mark, Marks, Object};
 use martlet_protocol::lock::{
-    BucketLock, Bypass, DefaultRetention, Lock, Locked, Period, Retention, RetentionMode,
+    BucketLock, Bypass, DefaultRetention, Lock, LockViolation, Period, Retention, RetentionMode,
 };
 use martlet_protocol::{ManualClock, Settings, VersionId, Versioning};
 
@@ -132,7 +132,7 @@ async fn locks_change_by_version_and_stay_with_it() {
     assert_eq!(lock_of(store, None).await, Lock { retention: None, legal_hold: Some(true) });
     let shorter = until(RetentionMode::Compliance, NOW_MS + 4);
     let loosened = store.set_retention("b", named(one), shorter, Bypass::Governance).await;
-    assert!(matches!(loosened, Err(Error::Locked(Locked::Retention))));
+    assert!(matches!(loosened, Err(Error::Locked(LockViolation::Retention))));
     // Other changes keep the lock.
     let tags = vec![("a".to_owned(), "b".to_owned())];
     store.set_tags("b", named(one), tags).await.unwrap();
@@ -163,9 +163,9 @@ async fn what_nobody_can_read_is_removed_by_nobody() {
     let removed = store
         .delete_version_past("b", ("k", id), Bypass::Governance, &DeleteConditions::default())
         .await;
-    assert!(matches!(removed, Err(Error::Locked(Locked::Unreadable))));
+    assert!(matches!(removed, Err(Error::Locked(LockViolation::Unreadable))));
     let loosened = store.set_retention("b", named(id), None, Bypass::Governance).await;
-    assert!(matches!(loosened, Err(Error::Locked(Locked::Unreadable))));
+    assert!(matches!(loosened, Err(Error::Locked(LockViolation::Unreadable))));
     assert_eq!(get_version(store, "k", id).await.unwrap(), "x");
 }
 

@@ -8,8 +8,8 @@ use crate::testing::stripes::{CODED, fragments, noise, owner};
 
 const STRIPE: Stripe = Stripe { k: 4, m: 2, length: 400_000 };
 
-async fn coded() -> (Many, ExtentId) {
-    let world = Many::coded(4, 2, 8);
+async fn coded() -> (MultiNodeWorld, ExtentId) {
+    let world = MultiNodeWorld::coded(4, 2, 8);
     for n in 0..20 {
         world.stripe(extent_id(n).whole(), &bytes(n), "object").await;
     }
@@ -21,7 +21,7 @@ fn bytes(n: u16) -> bytes::Bytes {
 }
 
 /// Puts fragment `number` of an extent with the bytes of extent `of` on a device.
-async fn put(world: &Many, device: DeviceId, id: ExtentId, number: u8, of: u16) {
+async fn put(world: &MultiNodeWorld, device: DeviceId, id: ExtentId, number: u8, of: u16) {
     let bytes = fragments(4, 2, &bytes(of)).remove(usize::from(number)).1;
     let owner = owner("object", ExtentRole::Data);
     world.fragment_on(device, id.fragment(number), (bytes, STRIPE), owner).await;
@@ -30,7 +30,7 @@ async fn put(world: &Many, device: DeviceId, id: ExtentId, number: u8, of: u16) 
 #[tokio::test]
 async fn missing_stray_and_unlike_fragments_are_found_each_by_itself() {
     let (world, id) = coded().await;
-    let whole = Tally { things: 20, copies: 120, ..Tally::default() };
+    let whole = KindCounts { things: 20, copies: 120, ..KindCounts::default() };
     let report = take(&world).await;
     assert_eq!((&report.extents, report.clean), (&whole, true), "{report:?}");
 
@@ -83,7 +83,7 @@ async fn an_extent_is_lost_only_if_somebody_wants_it_and_all_have_answered() {
 
 #[tokio::test]
 async fn what_nothing_is_left_of_is_lost_too_if_somebody_wants_it() {
-    let world = Many::coded(4, 2, 8);
+    let world = MultiNodeWorld::coded(4, 2, 8);
     world.make_bucket(CODED).await;
     let mut extents = Vec::new();
     for (n, length) in [(1, 400_000), (2, 10_000)] {

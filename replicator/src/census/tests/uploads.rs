@@ -9,18 +9,18 @@ use martlet_protocol::{BucketId, Clock, PolicyId, RegisterKey, UploadId, Version
 use super::*;
 use crate::replicate::testing::BUCKET;
 use crate::testing::POLICY;
-use crate::testing::many::write;
+use crate::testing::multi_node::write;
 
 const UPLOAD: UploadId = UploadId([3; 16]);
 
-async fn put(world: &Many, at: &RegisterKey, value: Value) {
+async fn put(world: &MultiNodeWorld, at: &RegisterKey, value: Value) {
     world.clock.advance_ms(1);
     let mut put = write(at, world.stamps.issue(), 0, Body::Empty);
     put.entry.value = value;
     world.write_on(&world.primaries(at), &put).await;
 }
 
-async fn set_upload(world: &Many, state: UploadState) -> RegisterKey {
+async fn set_upload(world: &MultiNodeWorld, state: UploadState) -> RegisterKey {
     let at = RegisterKey::upload(BUCKET, 16, "object", UPLOAD);
     let upload = Upload {
         key: "object".into(),
@@ -54,8 +54,8 @@ fn object(extent: ExtentRef) -> Box<Object> {
 }
 
 /// Makes an open upload of one part, whose extent exists.
-async fn world_with_part() -> (Many, ExtentRef) {
-    let world = Many::new(5);
+async fn world_with_part() -> (MultiNodeWorld, ExtentRef) {
+    let world = MultiNodeWorld::new(5);
     world.make_bucket(POLICY).await;
     let at = set_upload(&world, UploadState::Open).await;
     let id = extent_id(1);
@@ -67,7 +67,7 @@ async fn world_with_part() -> (Many, ExtentRef) {
     (world, extent)
 }
 
-async fn lose(world: &Many, extent: ExtentRef) {
+async fn lose(world: &MultiNodeWorld, extent: ExtentRef) {
     for device in world.data_primaries(extent.id) {
         world.memory(device).release_extents(device, &[extent.id]).await.unwrap();
     }
@@ -99,7 +99,7 @@ async fn parts_of_an_upload_that_has_ended_or_is_gone_are_nobodys_loss() {
     let (world, extent) = world_with_part().await;
     lose(&world, extent).await;
     let at = RegisterKey::upload(BUCKET, 16, "object", UPLOAD);
-    let drop = LetGo { key: at.clone(), up_to: world.stamps.issue(), collectable: false };
+    let drop = RegisterDrop { key: at.clone(), up_to: world.stamps.issue(), collectable: false };
     for device in world.primaries(&at) {
         world.memory(device).drop_registers(device, std::slice::from_ref(&drop)).await.unwrap();
     }

@@ -8,7 +8,7 @@ use martlet_protocol::backend::DeviceHealth;
 
 use super::*;
 use crate::testing::growth::{new_device, successor};
-use crate::testing::many::ring;
+use crate::testing::multi_node::ring;
 
 const NEW: DeviceId = DeviceId(4);
 
@@ -48,14 +48,14 @@ fn whoever_knows_no_term_begins_with_what_the_ring_says() {
     let change = grown.change();
     assert_eq!(change, first.change() + 1);
     let settled = Term::of(first.change(), Phase::New);
-    assert_eq!(next(&first, Term::NONE, &statuses), Next::Begin(settled));
-    assert_eq!(next(&grown, Term::NONE, &statuses), Next::Begin(settled), "old of the next");
+    assert_eq!(next(&first, Term::NONE, &statuses), NextAction::Begin(settled));
+    assert_eq!(next(&grown, Term::NONE, &statuses), NextAction::Begin(settled), "old of the next");
     // One silent device is tolerated in every partition, two are not.
     let mut fewer = statuses.clone();
     fewer.remove(&DeviceId(1));
-    assert!(matches!(next(&grown, Term::NONE, &fewer), Next::Begin(_)));
+    assert!(matches!(next(&grown, Term::NONE, &fewer), NextAction::Begin(_)));
     fewer.get_mut(&DeviceId(2)).unwrap().voting = false;
-    assert!(matches!(next(&grown, Term::NONE, &fewer), Next::Wait(_)));
+    assert!(matches!(next(&grown, Term::NONE, &fewer), NextAction::Wait(_)));
 }
 
 #[test]
@@ -63,38 +63,38 @@ fn phases_follow_one_another_when_devices_say_so() {
     let grown = grown();
     let at = |phase| Term::of(grown.change(), phase);
     let (old, joint, new) = (at(Phase::Old), at(Phase::Joint), at(Phase::New));
-    assert_eq!(next(&grown, old, &all_at(old)), Next::Begin(joint));
+    assert_eq!(next(&grown, old, &all_at(old)), NextAction::Begin(joint));
     let mut mute = all_at(old);
     mute.get_mut(&NEW).unwrap().voting = false;
-    assert!(matches!(next(&grown, old, &mute), Next::Wait(_)));
+    assert!(matches!(next(&grown, old, &mute), NextAction::Wait(_)));
     let mut statuses = all_at(old);
     // Sent to two of five devices: some partitions have no quorum that knows the term.
     statuses.insert(DeviceId(0), status(0, joint));
     statuses.insert(NEW, status(4, joint));
-    assert!(matches!(next(&grown, joint, &statuses), Next::Wait(_)));
+    assert!(matches!(next(&grown, joint, &statuses), NextAction::Wait(_)));
     let mut statuses = all_at(joint);
-    assert_eq!(next(&grown, joint, &statuses), Next::Join);
+    assert_eq!(next(&grown, joint, &statuses), NextAction::Join);
     statuses.get_mut(&NEW).unwrap().joined = grown.change();
-    assert_eq!(next(&grown, joint, &statuses), Next::Begin(new));
+    assert_eq!(next(&grown, joint, &statuses), NextAction::Begin(new));
     // It lost its contents, whatever it reports.
     statuses.get_mut(&NEW).unwrap().voting = false;
-    assert_eq!(next(&grown, joint, &statuses), Next::Join);
+    assert_eq!(next(&grown, joint, &statuses), NextAction::Join);
     statuses.remove(&NEW);
-    assert_eq!(next(&grown, joint, &statuses), Next::Join, "silence is no");
-    assert_eq!(next(&grown, new, &all_at(new)), Next::Over);
+    assert_eq!(next(&grown, joint, &statuses), NextAction::Join, "silence is no");
+    assert_eq!(next(&grown, new, &all_at(new)), NextAction::Over);
     let later = Term(new.0 + 1);
-    assert_eq!(next(&grown, later, &all_at(later)), Next::Over, "of another's change");
+    assert_eq!(next(&grown, later, &all_at(later)), NextAction::Over, "of another's change");
 }
 
 #[test]
 fn a_ring_before_its_time_is_left_alone() {
     let grown = grown();
     let early = Term(Term::of(grown.change(), Phase::Old).0 - 1);
-    assert!(matches!(next(&grown, early, &all_at(early)), Next::Wait(_)));
+    assert!(matches!(next(&grown, early, &all_at(early)), NextAction::Wait(_)));
     let settled = successor(&grown, |_| {});
     assert_eq!(settled.change(), grown.change());
     let joint = Term::of(grown.change(), Phase::Joint);
-    assert!(matches!(next(&settled, joint, &all_at(joint)), Next::Wait(_)));
+    assert!(matches!(next(&settled, joint, &all_at(joint)), NextAction::Wait(_)));
 }
 
 #[test]

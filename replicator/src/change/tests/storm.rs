@@ -8,18 +8,18 @@ use crate::worker::Worker;
 const SEEDS: u64 = 40;
 
 /// Workers of two processes. Each may die at any step and restart without state.
-struct Crew<'a> {
+struct WorkerCrew<'a> {
     storm: &'a Storm,
     changes: [RingChange; 2],
     sync: SyncDevices,
     update: Update,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> WorkerCrew<'a> {
     fn new(storm: &'a Storm) -> Self {
         let (shared, clock) = (storm.world.shared.clone(), storm.world.clock.clone());
-        let sync = SyncDevices::new(shared.clone(), clock.clone(), Scope::All);
-        let update = Update::new(shared, clock, Scope::All);
+        let sync = SyncDevices::new(shared.clone(), clock.clone(), DeviceScope::All);
+        let update = Update::new(shared, clock, DeviceScope::All);
         Self { storm, changes: [worker(&storm.world), worker(&storm.world)], sync, update }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Crew<'a> {
 }
 
 /// Adds a device, drains one, and adds another.
-async fn change_all(storm: &Storm, mut crew: Crew<'_>, disturb: impl AsyncFn(&Storm, u64)) {
+async fn change_all(storm: &Storm, mut crew: WorkerCrew<'_>, disturb: impl AsyncFn(&Storm, u64)) {
     crew.bring_to_an_end(async |_| {}).await;
     for change in 0..3 {
         tokio::time::sleep(Duration::from_millis(300 + storm.roll(500))).await;
@@ -83,7 +83,7 @@ async fn readers_see_all_that_was_acknowledged_while_rings_change_and_coordinato
     for seed in 0..SEEDS {
         eprintln!("seed {seed}");
         let wrong = Storm::rage(seed, 4, async |storm| {
-            change_all(storm, Crew::new(storm), async |_, _| {}).await;
+            change_all(storm, WorkerCrew::new(storm), async |_, _| {}).await;
         });
         let wrong = wrong.await;
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
@@ -122,7 +122,7 @@ async fn the_same_holds_while_devices_are_silent_or_forget() {
                     _ => {}
                 }
             };
-            change_all(storm, Crew::new(storm), disturb).await;
+            change_all(storm, WorkerCrew::new(storm), disturb).await;
         });
         let wrong = wrong.await;
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
@@ -143,7 +143,7 @@ async fn a_device_that_joins_without_copying_is_noticed() {
                     memory.set_joined(device, cluster.index.change()).await.unwrap();
                 }
             };
-            change_all(storm, Crew::new(storm), lie).await;
+            change_all(storm, WorkerCrew::new(storm), lie).await;
         });
         noticed += u64::from(!wrong.await.is_empty());
     }

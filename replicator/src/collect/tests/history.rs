@@ -12,16 +12,16 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::{DeviceId, Entry, Stamp};
 
 use super::*;
-use crate::testing::storm::Chance;
+use crate::testing::storm::SplitMix;
 use crate::update::Update;
 
 const SEEDS: u64 = 200;
 const KEYS: u64 = 6;
 const STEPS: u64 = 250;
 
-struct History {
-    world: Many,
-    chance: Chance,
+struct CollectHistory {
+    world: MultiNodeWorld,
+    chance: SplitMix,
     collect: Collect,
     update: Update,
     /// Newest acknowledged write of each key, and all writes sent.
@@ -32,11 +32,11 @@ struct History {
     wrong: Vec<String>,
 }
 
-impl History {
+impl CollectHistory {
     fn new(seed: u64, hasty: bool) -> Self {
-        let world = Many::new(5);
-        let update = Update::new(world.shared.clone(), world.clock.clone(), Scope::All);
-        let (chance, collect) = (Chance::new(seed), worker(&world));
+        let world = MultiNodeWorld::new(5);
+        let update = Update::new(world.shared.clone(), world.clock.clone(), DeviceScope::All);
+        let (chance, collect) = (SplitMix::new(seed), worker(&world));
         let (acknowledged, sent) = (HashMap::new(), HashMap::new());
         let wrong = Vec::new();
         Self { world, chance, collect, update, acknowledged, sent, hasty, wrong }
@@ -106,7 +106,7 @@ impl History {
         for device in self.world.primaries(&key) {
             let held = self.world.held_if_up(device, &key).await;
             if held.is_some_and(|entry| entry.value.is_tombstone()) {
-                let drop = LetGo { key: key.clone(), up_to, collectable: false };
+                let drop = RegisterDrop { key: key.clone(), up_to, collectable: false };
                 self.world.memory(device).drop_registers(device, &[drop]).await.unwrap();
             }
         }
@@ -174,7 +174,7 @@ impl History {
 
 /// Runs a history; returns its errors, and the number of tombstones collected at the end.
 async fn history(seed: u64, hasty: bool) -> (Vec<String>, u64) {
-    let mut history = History::new(seed, hasty);
+    let mut history = CollectHistory::new(seed, hasty);
     for _ in 0..STEPS {
         history.step().await;
         for number in 0..KEYS {
@@ -212,13 +212,13 @@ async fn t1_collecting_in_haste_is_noticed() {
 
 /// All devices answer, hints are delivered, all primaries are compared: deleted keys are empty, and
 /// only they are.
-async fn end(history: &mut History, seed: u64) -> u64 {
+async fn end(history: &mut CollectHistory, seed: u64) -> u64 {
     for device in (0..5).map(DeviceId) {
         history.world.memory(device).set_offline(device, false);
     }
     // A whole pass, from the first device on: the current pass may be at any position.
     let (shared, clock) = (history.world.shared.clone(), history.world.clock.clone());
-    run_once(&mut Update::new(shared, clock, Scope::All)).await.unwrap();
+    run_once(&mut Update::new(shared, clock, DeviceScope::All)).await.unwrap();
     for number in 0..KEYS {
         history.compare(number).await;
     }

@@ -5,7 +5,7 @@ use super::*;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Number of rows on all devices, including rows with only a promise.
-async fn rows(world: &Many) -> usize {
+async fn rows(world: &MultiNodeWorld) -> usize {
     let mut count = 0;
     for id in (0..5).map(DeviceId) {
         let all = Backend::registers(&*world.memory(id), id, None, usize::MAX).await.unwrap();
@@ -14,14 +14,14 @@ async fn rows(world: &Many) -> usize {
     count
 }
 
-async fn promise(world: &Many, key: &RegisterKey) {
+async fn promise(world: &MultiNodeWorld, key: &RegisterKey) {
     let ballot = world.stamps.issue();
     world.promise_on(&world.primaries(key), key, ballot).await;
 }
 
 #[tokio::test]
 async fn promises_that_nobody_can_make_use_of_go_and_nothing_else() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     for number in 0..10_000 {
         promise(&world, &key_of(number)).await;
     }
@@ -38,7 +38,7 @@ async fn promises_that_nobody_can_make_use_of_go_and_nothing_else() {
 
 #[tokio::test]
 async fn a_promise_stays_while_a_ballot_below_it_may_still_be_taken() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     promise(&world, &key).await;
     world.clock.advance_ms(FIRST_HAND_AGE_MS_MAX);
@@ -49,7 +49,7 @@ async fn a_promise_stays_while_a_ballot_below_it_may_still_be_taken() {
 
 #[tokio::test]
 async fn any_silent_device_keeps_promises_and_so_does_a_hint() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let key = key("k");
     promise(&world, &key).await;
     let handoff = world.handoff(&key);
@@ -69,7 +69,7 @@ async fn any_silent_device_keeps_promises_and_so_does_a_hint() {
 /// One worker runs for days: it looks for promises once a day.
 #[tokio::test]
 async fn a_worker_that_goes_on_looks_for_promises_every_day() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let mut worker = worker(&world);
     run_once(&mut worker).await.unwrap();
     run_once(&mut worker).await.unwrap();

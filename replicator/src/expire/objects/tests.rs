@@ -1,7 +1,7 @@
 //! Start, continuation and end of the walk over objects.
 
 use async_trait::async_trait;
-use martlet_protocol::lifecycle::{Carried, Within};
+use martlet_protocol::lifecycle::{ExpiryOutcome, VersionCursor};
 use martlet_protocol::{Error, Result, UploadId, VersionId};
 use parking_lot::Mutex;
 
@@ -12,19 +12,19 @@ const DAY: Day = Day::of_seconds(10);
 
 /// Two ranges in each shard; calls for the bucket `bad` fail.
 #[derive(Default)]
-struct Told(Mutex<Vec<Stretch>>);
+struct ScriptedExpiry(Mutex<Vec<Stretch>>);
 
 #[async_trait]
-impl ObjectExpiry for Told {
-    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
+impl ObjectExpiry for ScriptedExpiry {
+    async fn carry_out(&self, stretch: &Stretch) -> Result<ExpiryOutcome> {
         self.0.lock().push(stretch.clone());
         if stretch.bucket == "bad" {
             return Err(Error::unavailable("not today"));
         }
-        let within = Within { version: VersionId::Null, newer: 1, since_ms: 2 };
-        let next = Place { key: "m\n".into(), within: Some(within) };
+        let within = VersionCursor { version: VersionId::Null, newer: 1, since_ms: 2 };
+        let next = ExpiryCursor { key: "m\n".into(), within: Some(within) };
         let next = stretch.after.is_none().then_some(next);
-        Ok(Carried { seen: 3, done: 2, kept: 1, next })
+        Ok(ExpiryOutcome { seen: 3, done: 2, kept: 1, next })
     }
 
     async fn finish_upload(&self, _: &str, _: &str, _: UploadId) -> Result<bool> {
@@ -37,7 +37,7 @@ fn task(bucket: &str, id: u8, shard: u16) -> Task {
 }
 
 /// Returns the calls since the last time: bucket, shard, and the key after which to continue.
-fn asked(told: &Told) -> Vec<(String, u16, Option<String>)> {
+fn asked(told: &ScriptedExpiry) -> Vec<(String, u16, Option<String>)> {
     let stretches = std::mem::take(&mut *told.0.lock());
     let asked = stretches.into_iter().map(|it| {
         assert_eq!(it.day, DAY);
@@ -46,8 +46,8 @@ fn asked(told: &Told) -> Vec<(String, u16, Option<String>)> {
     asked.collect()
 }
 
-async fn run(objects: &mut Objects) -> Progress {
-    let mut sum = Progress::default();
+async fn run(objects: &mut Objects) -> StepProgress {
+    let mut sum = StepProgress::default();
     while objects.is_under_way() {
         sum.add(&objects.step(DAY).await);
     }
@@ -56,7 +56,7 @@ async fn run(objects: &mut Objects) -> Progress {
 
 #[tokio::test]
 async fn every_shard_is_gone_through_to_its_end_and_a_bad_one_holds_up_nobody() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(ScriptedExpiry::default());
     let mut objects = Objects::new(told.clone(), Arc::new(MemoryCursors::default()));
     objects.await_turn(vec![task("b", 2, 1), task("bad", 1, 0), task("b", 2, 0)], 0, 1000);
     assert!(!objects.is_under_way(), "the uploads come first");
@@ -72,7 +72,8 @@ async fn every_shard_is_gone_through_to_its_end_and_a_bad_one_holds_up_nobody() 
 
 #[tokio::test]
 async fn a_walk_begins_once_in_a_period() {
-    let mut objects = Objects::new(Arc::new(Told::default()), Arc::new(MemoryCursors::default()));
+    let mut objects =
+        Objects::new(Arc::new(ScriptedExpiry::default()), Arc::new(MemoryCursors::default()));
     let mut begins = |now_ms| {
         objects.await_turn(vec![task("b", 1, 0)], now_ms, 1000);
         let begins = objects.begin();
@@ -86,7 +87,7 @@ async fn a_walk_begins_once_in_a_period() {
 
 #[tokio::test]
 async fn a_new_process_goes_on_where_the_last_one_stood() {
-    let (told, cursors) = (Arc::new(Told::default()), Arc::new(MemoryCursors::default()));
+    let (told, cursors) = (Arc::new(ScriptedExpiry::default()), Arc::new(MemoryCursors::default()));
     let tasks = || vec![task("a", 1, 0), task("b", 2, 0), task("b", 2, 1)];
     let mut objects = Objects::new(told.clone(), cursors.clone());
     objects.await_turn(tasks(), 0, 1000);
@@ -118,7 +119,7 @@ async fn a_new_process_goes_on_where_the_last_one_stood() {
 fn cursors_are_read_as_they_are_written_and_nonsense_is_none() {
     let id = BucketId([7; 16]);
     for key in [None, Some("a b\t\u{e4}"), Some("")] {
-        let after = key.map(|key| Place { key: key.to_owned(), within: None });
+        let after = key.map(|key| ExpiryCursor { key: key.to_owned(), within: None });
         let cursor = Task { after, ..task("b", 7, 3) }.cursor();
         assert_eq!(parse(&cursor), Some((id, Shard(3), key.map(str::to_owned))), "{cursor}");
     }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use martlet_protocol::Settings;
-use martlet_protocol::lifecycle::{self, Carried, Expiration, Rule, Stretch};
+use martlet_protocol::lifecycle::{self, Expiration, ExpiryOutcome, Rule, Stretch};
 use parking_lot::Mutex;
 
 use super::*;
@@ -66,13 +66,13 @@ async fn rules_that_were_taken_back_abort_nothing() {
 
 /// Records the shards and uploads for which it is called.
 #[derive(Default)]
-struct Asked(Mutex<Vec<Stretch>>, Mutex<Vec<(String, String, UploadId)>>);
+struct RecordingExpiry(Mutex<Vec<Stretch>>, Mutex<Vec<(String, String, UploadId)>>);
 
 #[async_trait]
-impl ObjectExpiry for Asked {
-    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
+impl ObjectExpiry for RecordingExpiry {
+    async fn carry_out(&self, stretch: &Stretch) -> Result<ExpiryOutcome> {
         self.0.lock().push(stretch.clone());
-        Ok(Carried { seen: 1, done: 1, kept: 0, next: None })
+        Ok(ExpiryOutcome { seen: 1, done: 1, kept: 0, next: None })
     }
 
     async fn finish_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<bool> {
@@ -82,9 +82,10 @@ impl ObjectExpiry for Asked {
 }
 
 /// Returns the shards that a worker of these nodes visits.
-async fn shards_of(fixture: &Fixture, scope: Scope) -> Vec<u16> {
+async fn shards_of(fixture: &Fixture, scope: DeviceScope) -> Vec<u16> {
     let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
-    let (asked, cursors) = (Arc::new(Asked::default()), Arc::new(MemoryCursors::default()));
+    let (asked, cursors) =
+        (Arc::new(RecordingExpiry::default()), Arc::new(MemoryCursors::default()));
     let expire = Expire::new(shared, clock, scope, OPTIONS);
     let progress = run_once(&mut expire.with_objects(asked.clone(), cursors)).await.unwrap();
     let asked = std::mem::take(&mut *asked.0.lock());
@@ -103,8 +104,9 @@ async fn uploads_that_were_left_in_their_completion_are_driven_on() {
     let (_, _) = fixture.upload("open", UploadState::Open).await;
     assert_eq!(fixture.run().await.done, 0, "there is no object layer");
     let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
-    let (asked, cursors) = (Arc::new(Asked::default()), Arc::new(MemoryCursors::default()));
-    let expire = Expire::new(shared, clock, Scope::All, OPTIONS);
+    let (asked, cursors) =
+        (Arc::new(RecordingExpiry::default()), Arc::new(MemoryCursors::default()));
+    let expire = Expire::new(shared, clock, DeviceScope::All, OPTIONS);
     let progress = run_once(&mut expire.with_objects(asked.clone(), cursors)).await.unwrap();
     assert_eq!(progress.done, 1);
     assert_eq!(*asked.1.lock(), [("bucket".to_owned(), "left".to_owned(), left)]);
@@ -115,10 +117,10 @@ async fn every_shard_of_a_bucket_with_rules_is_somebodys_and_nobody_elses() {
     let expiring = Rule { expiration: Some(Expiration::Days(1)), ..rule("", None) };
     let fixture = Fixture::with_settings(settings(vec![expiring])).await;
     let all: Vec<u16> = (0..SHARDS).collect();
-    assert_eq!(shards_of(&fixture, Scope::All).await, all);
+    assert_eq!(shards_of(&fixture, DeviceScope::All).await, all);
     let mut found = Vec::new();
     for node in 0..5 {
-        found.extend(shards_of(&fixture, Scope::Nodes(vec![format!("n{node}")])).await);
+        found.extend(shards_of(&fixture, DeviceScope::Nodes(vec![format!("n{node}")])).await);
     }
     found.sort_unstable();
     assert_eq!(found, all);
@@ -132,26 +134,26 @@ async fn a_quorum_tells_the_buckets_and_their_rules() {
     let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
     let primaries = fixture.world.primaries(&root);
     fixture.world.memory(primaries[0]).set_offline(primaries[0], true);
-    let shards = shards_of(&fixture, Scope::All).await;
+    let shards = shards_of(&fixture, DeviceScope::All).await;
     assert_eq!(shards, (0..SHARDS).collect::<Vec<_>>());
     fixture.world.memory(primaries[1]).set_offline(primaries[1], true);
-    assert_eq!(shards_of(&fixture, Scope::All).await, [0; 0], "silence means keep");
+    assert_eq!(shards_of(&fixture, DeviceScope::All).await, [0; 0], "silence means keep");
 }
 
 #[tokio::test]
 async fn buckets_without_rules_about_objects_are_left_alone() {
     for rules in [vec![], vec![rule("", Some(1))]] {
         let fixture = Fixture::with_settings(settings(rules)).await;
-        assert_eq!(shards_of(&fixture, Scope::All).await, [0; 0]);
+        assert_eq!(shards_of(&fixture, DeviceScope::All).await, [0; 0]);
     }
 }
 
 #[test]
 fn short_days_are_looked_at_often() {
     let expire = |day| {
-        let world = Many::new(3);
+        let world = MultiNodeWorld::new(3);
         let options = ExpireOptions { day, ..ExpireOptions::default() };
-        Expire::new(world.shared.clone(), world.clock.clone(), Scope::All, options)
+        Expire::new(world.shared.clone(), world.clock.clone(), DeviceScope::All, options)
     };
     let usual = Duration::from_secs(30);
     assert_eq!(expire(Day::FULL).idle_pause(usual), REST_MAX);

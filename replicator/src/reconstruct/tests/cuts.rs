@@ -8,7 +8,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let healed = Arc::new(AtomicU64::new(0));
     let (count, whole) = (calls.clone(), healed.clone());
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(4, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (count, whole) = (count.clone(), whole.clone());
         let choose = move |call: &Call<'_>| {
             let asks = matches!(call.op, Op::ListExtents | Op::Presence);

@@ -9,7 +9,7 @@ use crate::{Reclaim, ReclaimOptions, Sweep, SweepOptions};
 
 #[tokio::test]
 async fn an_extent_that_was_deleted_goes_wholly_and_is_not_made_again() {
-    let world = Many::coded(4, 2, 8);
+    let world = MultiNodeWorld::coded(4, 2, 8);
     world.make_bucket(CODED).await;
     let gone = world.stripe(id(1), &noise(1, 400_000), "gone").await;
     world.clock.advance_ms(60_000);
@@ -39,7 +39,7 @@ async fn an_extent_that_was_deleted_goes_wholly_and_is_not_made_again() {
 
 #[tokio::test]
 async fn one_mark_on_what_an_object_wants_keeps_nobody_from_mending_the_rest() {
-    let world = Many::coded(4, 2, 8);
+    let world = MultiNodeWorld::coded(4, 2, 8);
     world.make_bucket(CODED).await;
     let wanted = world.stripe(id(1), &noise(1, 400_000), "wanted").await;
     world.commit_coded("wanted", vec![wanted]).await;
@@ -53,11 +53,11 @@ async fn one_mark_on_what_an_object_wants_keeps_nobody_from_mending_the_rest() {
     assert_eq!(world.fragments(8).await.len(), before.len() - 1);
 }
 
-async fn reclaim(world: &Many) -> Progress {
+async fn reclaim(world: &MultiNodeWorld) -> StepProgress {
     world.clock.advance_ms(2000);
     let options = ReclaimOptions { grace_ms: 1000 };
     let mut worker = Reclaim::new(world.shared.clone(), world.clock.clone(), options);
-    let mut totals = Progress::default();
+    let mut totals = StepProgress::default();
     // A silent device ends a step; the next steps go on.
     for _ in 0..20 {
         if let Ok(progress) = worker.step().await {
@@ -68,7 +68,7 @@ async fn reclaim(world: &Many) -> Progress {
 }
 
 /// Makes a manifest in a coded extent of its own.
-async fn spilled(world: &Many, key: &str, data: u16, piece: u16) -> Body {
+async fn spilled(world: &MultiNodeWorld, key: &str, data: u16, piece: u16) -> Body {
     let extent = world.stripe(id(data), &noise(u64::from(data), 400_000), key).await;
     let manifest =
         Manifest { policy: CODED, extents: vec![extent], parts: vec![], part_checksums: vec![] };
@@ -79,7 +79,7 @@ async fn spilled(world: &Many, key: &str, data: u16, piece: u16) -> Body {
 
 #[tokio::test]
 async fn an_object_and_its_spilled_manifest_go_with_all_fragments_wherever_they_are() {
-    let world = Many::coded(2, 1, 6);
+    let world = MultiNodeWorld::coded(2, 1, 6);
     world.make_bucket(CODED).await;
     let body = spilled(&world, "k", 1, 2).await;
     world.commit_body("k", body).await;
@@ -104,7 +104,7 @@ async fn an_object_and_its_spilled_manifest_go_with_all_fragments_wherever_they_
 
 #[tokio::test]
 async fn a_manifest_of_which_too_little_is_left_keeps_its_extents() {
-    let world = Many::coded(2, 1, 6);
+    let world = MultiNodeWorld::coded(2, 1, 6);
     world.make_bucket(CODED).await;
     let body = spilled(&world, "k", 1, 2).await;
     world.commit_body("k", body).await;
@@ -122,7 +122,7 @@ async fn a_manifest_of_which_too_little_is_left_keeps_its_extents() {
 
 #[tokio::test]
 async fn the_sweep_knows_a_fragment_by_the_extent_that_it_is_of() {
-    let world = Many::coded(2, 1, 5);
+    let world = MultiNodeWorld::coded(2, 1, 5);
     world.make_bucket(CODED).await;
     let owned = world.stripe(id(1), &noise(1, 200_000), "owned").await;
     world.stripe(id(2), &noise(2, 200_000), "orphan").await;

@@ -7,7 +7,7 @@ use crate::testing::growth::{new_device, successor};
 
 #[tokio::test]
 async fn fragments_on_handoffs_are_brought_home_and_not_made_again() {
-    let world = Many::coded(4, 2, 8);
+    let world = MultiNodeWorld::coded(4, 2, 8);
     let ids = filled(&world, &[900_000; 20]).await;
     let before = world.fragments(8).await;
     for (id, number) in ids.iter().zip([0, 3, 5].into_iter().cycle()) {
@@ -35,7 +35,7 @@ async fn fragments_on_handoffs_are_brought_home_and_not_made_again() {
 
 #[tokio::test]
 async fn when_the_ring_grows_fragments_move_and_none_is_made() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[400_000; 60]).await;
     let grown = successor(&world.coded_ring(), |builder| {
         for id in [6, 7] {
@@ -63,7 +63,7 @@ async fn when_the_ring_grows_fragments_move_and_none_is_made() {
 
 #[tokio::test]
 async fn a_silent_home_is_left_and_a_silent_previous_holder_keeps_a_fragment_unmade() {
-    let world = Many::coded(2, 1, 5);
+    let world = MultiNodeWorld::coded(2, 1, 5);
     let ids = filled(&world, &[200_000; 10]).await;
     let silent = world.homes(ids[0])[1];
     world.memory(silent).set_offline(silent, true);

@@ -8,7 +8,7 @@ use crate::pages::PAGE;
 
 #[tokio::test]
 async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what_it_says() {
-    let world = Many::coded(4, 2, 6);
+    let world = MultiNodeWorld::coded(4, 2, 6);
     let ids = filled(&world, &[4 * 655_360]).await;
     let (home, sibling) = (world.homes(ids[0])[5], world.homes(ids[0])[4]);
     let before = world.record(home, ids[0].fragment(5)).await;
@@ -26,7 +26,7 @@ async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what
 
 #[tokio::test]
 async fn a_worker_goes_on_where_the_one_before_it_stood_and_rests_as_its_bytes_ask_for() {
-    let world = Many::coded(2, 1, 3);
+    let world = MultiNodeWorld::coded(2, 1, 3);
     filled(&world, &[1000; 600]).await;
     let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
     let mut first = worker(&world).with_cursors(cursors.clone());
@@ -59,7 +59,7 @@ async fn a_long_extent_is_read_and_made_in_steps() {
     let reads = Arc::new(AtomicU64::new(0));
     let count = reads.clone();
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(3, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let count = count.clone();
         let choose = move |call: &Call<'_>| {
             count.fetch_add(u64::from(call.op == Op::ReadExtent), Ordering::SeqCst);

@@ -11,19 +11,19 @@ use crate::cursors::MemoryCursors;
 use crate::replicate::testing::extent_id;
 use crate::run_once;
 use crate::testing::POLICY;
-use crate::testing::many::{Many, ring, ring_of};
+use crate::testing::multi_node::{MultiNodeWorld, ring, ring_of};
 
-fn worker(world: &Many) -> ReplicateExtents {
-    ReplicateExtents::new(world.shared.clone(), world.clock.clone(), Scope::All)
+fn worker(world: &MultiNodeWorld) -> ReplicateExtents {
+    ReplicateExtents::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }
 
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_wiped_device_is_filled_again_with_what_it_should_have() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let ids = world.extents(40).await;
     let before = world.copies(5);
     let wiped = DeviceId(2);
@@ -46,12 +46,12 @@ async fn a_wiped_device_is_filled_again_with_what_it_should_have() {
 
     let again = run(&world).await;
     let looked_at = before.values().map(Vec::len).sum::<usize>() as u64;
-    assert_eq!(again, Progress { items: looked_at, idle: true, ..Progress::default() });
+    assert_eq!(again, StepProgress { items: looked_at, idle: true, ..StepProgress::default() });
 }
 
 #[tokio::test]
 async fn after_a_ring_change_everything_is_where_the_ring_says_and_nowhere_else() {
-    let world = Many::new(6);
+    let world = MultiNodeWorld::new(6);
     world.set_data_ring(ring(0..5));
     let ids = world.extents(60).await;
     world.set_data_ring(ring(1..6));
@@ -78,7 +78,7 @@ async fn after_a_ring_change_everything_is_where_the_ring_says_and_nowhere_else(
 
 #[tokio::test]
 async fn a_stray_waits_for_all_primaries_and_goes_once_they_have_it() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let id = extent_id(1);
     let primaries = world.data_primaries(id);
     let stray = (0..5).map(DeviceId).find(|device| !primaries.contains(device)).unwrap();
@@ -111,7 +111,7 @@ async fn a_stray_waits_for_all_primaries_and_goes_once_they_have_it() {
 
 #[tokio::test]
 async fn a_full_device_is_passed_over_and_filled_once_it_has_room() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let ids = world.extents(40).await;
     let (wiped, other) = (DeviceId(1), DeviceId(3));
     world.wipe(wiped).await;
@@ -129,7 +129,7 @@ async fn a_full_device_is_passed_over_and_filled_once_it_has_room() {
 
 #[tokio::test]
 async fn what_a_primary_was_told_to_delete_goes_unless_somebody_wants_it() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     world.make_bucket(POLICY).await;
     let (gone, wanted) = (extent_id(1), extent_id(2));
     world.extent_on(&world.data_primaries(gone), gone, "gone").await;
@@ -157,7 +157,7 @@ async fn what_a_primary_was_told_to_delete_goes_unless_somebody_wants_it() {
 
 #[tokio::test]
 async fn a_mark_on_one_primary_stops_no_repair_of_what_an_object_wants() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     world.make_bucket(POLICY).await;
     let id = extent_id(2);
     let primaries = world.data_primaries(id);
@@ -177,7 +177,7 @@ async fn a_mark_on_one_primary_stops_no_repair_of_what_an_object_wants() {
 
 #[tokio::test]
 async fn extents_that_are_being_written_are_left_to_their_writer() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let id = extent_id(1);
     world.extent_on(&world.data_primaries(id)[..1], id, "object").await;
     world.clock.advance_ms(ReplicateOptions::default().young_ms - 1);
@@ -189,7 +189,7 @@ async fn extents_that_are_being_written_are_left_to_their_writer() {
 
 #[tokio::test]
 async fn one_that_cannot_read_its_copy_holds_up_nobody() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let id = extent_id(1);
     let primaries = world.data_primaries(id);
     world.extent_on(&primaries[..2], id, "object").await;
@@ -206,10 +206,10 @@ async fn one_that_cannot_read_its_copy_holds_up_nobody() {
 
 #[tokio::test]
 async fn holders_under_processes_in_different_passes_never_leave_it_to_each_other() {
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     let ids = world.extents(20).await;
     let one = |node: &str| {
-        let scope = Scope::Nodes(vec![node.to_owned()]);
+        let scope = DeviceScope::Nodes(vec![node.to_owned()]);
         ReplicateExtents::new(world.shared.clone(), world.clock.clone(), scope)
     };
     let (mut first, mut second) = (one("n0"), one("n1"));
@@ -225,9 +225,9 @@ async fn holders_under_processes_in_different_passes_never_leave_it_to_each_othe
 
 #[tokio::test]
 async fn with_several_policies_its_record_says_where_an_extent_belongs() {
-    let world = Many::new(6);
+    let world = MultiNodeWorld::new(6);
     let other = PolicyId(9);
-    let mut cluster = Cluster::clone(&world.shared.get());
+    let mut cluster = ClusterTopology::clone(&world.shared.get());
     cluster.data.insert(POLICY, Arc::new(ring(0..3)));
     world.shared.set(cluster.clone());
     let id = extent_id(1);
@@ -244,7 +244,7 @@ async fn with_several_policies_its_record_says_where_an_extent_belongs() {
 
 #[tokio::test]
 async fn a_worker_goes_on_where_the_one_before_it_stood() {
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     world.extents(700).await;
     let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
     let mut first = worker(&world).with_cursors(cursors.clone());
@@ -259,7 +259,7 @@ async fn a_worker_goes_on_where_the_one_before_it_stood() {
 
 #[tokio::test]
 async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     world.extents(200).await;
     world.wipe(DeviceId(0)).await;
     let options =
@@ -282,7 +282,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let healed = Arc::new(AtomicU64::new(0));
     let (count, whole) = (calls.clone(), healed.clone());
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(4, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (count, whole) = (count.clone(), whole.clone());
         let choose = move |call: &martlet_protocol::testing::Call<'_>| {
             let asks = matches!(call.op, Op::ListExtents | Op::Presence);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use martlet_protocol::backend::{EntryWrite, LetGo};
+use martlet_protocol::backend::{EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
 use martlet_protocol::{Backend, ErrorKind, ManualClock, Phase, Term};
@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::sync::SyncDevices;
-use crate::testing::many::{Many, key, ring};
+use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 use crate::{RingChange, run_all_once, run_once};
 
-fn worker(world: &Many) -> ReplicateRegisters {
-    ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), Scope::All)
+fn worker(world: &MultiNodeWorld) -> ReplicateRegisters {
+    ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
 }
 
-async fn run(world: &Many) -> Progress {
+async fn run(world: &MultiNodeWorld) -> StepProgress {
     run_once(&mut worker(world)).await.unwrap()
 }
 
 /// Writes `count` objects with inline bytes; every other one misses one of its primaries, in turn.
-async fn lost_writes(world: &Many, count: usize) -> Vec<EntryWrite> {
+async fn lost_writes(world: &MultiNodeWorld, count: usize) -> Vec<EntryWrite> {
     let mut writes = Vec::new();
     for n in 0..count {
         let write = world.inline(&key(&format!("key-{n}")));
@@ -37,7 +37,7 @@ async fn lost_writes(world: &Many, count: usize) -> Vec<EntryWrite> {
     writes
 }
 
-async fn is_everywhere(world: &Many, write: &EntryWrite) -> bool {
+async fn is_everywhere(world: &MultiNodeWorld, write: &EntryWrite) -> bool {
     let mut all = true;
     for device in world.primaries(&write.key) {
         let view = world.held(device, &write.key).await;
@@ -49,7 +49,7 @@ async fn is_everywhere(world: &Many, write: &EntryWrite) -> bool {
 
 #[tokio::test]
 async fn what_one_of_three_missed_is_brought_to_it_with_its_bytes() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let writes = lost_writes(&world, 300).await;
     let progress = run(&world).await;
     for write in &writes {
@@ -67,7 +67,7 @@ async fn what_one_of_three_missed_is_brought_to_it_with_its_bytes() {
 
 #[tokio::test]
 async fn of_two_writes_the_newer_one_is_everywhere_afterwards() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let key = key("k");
     let primaries = world.primaries(&key);
     world.write_on(&primaries, &world.write(&key)).await;
@@ -84,7 +84,7 @@ async fn of_two_writes_the_newer_one_is_everywhere_afterwards() {
 
 #[tokio::test]
 async fn a_promise_in_the_way_is_settled_under_the_same_write_id() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let write = world.inline(&key("k"));
     let primaries = world.primaries(&write.key);
     world.write_on(&primaries[..1], &write).await;
@@ -99,13 +99,13 @@ async fn a_promise_in_the_way_is_settled_under_the_same_write_id() {
 }
 
 /// Calls by name and device.
-type Calls = Arc<Mutex<Vec<(Op, DeviceId)>>>;
+type RecordedCalls = Arc<Mutex<Vec<(Op, DeviceId)>>>;
 
-fn watched(devices: u32) -> (Many, Calls) {
-    let calls = Calls::default();
+fn watched(devices: u32) -> (MultiNodeWorld, RecordedCalls) {
+    let calls = RecordedCalls::default();
     let seen = calls.clone();
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(devices, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(devices, clock, move |_, memory| {
         let seen = seen.clone();
         let choose = move |call: &Call<'_>| {
             seen.lock().push((call.op, call.device));
@@ -148,7 +148,7 @@ async fn one_difference_costs_its_bin_and_many_cost_their_run() {
     // Two pairs of devices see the difference, from both sides at most.
     assert!(walks() <= 8, "{}", walks());
 
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     lost_writes(&world, 1200).await;
     let progress = run(&world).await;
     assert_eq!(progress.repaired, 600);
@@ -156,7 +156,7 @@ async fn one_difference_costs_its_bin_and_many_cost_their_run() {
 
 #[tokio::test]
 async fn devices_without_votes_are_left_to_the_sync() {
-    let world = Many::new(4);
+    let world = MultiNodeWorld::new(4);
     let writes = lost_writes(&world, 20).await;
     let wiped = DeviceId(1);
     world.wipe(wiped).await;
@@ -174,7 +174,7 @@ async fn devices_without_votes_are_left_to_the_sync() {
 
 #[tokio::test]
 async fn tombstones_that_may_be_collected_are_nobodys_difference() {
-    let world = Many::new(3);
+    let world = MultiNodeWorld::new(3);
     let mut write = world.write(&key("k"));
     write.entry.value = Value::Tombstone;
     let primaries = world.primaries(&write.key);
@@ -184,7 +184,7 @@ async fn tombstones_that_may_be_collected_are_nobodys_difference() {
         world.memory(*device).mark_collectable(*device, &marks).await.unwrap();
     }
     let up_to = write.entry.order;
-    let drop = LetGo { key: write.key.clone(), up_to, collectable: true };
+    let drop = RegisterDrop { key: write.key.clone(), up_to, collectable: true };
     world.memory(primaries[0]).drop_registers(primaries[0], &[drop]).await.unwrap();
     assert_eq!(run(&world).await.repaired, 0);
     assert!(world.held(primaries[0], &write.key).await.entry.is_none());
@@ -192,7 +192,7 @@ async fn tombstones_that_may_be_collected_are_nobodys_difference() {
 
 #[tokio::test]
 async fn a_stray_is_brought_to_its_primaries_and_then_let_go() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let older = world.write(&key("k"));
     let primaries = world.primaries(&older.key);
     let stray = world.handoff(&older.key);
@@ -214,8 +214,8 @@ async fn a_stray_is_brought_to_its_primaries_and_then_let_go() {
 
 #[tokio::test]
 async fn a_ring_that_moved_leaves_no_strays_behind() {
-    let world = Many::new(6);
-    let mut cluster = Cluster::clone(&world.shared.get());
+    let world = MultiNodeWorld::new(6);
+    let mut cluster = ClusterTopology::clone(&world.shared.get());
     cluster.index = Arc::new(ring(0..5));
     world.shared.set(cluster.clone());
     let writes = lost_writes(&world, 100).await;
@@ -235,7 +235,7 @@ async fn a_ring_that_moved_leaves_no_strays_behind() {
 
 #[tokio::test]
 async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let write = world.write(&key("k"));
     world.write_on(&world.primaries(&write.key), &write).await;
     let stray = world.handoff(&write.key);
@@ -264,7 +264,7 @@ async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
 #[tokio::test(start_paused = true)]
 async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(3, clock, |_, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, |_, memory| {
         let choose = |call: &Call<'_>| match call.op {
             Op::Sums => Fault::Delay(Duration::from_secs(2)),
             _ => Fault::None,
@@ -286,17 +286,17 @@ async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
 
 /// Makes six devices, five of them in the ring until the last is added; calls chosen by `fails`
 /// fail.
-async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Many {
+async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> MultiNodeWorld {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let fails = Arc::new(fails);
-    let world = Many::wrapped(6, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(6, clock, move |_, memory| {
         let fails = fails.clone();
         let choose = move |call: &Call<'_>| {
             if fails(call) { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
         };
         Arc::new(FaultyBackend::new(memory, choose))
     });
-    let mut cluster = Cluster::clone(&world.shared.get());
+    let mut cluster = ClusterTopology::clone(&world.shared.get());
     cluster.index = Arc::new(ring(0..5));
     world.shared.set(cluster.clone());
     // Registers of old holders are strays where the new device took over.
@@ -310,7 +310,7 @@ async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) 
 }
 
 /// Returns true if all primaries but `out` hold each of these writes.
-async fn is_everywhere_but(world: &Many, out: DeviceId, writes: &[EntryWrite]) -> bool {
+async fn is_everywhere_but(world: &MultiNodeWorld, out: DeviceId, writes: &[EntryWrite]) -> bool {
     let mut all = true;
     for write in writes {
         for device in world.primaries(&write.key).into_iter().filter(|it| *it != out) {
@@ -326,7 +326,8 @@ async fn a_new_member_that_does_not_answer_keeps_nothing_from_the_others() {
     let silent = DeviceId(5);
     let world = with_strays(move |call| call.device == silent && call.op != Op::Sums).await;
     let writes = lost_writes(&world, 200).await;
-    let missed = |world: &Many, write: &EntryWrite| world.primaries(&write.key).contains(&silent);
+    let missed =
+        |world: &MultiNodeWorld, write: &EntryWrite| world.primaries(&write.key).contains(&silent);
     let shared: Vec<EntryWrite> =
         writes.into_iter().filter(|write| !missed(&world, write)).collect();
     // Registers that the silent device should have too, with their holders.
@@ -353,7 +354,7 @@ async fn a_peer_whose_walks_fail_keeps_nothing_from_the_others() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let calls = Arc::new(AtomicU64::new(0));
     let counted = calls.clone();
-    let world = Many::wrapped(4, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let counted = counted.clone();
         let choose = move |call: &Call<'_>| match call.op {
             Op::Walk | Op::Bins if call.device == silent => {
@@ -378,7 +379,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let healed = Arc::new(AtomicU64::new(0));
     let (calls, whole) = (count.clone(), healed.clone());
     let clock = Arc::new(ManualClock::at(1_000_000_000));
-    let world = Many::wrapped(4, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(4, clock, move |_, memory| {
         let (calls, whole) = (calls.clone(), whole.clone());
         let choose = move |call: &Call<'_>| {
             let changes = matches!(call.op, Op::Write | Op::Promise | Op::DropRegisters);
@@ -399,7 +400,7 @@ async fn cut_at(at: u64, fault: Fault) -> bool {
     let promised = world.primaries(&stray.key)[1];
     world.promise_on(&[promised], &stray.key, world.stamps.issue_above(stray.entry.order)).await;
     writes.push(stray);
-    let held = |world: &Many| {
+    let held = |world: &MultiNodeWorld| {
         let devices = (0..4).map(DeviceId);
         let all = devices.flat_map(|device| world.memory(device).registers(device));
         all.map(|(_, entry)| entry.write_id).collect::<BTreeSet<_>>()
@@ -433,7 +434,7 @@ async fn what_was_read_long_ago_is_not_brought_to_anybody() {
     // A process that is suspended between read and write finds its clock far ahead (rule T1).
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let stopped = clock.clone();
-    let world = Many::wrapped(3, clock, move |_, memory| {
+    let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let stopped = stopped.clone();
         let choose = move |call: &Call<'_>| {
             if call.op == Op::Read {
@@ -451,10 +452,10 @@ async fn what_was_read_long_ago_is_not_brought_to_anybody() {
 }
 
 /// Runs steps of all workers of a ring change until no work is left.
-async fn to_the_end(world: &Many) {
+async fn to_the_end(world: &MultiNodeWorld) {
     let mut workers: Vec<Box<dyn Worker>> = vec![
-        Box::new(SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All)),
-        Box::new(RingChange::new(world.shared.clone(), world.clock.clone(), Scope::All)),
+        Box::new(SyncDevices::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)),
+        Box::new(RingChange::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)),
         Box::new(worker(world)),
     ];
     for _ in 0..6 {
@@ -467,7 +468,7 @@ async fn to_the_end(world: &Many) {
 
 #[tokio::test]
 async fn a_previous_holder_lets_go_once_the_new_one_decides_and_not_before() {
-    let world = Many::new(5);
+    let world = MultiNodeWorld::new(5);
     let writes = lost_writes(&world, 60).await;
     run(&world).await;
     let ring = world.grow(5).await;

@@ -20,8 +20,8 @@ async fn wipe_all(storm: &Storm, revive: impl AsyncFn(&Storm, DeviceId)) {
 /// Runs the workers until a device votes.
 async fn sync(storm: &Storm, device: DeviceId) {
     let (shared, clock) = (storm.world.shared.clone(), storm.world.clock.clone());
-    let mut sync = SyncDevices::new(shared.clone(), clock.clone(), Scope::All);
-    let mut update = Update::new(shared, clock, Scope::All);
+    let mut sync = SyncDevices::new(shared.clone(), clock.clone(), DeviceScope::All);
+    let mut update = Update::new(shared, clock, DeviceScope::All);
     for _ in 0..2000 {
         sync.step().await.unwrap();
         update.step().await.unwrap();

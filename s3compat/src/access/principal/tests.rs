@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn parse(text: &str) -> Result<Principals, Malformed> {
+fn parse(text: &str) -> Result<Principals, MalformedPolicy> {
     Principals::parse(&Json::parse(text).unwrap())
 }
 
@@ -33,7 +33,11 @@ fn an_account_has_many_names() {
         let named = parse(text).unwrap();
         assert!(!named.name(&Requester::Anonymous) && !named.has_everyone(), "{text}");
     }
-    let carol = Who { user: "carol".into(), canonical_id: "c0ffee".into(), ..Who::named("alice") };
+    let carol = AccountIdentity {
+        user: "carol".into(),
+        canonical_id: "c0ffee".into(),
+        ..AccountIdentity::named("alice")
+    };
     let other = Requester::User(Arc::new(carol));
     assert!(parse(r#"{"AWS": "arn:aws:iam::alice:root"}"#).unwrap().name(&other));
     assert!(!parse(r#"{"AWS": "arn:aws:iam::alice:user/alice"}"#).unwrap().name(&other));
@@ -49,7 +53,8 @@ fn an_account_has_many_names() {
     ] {
         assert_eq!(parse(text).unwrap().name(&other), is_named, "{text}");
     }
-    let account = Who { canonical_id: "c0ffee".into(), ..Who::named("alice") };
+    let account =
+        AccountIdentity { canonical_id: "c0ffee".into(), ..AccountIdentity::named("alice") };
     let account = Requester::User(Arc::new(account));
     for text in [
         r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#,
@@ -66,14 +71,19 @@ fn a_name_means_whom_it_meant_when_it_was_bound() {
         let user_id = user.map(|user| format!("id of {user}").into());
         let user = user.unwrap_or(account).into();
         let canonical_id = id.into();
-        Requester::User(Arc::new(Who { user, user_id, canonical_id, ..Who::named(account) }))
+        Requester::User(Arc::new(AccountIdentity {
+            user,
+            user_id,
+            canonical_id,
+            ..AccountIdentity::named(account)
+        }))
     };
     let bound = |text: &str| {
         let mut principals = parse(text).unwrap();
         let ids = principals.names().map(|name| {
             let id = match &name.member {
                 None => "1".to_owned(),
-                Some((Member::User, user)) if *user == name.account => "1".to_owned(),
+                Some((PrincipalKind::User, user)) if *user == name.account => "1".to_owned(),
                 Some((_, member)) => format!("id of {member}"),
             };
             (name, id)

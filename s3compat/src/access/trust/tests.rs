@@ -5,10 +5,14 @@ use std::sync::Arc;
 use martlet_proxy::Role;
 
 use super::*;
-use crate::auth::Who;
+use crate::auth::AccountIdentity;
 
 fn user(account: &str, name: &str, role: Role) -> Requester {
-    Requester::User(Arc::new(Who { user: name.into(), role, ..Who::named(account) }))
+    Requester::User(Arc::new(AccountIdentity {
+        user: name.into(),
+        role,
+        ..AccountIdentity::named(account)
+    }))
 }
 
 fn document(principal: &str, rest: &str) -> String {
@@ -20,8 +24,8 @@ fn document(principal: &str, rest: &str) -> String {
 
 fn signed(text: &str, requester: &Requester) -> bool {
     let context = &Context::default().with("aws:SourceIp", "10.0.0.1");
-    let way = Way::AssumeRole;
-    Trust::parse(text).unwrap().admits(Taker { way, requester, provider: None, context })
+    let way = AssumeMethod::AssumeRole;
+    Trust::parse(text).unwrap().admits(AssumeRequest { way, requester, provider: None, context })
 }
 
 fn web(text: &str, provider: &str, subject: &str) -> bool {
@@ -29,8 +33,8 @@ fn web(text: &str, provider: &str, subject: &str) -> bool {
     context.add_trust("token:sub", subject);
     context.add_trust("token:aud", "app");
     context.add_trust("token:aud", "other");
-    Trust::parse(text).unwrap().admits(Taker {
-        way: Way::AssumeRoleWithWebIdentity,
+    Trust::parse(text).unwrap().admits(AssumeRequest {
+        way: AssumeMethod::AssumeRoleWithWebIdentity,
         requester: &Requester::Anonymous,
         provider: Some(provider),
         context: &context,

@@ -9,9 +9,9 @@ use http_body_util::StreamBody;
 use super::*;
 use crate::limits::documents::Documents;
 
-type Pieces = StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
+type BodyChunks = StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
 
-fn pieces(pieces: &[&'static str]) -> Pieces {
+fn pieces(pieces: &[&'static str]) -> BodyChunks {
     let frames: Vec<_> =
         pieces.iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))).collect();
     StreamBody::new(stream::iter(frames))
@@ -23,7 +23,7 @@ fn plan(framing: Framing, length: Option<u64>) -> BodyPlan {
     BodyPlan {
         framing,
         facts,
-        patience: Patience { idle, bytes_per_second_min: 0, whole: 2 * idle },
+        patience: BodyTimeouts { idle, bytes_per_second_min: 0, whole: 2 * idle },
     }
 }
 
@@ -155,7 +155,7 @@ fn trickle(bytes: usize) -> impl Body<Data = Bytes, Error = Infallible> + Unpin 
 
 fn plan_at(bytes_per_second_min: u64) -> BodyPlan {
     let plan = plan(Framing::Plain, None);
-    BodyPlan { patience: Patience { bytes_per_second_min, ..plan.patience }, ..plan }
+    BodyPlan { patience: BodyTimeouts { bytes_per_second_min, ..plan.patience }, ..plan }
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ async fn what_was_sent_fast_saves_up_no_more_than_the_time_of_silence() {
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
 }
 
-fn share() -> Share {
+fn share() -> DocumentMemory {
     Documents::new(8 << 20).begin(None)
 }
 

@@ -5,7 +5,7 @@
 use s3s::{S3Result, s3_error};
 
 use crate::access::{Acl, Grant, Grantee, Permission};
-use crate::sentences;
+use crate::messages;
 
 /// A canned list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Canned {
             "aws-exec-read" => {
                 return Err(s3_error!(NotImplemented, "The canned ACL {name} is not supported"));
             }
-            _ => return Err(sentences::ACL_CANNED.argument("x-amz-acl", name).into()),
+            _ => return Err(messages::ACL_CANNED.argument("x-amz-acl", name).into()),
         })
     }
 
@@ -70,7 +70,7 @@ impl Canned {
 mod tests {
     use super::*;
 
-    fn told(name: &str, owner: &str) -> Vec<(String, &'static str)> {
+    fn expanded(name: &str, owner: &str) -> Vec<(String, &'static str)> {
         let grantee = |grantee: &Grantee| match grantee {
             Grantee::Canonical(id) => id.clone(),
             group => format!("{group:?}"),
@@ -85,24 +85,24 @@ mod tests {
     fn names_mean_grants_and_groups_come_first() {
         let full = |who: &str| (who.to_owned(), "FULL_CONTROL");
         let group = |name: &str, permission| (name.to_owned(), permission);
-        assert_eq!(told("private", "bob"), [full("bob")]);
-        assert_eq!(told("public-read", "bob"), [group("AllUsers", "READ"), full("bob")]);
+        assert_eq!(expanded("private", "bob"), [full("bob")]);
+        assert_eq!(expanded("public-read", "bob"), [group("AllUsers", "READ"), full("bob")]);
         let both = [group("AllUsers", "READ"), group("AllUsers", "WRITE"), full("bob")];
-        assert_eq!(told("public-read-write", "bob"), both);
+        assert_eq!(expanded("public-read-write", "bob"), both);
         let known = [group("AuthenticatedUsers", "READ"), full("bob")];
-        assert_eq!(told("authenticated-read", "bob"), known);
+        assert_eq!(expanded("authenticated-read", "bob"), known);
         let log = [group("LogDelivery", "WRITE"), group("LogDelivery", "READ_ACP"), full("bob")];
-        assert_eq!(told("log-delivery-write", "bob"), log);
+        assert_eq!(expanded("log-delivery-write", "bob"), log);
     }
 
     #[test]
     fn the_buckets_owner_is_named_once() {
         let full = |who: &str| (who.to_owned(), "FULL_CONTROL");
         let read = ("alice".to_owned(), "READ");
-        assert_eq!(told("bucket-owner-read", "bob"), [full("bob"), read]);
-        assert_eq!(told("bucket-owner-full-control", "bob"), [full("bob"), full("alice")]);
+        assert_eq!(expanded("bucket-owner-read", "bob"), [full("bob"), read]);
+        assert_eq!(expanded("bucket-owner-full-control", "bob"), [full("bob"), full("alice")]);
         for name in ["bucket-owner-read", "bucket-owner-full-control"] {
-            assert_eq!(told(name, "alice"), [full("alice")]);
+            assert_eq!(expanded(name, "alice"), [full("alice")]);
         }
     }
 }

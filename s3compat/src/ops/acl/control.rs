@@ -22,7 +22,7 @@ pub(in super::super) enum Ownership {
 
 /// Settings of a bucket that apply to access control lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Control {
+pub(crate) struct AclSettings {
     pub(in super::super) ownership: Ownership,
     /// True if lists with grants to everyone are refused (`BlockPublicAcls`).
     pub(in super::super) blocks_public: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Control {
     pub(in super::super) ignores_public: bool,
 }
 
-impl Control {
+impl AclSettings {
     pub(in super::super) fn of(settings: &Settings) -> Self {
         let is_blocked = |said: fn(&s3s::dto::PublicAccessBlockConfiguration) -> Option<bool>| {
             is_blocked(settings, said)
@@ -92,12 +92,12 @@ mod tests {
     fn ownership(document: Vec<u8>) -> Ownership {
         let mut settings = Settings::default();
         settings.set(Setting::OwnershipControls, document).unwrap();
-        Control::of(&settings).ownership
+        AclSettings::of(&settings).ownership
     }
 
     #[test]
     fn objects_are_their_writers_where_nothing_is_set() {
-        assert_eq!(Control::of(&Settings::default()), Control::default());
+        assert_eq!(AclSettings::of(&Settings::default()), AclSettings::default());
         for (name, expected) in [
             ("ObjectWriter", Ownership::Writer),
             ("BucketOwnerPreferred", Ownership::Preferred),
@@ -120,7 +120,7 @@ mod tests {
             ..Default::default()
         };
         settings.set(Setting::PublicAccessBlock, to_document(&block)).unwrap();
-        let control = Control::of(&settings);
+        let control = AclSettings::of(&settings);
         assert!(control.blocks_public && !control.ignores_public && !control.is_enforced());
     }
 }

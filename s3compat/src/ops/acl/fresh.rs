@@ -7,11 +7,11 @@ use s3s::S3Result;
 
 use super::super::Operations;
 use super::super::access::denied;
-use super::super::rights::Rights;
-use super::asked::Asked;
+use super::super::authorization::Authorization;
 use super::canned::Canned;
-use super::control::{Control, bucket_has_list, not_supported};
-use super::wanted::Wanted;
+use super::control::{AclSettings, bucket_has_list, not_supported};
+use super::pending::PendingAcl;
+use super::requested::RequestedAcl;
 use crate::access::Acl;
 use crate::errors::s3_error;
 
@@ -19,27 +19,27 @@ impl Operations {
     /// Marks a new object with the list in the headers of its write, and with its owner.
     pub(in super::super) async fn mark_owner(
         &self,
-        rights: &Rights,
+        authorization: &Authorization,
         headers: &HeaderMap,
         marks: &mut Marks,
     ) -> S3Result<()> {
-        let (requester, standing) = (rights.requester(), rights.standing());
-        let asked = Asked::in_headers(headers)?;
-        let gives_away = asked == Some(Asked::Canned(Canned::BucketOwnerFullControl));
-        if standing.control.is_enforced() {
+        let (requester, access) = (authorization.requester(), authorization.bucket_access());
+        let asked = RequestedAcl::in_headers(headers)?;
+        let gives_away = asked == Some(RequestedAcl::Canned(Canned::BucketOwnerFullControl));
+        if access.control.is_enforced() {
             return if asked.is_none() || gives_away { Ok(()) } else { Err(not_supported()) };
         }
-        let owner = standing.owner_of_new(requester, gives_away);
+        let owner = access.owner_of_new(requester, gives_away);
         let Some(asked) = asked else {
-            mark(marks, &Acl::private(owner), &standing.owner);
+            mark(marks, &Acl::private(owner), &access.owner);
             return Ok(());
         };
-        let wanted = Wanted::resolve(&self.store, asked, &[owner, &standing.owner]).await?;
-        let acl = wanted.list(owner, &standing.owner).ok_or_else(denied)?;
-        if acl.is_public() && standing.control.blocks_public {
+        let wanted = PendingAcl::resolve(&self.store, asked, &[owner, &access.owner]).await?;
+        let acl = wanted.list(owner, &access.owner).ok_or_else(denied)?;
+        if acl.is_public() && access.control.blocks_public {
             return Err(denied());
         }
-        mark(marks, &acl, &standing.owner);
+        mark(marks, &acl, &access.owner);
         Ok(())
     }
 
@@ -50,13 +50,13 @@ impl Operations {
         headers: &HeaderMap,
         settings: &mut Settings,
     ) -> S3Result<()> {
-        let Some(asked) = Asked::in_headers(headers)? else { return Ok(()) };
-        let wanted = Wanted::resolve(&self.store, asked, &[owner]).await?;
+        let Some(asked) = RequestedAcl::in_headers(headers)? else { return Ok(()) };
+        let wanted = PendingAcl::resolve(&self.store, asked, &[owner]).await?;
         let acl = wanted.list_of_bucket(owner).ok_or_else(denied)?;
         if acl.is_private() {
             return Ok(());
         }
-        if Control::of(settings).is_enforced() {
+        if AclSettings::of(settings).is_enforced() {
             return Err(bucket_has_list());
         }
         let set = settings.set(Setting::Acl, acl.encode());

@@ -7,29 +7,33 @@ use martlet_proxy::{ROOT, Session};
 use s3s::S3Result;
 use s3s::dto::{Grant as WireGrant, Grantee as WireGrantee, Owner, Permission, Type};
 
-use super::super::guard::list_of;
+use super::super::object_acl::list_of;
 use super::super::wire_owner;
-use super::asked::Named;
+use super::requested::NamedGrantee;
 use crate::access::{Acl, Grant, Grantee};
 use crate::errors::{custom, s3_error};
-use crate::sentences;
+use crate::messages;
 
 /// Looks up a grantee. Accounts in `known` need no lookup.
-pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3Result<Grantee> {
+pub(super) async fn resolve(
+    store: &Session,
+    named: NamedGrantee,
+    known: &[&str],
+) -> S3Result<Grantee> {
     match named {
-        Named::Uri(uri) => {
-            Grantee::group(&uri).ok_or_else(|| sentences::ACL_GROUP.argument("uri", uri).into())
+        NamedGrantee::Uri(uri) => {
+            Grantee::group(&uri).ok_or_else(|| messages::ACL_GROUP.argument("uri", uri).into())
         }
-        Named::Id(id) => {
+        NamedGrantee::Id(id) => {
             let is_there = id == ROOT
                 || known.contains(&id.as_str())
                 || store.has_owner(&id).await.map_err(s3_error)?;
             if is_there {
                 return Ok(Grantee::Canonical(id));
             }
-            Err(sentences::ACL_ID.argument("id", id).into())
+            Err(messages::ACL_ID.argument("id", id).into())
         }
-        Named::Address(address) => {
+        NamedGrantee::Address(address) => {
             let found = store.owner_called(&address).await.map_err(s3_error)?;
             found.map(Grantee::Canonical).ok_or_else(|| {
                 custom(
@@ -43,7 +47,7 @@ pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3
 }
 
 /// Owners of the objects in a bucket, as in replies.
-pub(in super::super) struct Owners {
+pub(in super::super) struct OwnerNames {
     store: Session,
     of_bucket: Owner,
     /// Other owners than the bucket's, cached by canonical id.
@@ -52,7 +56,7 @@ pub(in super::super) struct Owners {
     is_enforced: bool,
 }
 
-impl Owners {
+impl OwnerNames {
     pub(in super::super) async fn new(store: &Session, of_bucket: &str, is_enforced: bool) -> Self {
         let of_bucket = wire_owner(store, of_bucket).await;
         Self { store: store.clone(), of_bucket, others: HashMap::new(), is_enforced }

@@ -7,7 +7,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::Setting;
 use martlet_protocol::entry::Object;
-use martlet_protocol::lifecycle::{Day, Lifecycle, Standing, Subject};
+use martlet_protocol::lifecycle::{Day, Lifecycle, Subject, VersionPosition};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::Timestamp;
 
@@ -40,9 +40,9 @@ impl Operations {
         initiated_ms: u64,
     ) -> (Option<Timestamp>, Option<String>) {
         let rules = self.rules(bucket).await.unwrap_or_default();
-        let (subject, standing) =
-            (Subject { key, object: None }, Standing::Upload { initiated_ms });
-        let due = rules.due(&subject, standing, Day::FULL);
+        let (subject, access) =
+            (Subject { key, object: None }, VersionPosition::Upload { initiated_ms });
+        let due = rules.due(&subject, access, Day::FULL);
         let due = due.map(|due| (wire_time(due.at_ms), encoded(due.rule)));
         due.unzip()
     }
@@ -60,8 +60,8 @@ fn encoded(rule: &str) -> String {
 
 fn expiration(rules: &Lifecycle, key: &str, object: &Object) -> Option<HeaderValue> {
     let subject = Subject { key, object: Some((object.size, &object.attributes.tags)) };
-    let standing = Standing::Current { modified_ms: object.modified_ms };
-    let due = rules.due(&subject, standing, Day::FULL)?;
+    let access = VersionPosition::Current { modified_ms: object.modified_ms };
+    let due = rules.due(&subject, access, Day::FULL)?;
     let date = http_date(due.at_ms);
     let date = date.to_str().ok()?;
     let rule = encoded(due.rule);

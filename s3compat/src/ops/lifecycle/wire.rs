@@ -16,7 +16,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Result};
 use time::OffsetDateTime;
 
-use crate::sentences;
+use crate::messages;
 use crate::tags;
 
 /// Maximum length of a rule's id, in characters.
@@ -28,13 +28,13 @@ const NEWER_MAX: u32 = 100;
 pub(super) fn from_wire(document: Option<BucketLifecycleConfiguration>) -> S3Result<Vec<Rule>> {
     let rules = document.map(|document| document.rules).unwrap_or_default();
     if rules.is_empty() || rules.len() > RULES_MAX {
-        return Err(sentences::MALFORMED_XML.error());
+        return Err(messages::MALFORMED_XML.error());
     }
     let rules: Vec<Rule> = rules.into_iter().map(rule).collect::<S3Result<_>>()?;
     let mut ids: Vec<&str> = rules.iter().map(|rule| rule.id.as_str()).collect();
     ids.sort_unstable();
     if ids.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(sentences::LIFECYCLE_IDS.error());
+        return Err(messages::LIFECYCLE_IDS.error());
     }
     Ok(rules)
 }
@@ -42,7 +42,7 @@ pub(super) fn from_wire(document: Option<BucketLifecycleConfiguration>) -> S3Res
 fn rule(rule: LifecycleRule) -> S3Result<Rule> {
     let id = match rule.id.filter(|id| !id.is_empty()) {
         Some(id) if id.chars().count() > ID_CHARS_MAX => {
-            return Err(sentences::LIFECYCLE_ID.about(ID_CHARS_MAX).into());
+            return Err(messages::LIFECYCLE_ID.with_subject(ID_CHARS_MAX).into());
         }
         Some(id) => id,
         None => hex::encode(random_bytes::<8>()),
@@ -50,13 +50,13 @@ fn rule(rule: LifecycleRule) -> S3Result<Rule> {
     let is_enabled = match rule.status.as_str() {
         ExpirationStatus::ENABLED => true,
         ExpirationStatus::DISABLED => false,
-        _ => return Err(sentences::MALFORMED_XML.error()),
+        _ => return Err(messages::MALFORMED_XML.error()),
     };
     for transition in rule.transitions.iter().flatten() {
         transition.date.as_ref().map(date_ms).transpose()?;
     }
     if rule.transitions.is_some() || rule.noncurrent_version_transitions.is_some() {
-        return Err(sentences::LIFECYCLE_TRANSITION.error());
+        return Err(messages::LIFECYCLE_TRANSITION.error());
     }
     let rule = Rule {
         id,
@@ -77,7 +77,7 @@ fn rule(rule: LifecycleRule) -> S3Result<Rule> {
 /// Refuses rules without an action, and actions that do not support the rule's filter.
 fn check_actions(rule: &Rule) -> S3Result<()> {
     if rule.expiration.is_none() && rule.noncurrent.is_none() && rule.abort_upload_days.is_none() {
-        return Err(sentences::LIFECYCLE_ACTION.error());
+        return Err(messages::LIFECYCLE_ACTION.error());
     }
     let Scope::Filter(filter) = &rule.scope else { return Ok(()) };
     let and = filter.and.as_ref();
@@ -90,10 +90,10 @@ fn check_actions(rule: &Rule) -> S3Result<()> {
         ("ExpiredObjectDeleteMarker", is_of_markers),
     ] {
         if is_asked && has_tags {
-            return Err(sentences::LIFECYCLE_WITH.about_both(action, "Tags").into());
+            return Err(messages::LIFECYCLE_WITH.with_subjects(action, "Tags").into());
         }
         if is_asked && has_sizes {
-            return Err(sentences::LIFECYCLE_WITH.about_both(action, "ObjectSize").into());
+            return Err(messages::LIFECYCLE_WITH.with_subjects(action, "ObjectSize").into());
         }
     }
     Ok(())
@@ -103,7 +103,7 @@ fn scope(prefix: Option<String>, filter: Option<LifecycleRuleFilter>) -> S3Resul
     match (prefix, filter) {
         (Some(prefix), None) => Ok(Scope::Prefix(checked_prefix(prefix)?)),
         (None, Some(filter)) => Ok(Scope::Filter(self::filter(filter)?)),
-        (Some(_), Some(_)) | (None, None) => Err(sentences::MALFORMED_XML.error()),
+        (Some(_), Some(_)) | (None, None) => Err(messages::MALFORMED_XML.error()),
     }
 }
 
@@ -130,25 +130,25 @@ fn and(and: LifecycleRuleAndOperator) -> S3Result<And> {
     let (prefix, tags) = (prefix.map(checked_prefix).transpose()?, tags.unwrap_or_default());
     let and = And { prefix, tags: tags::from_xml(tags)?, larger_than, smaller_than };
     if and == And::default() {
-        return Err(sentences::MALFORMED_XML.error());
+        return Err(messages::MALFORMED_XML.error());
     }
     Ok(and)
 }
 
 fn checked_prefix(prefix: String) -> S3Result<String> {
     if prefix.len() > KEY_BYTES_MAX {
-        return Err(sentences::LIFECYCLE_PREFIX.about(KEY_BYTES_MAX).into());
+        return Err(messages::LIFECYCLE_PREFIX.with_subject(KEY_BYTES_MAX).into());
     }
     Ok(prefix)
 }
 
 fn sizes(larger: Option<i64>, smaller: Option<i64>) -> S3Result<(Option<u64>, Option<u64>)> {
-    let size = |size: i64| u64::try_from(size).map_err(|_| sentences::LIFECYCLE_SIZE.error());
+    let size = |size: i64| u64::try_from(size).map_err(|_| messages::LIFECYCLE_SIZE.error());
     let (larger, smaller) = (larger.map(size).transpose()?, smaller.map(size).transpose()?);
     match (larger, smaller) {
-        (_, Some(0)) => Err(sentences::LIFECYCLE_SIZE_MIN.error()),
+        (_, Some(0)) => Err(messages::LIFECYCLE_SIZE_MIN.error()),
         (Some(larger), Some(smaller)) if smaller <= larger => {
-            Err(sentences::LIFECYCLE_SIZES.error())
+            Err(messages::LIFECYCLE_SIZES.error())
         }
         sizes => Ok(sizes),
     }
@@ -162,7 +162,7 @@ fn expiration(expiration: LifecycleExpiration) -> S3Result<Expiration> {
         }
         (None, Some(date), None) => Ok(Expiration::Date(date_ms(&date)?)),
         (None, None, Some(goes)) => Ok(Expiration::Marker(goes)),
-        _ => Err(sentences::MALFORMED_XML.error()),
+        _ => Err(messages::MALFORMED_XML.error()),
     }
 }
 
@@ -172,7 +172,7 @@ fn noncurrent(noncurrent: &NoncurrentVersionExpiration) -> S3Result<Noncurrent> 
     let newer = noncurrent.newer_noncurrent_versions.map(|newer| {
         let newer = positive(newer, "'NewerNoncurrentVersions'")?;
         if newer > NEWER_MAX {
-            return Err(S3Error::from(sentences::LIFECYCLE_NEWER.about(NEWER_MAX)));
+            return Err(S3Error::from(messages::LIFECYCLE_NEWER.with_subject(NEWER_MAX)));
         }
         Ok(newer)
     });
@@ -188,7 +188,7 @@ fn positive(number: i32, name: &str) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
         .filter(|number| *number > 0)
-        .ok_or_else(|| sentences::LIFECYCLE_NUMBER.about(name).into())
+        .ok_or_else(|| messages::LIFECYCLE_NUMBER.with_subject(name).into())
 }
 
 /// Parses a date, which must be midnight UTC. Returns milliseconds.
@@ -196,7 +196,7 @@ fn date_ms(date: &Timestamp) -> S3Result<u64> {
     let ns = OffsetDateTime::from(date.clone()).unix_timestamp_nanos();
     let ms = u64::try_from(ns / 1_000_000).ok();
     ms.filter(|ms| ms.is_multiple_of(Day::FULL.ms()))
-        .ok_or_else(|| sentences::LIFECYCLE_DATE.error())
+        .ok_or_else(|| messages::LIFECYCLE_DATE.error())
 }
 
 /// Converts a rule to S3's type.

@@ -68,7 +68,8 @@ fn with(mut document: Value, name: &str, value: Value) -> Value {
 
 fn check(token: &str, keys: &KeySet, after_s: u64) -> Result<Claims, StsCode> {
     let audiences = &["app".to_owned(), "web".to_owned()];
-    let expected = Expected { issuer: ISSUER, audiences, now_ms: (NOW_S + after_s) * 1000 };
+    let expected =
+        TokenRequirements { issuer: ISSUER, audiences, now_ms: (NOW_S + after_s) * 1000 };
     verify(token, keys, expected).map_err(|error| error.code)
 }
 

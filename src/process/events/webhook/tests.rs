@@ -15,13 +15,13 @@ use super::*;
 
 #[test]
 fn refusals_are_told_from_trouble() {
-    let of = |status: u16| judge(StatusCode::from_u16(status).unwrap());
+    let of = |status: u16| classify_status(StatusCode::from_u16(status).unwrap());
     assert!([200, 202, 204].iter().all(|status| of(*status) == Ok(())));
     for status in [400, 405, 409, 410, 413, 415, 422] {
-        assert!(matches!(of(status), Err(Trouble::Refused(_))), "{status}");
+        assert!(matches!(of(status), Err(DeliveryFailure::Refused(_))), "{status}");
     }
     for status in [301, 307, 401, 403, 404, 407, 408, 425, 429, 500, 502, 503, 504] {
-        assert!(matches!(of(status), Err(Trouble::Failed(_))), "{status}");
+        assert!(matches!(of(status), Err(DeliveryFailure::Failed(_))), "{status}");
     }
 }
 
@@ -94,7 +94,7 @@ async fn a_token_is_shown_to_whom_an_authority_vouches_for() {
     assert!(heads.recv().await.unwrap().contains("Bearer second-token\r\n"));
     std::fs::remove_file(&token).unwrap();
     let trouble = webhook.post(Bytes::from_static(b"{}")).await.unwrap_err();
-    assert!(matches!(trouble, Trouble::Away(_)), "{trouble:?}");
+    assert!(matches!(trouble, DeliveryFailure::Away(_)), "{trouble:?}");
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn nothing_is_sent_to_anybody_else() {
     for webhook in [hook.webhook(&other.ca_file(), None), other.webhook(&other.ca_file(), None)] {
         let trouble = webhook.post(Bytes::from_static(b"{}")).await.unwrap_err();
         assert!(
-            matches!(&trouble, Trouble::Away(why) if why.contains("certificate")),
+            matches!(&trouble, DeliveryFailure::Away(why) if why.contains("certificate")),
             "{trouble:?}"
         );
     }

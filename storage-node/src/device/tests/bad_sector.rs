@@ -1,7 +1,7 @@
 //! A sector of an index table that the disk can't read, met by compactions.
 //!
-//! The table's footer stays readable: the index opens each time, and each compaction fails. The test
-//! runs itself once more with `bad_sector.c` preloaded, because RocksDB reads files by itself.
+//! The table's footer stays readable: the index opens each time, and each compaction fails. The
+//! test runs itself once more with `bad_sector.c` preloaded, because RocksDB reads files by itself.
 
 use std::env;
 use std::os::unix::fs::MetadataExt;
@@ -82,7 +82,7 @@ fn damage(index: &Path, bad: &Path) -> usize {
 async fn meets_a_bad_sector(bad: &Path, peers: bool) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::at(START_MS));
-    let device = device_of(folder.path(), clock.clone(), Standing { peers, introduced: false });
+    let device = device_of(folder.path(), clock.clone(), InitialState { peers, introduced: false });
     for table in 0..TABLES {
         write(&device, table).await;
         device.close().unwrap();

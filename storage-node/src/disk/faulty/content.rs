@@ -12,7 +12,7 @@ pub(super) const SECTOR: usize = 512;
 pub(super) struct Content {
     pub(super) live: Vec<u8>,
     pub(super) durable: Vec<u8>,
-    pub(super) pending: Vec<Change>,
+    pub(super) pending: Vec<ContentChange>,
     /// Positions of bytes with a flipped bit in the page cache.
     pub(super) misread: BTreeSet<usize>,
     /// Positions of bytes that can't be read until they are written again.
@@ -20,7 +20,7 @@ pub(super) struct Content {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+pub(super) enum ContentChange {
     Write(usize, Vec<u8>),
     Length(usize),
     Punch(Range<usize>),
@@ -35,9 +35,9 @@ pub(super) enum NameChange {
 
 /// A small generator of pseudo-random numbers, deterministic for a seed.
 #[derive(Clone, Debug)]
-pub(super) struct Chance(pub(super) u64);
+pub(super) struct ContentRng(pub(super) u64);
 
-impl Chance {
+impl ContentRng {
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +50,7 @@ impl Chance {
     }
 }
 
-impl Change {
+impl ContentChange {
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             // A write doesn't lengthen the file; the `Length` change recorded with it does.
@@ -68,7 +68,7 @@ impl Change {
     }
 
     /// Applies a part of the change: of each write, some sectors.
-    fn apply_torn(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
+    fn apply_torn(&self, bytes: &mut Vec<u8>, chance: &mut ContentRng) {
         match chance.next() % 4 {
             0 => {}
             1 => self.apply(bytes),
@@ -88,14 +88,14 @@ impl Change {
 }
 
 impl Content {
-    pub(super) fn change(&mut self, change: Change) {
-        if let Change::Write(at, data) = &change
+    pub(super) fn change(&mut self, change: ContentChange) {
+        if let ContentChange::Write(at, data) = &change
             && at + data.len() > self.live.len()
         {
-            self.change(Change::Length(at + data.len()));
+            self.change(ContentChange::Length(at + data.len()));
         }
         change.apply(&mut self.live);
-        if let Change::Write(at, data) = &change {
+        if let ContentChange::Write(at, data) = &change {
             self.misread.retain(|byte| !(*at..at + data.len()).contains(byte));
             self.unreadable.retain(|byte| !(*at..at + data.len()).contains(byte));
         }
@@ -109,7 +109,7 @@ impl Content {
     }
 
     /// Applies a random part of the unsynced changes to the durable bytes.
-    pub(super) fn scatter(&mut self, chance: &mut Chance) {
+    pub(super) fn scatter(&mut self, chance: &mut ContentRng) {
         for change in std::mem::take(&mut self.pending) {
             change.apply_torn(&mut self.durable, chance);
         }

@@ -55,7 +55,7 @@ fn a_sync_that_failed_is_not_made_good_by_the_next() {
             let file = disk.create(&path, Caching::Cached).unwrap();
             disk.sync_dir(Path::new("/d")).unwrap();
             write(file.as_ref(), &[1; 512], 0).unwrap();
-            disk.fail_after(0, Fault::Io);
+            disk.fail_after(0, DiskFault::Io);
             assert!(file.sync().is_err());
             file.sync().unwrap();
             let mut byte = [0];
@@ -72,12 +72,12 @@ fn a_sync_that_failed_is_not_made_good_by_the_next() {
 fn a_chosen_call_fails_and_only_where_it_needs_space() {
     let (disk, path) = disk(1);
     let file = disk.create(&path, Caching::Cached).unwrap();
-    disk.fail_after(1, Fault::NoSpace);
+    disk.fail_after(1, DiskFault::NoSpace);
     write(file.as_ref(), b"fits", 0).unwrap();
     assert_eq!(write(file.as_ref(), b"more", 4).unwrap_err().kind(), ErrorKind::Full);
     write(file.as_ref(), b"more", 4).unwrap();
-    disk.fail_after(0, Fault::NoSpace);
+    disk.fail_after(0, DiskFault::NoSpace);
     disk.unlink(&path).unwrap();
-    disk.fail_after(0, Fault::PowerCut);
+    disk.fail_after(0, DiskFault::PowerCut);
     assert!(disk.step().is_err() && disk.is_dead());
 }

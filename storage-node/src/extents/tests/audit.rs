@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use martlet_protocol::backend::{Audited, Presence};
+use martlet_protocol::backend::{AuditResult, Presence};
 
 use super::posix::open_real;
 use super::*;
@@ -15,8 +15,8 @@ fn id(byte: u8) -> ExtentId {
 }
 
 /// Audits all extents, in pages of at most `bytes_max`.
-async fn audited(store: &ExtentStore, bytes_max: u64) -> Audited<ExtentId> {
-    let mut all = Audited::default();
+async fn audited(store: &ExtentStore, bytes_max: u64) -> AuditResult<ExtentId> {
+    let mut all = AuditResult::default();
     loop {
         let page = store.audit(all.next, bytes_max).await.unwrap();
         all.items += page.items;

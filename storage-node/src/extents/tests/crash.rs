@@ -6,7 +6,7 @@ use super::*;
 const LENGTHS: [usize; 2] = [70_000, 1_200_000];
 
 #[derive(Clone, Copy, Debug)]
-enum Change {
+enum CrashStep {
     /// A new extent.
     Put(usize),
     /// A new extent, then the old one is deleted.
@@ -15,7 +15,7 @@ enum Change {
     Delete(usize),
 }
 
-impl Change {
+impl CrashStep {
     fn length(self) -> usize {
         let (Self::Put(length) | Self::Overwrite(length) | Self::Delete(length)) = self;
         length
@@ -29,38 +29,43 @@ const BYSTANDERS: [ExtentId; 2] = [ExtentId([3; 16]), ExtentId([4; 16])];
 
 /// Acknowledgements before the power cut.
 #[derive(Clone, Copy, Debug, Default)]
-struct Acknowledged {
+struct AcknowledgedState {
     put: bool,
     deleted: bool,
 }
 
-async fn set_up(store: &ExtentStore, change: Change) {
+async fn set_up(store: &ExtentStore, change: CrashStep) {
     for (id, length) in BYSTANDERS.into_iter().zip(LENGTHS) {
         put(store, id, length).await.unwrap();
     }
     put(store, OLD, change.length()).await.unwrap();
 }
 
-async fn run(store: &ExtentStore, change: Change) -> Acknowledged {
-    let mut acknowledged = Acknowledged::default();
-    if matches!(change, Change::Put(_) | Change::Overwrite(_)) {
+async fn run(store: &ExtentStore, change: CrashStep) -> AcknowledgedState {
+    let mut acknowledged = AcknowledgedState::default();
+    if matches!(change, CrashStep::Put(_) | CrashStep::Overwrite(_)) {
         acknowledged.put = put(store, NEW, change.length()).await.is_ok();
         if !acknowledged.put {
             return acknowledged;
         }
     }
-    if matches!(change, Change::Delete(_) | Change::Overwrite(_)) {
+    if matches!(change, CrashStep::Delete(_) | CrashStep::Overwrite(_)) {
         acknowledged.deleted = store.delete(&[OLD]).await.is_ok();
     }
     acknowledged
 }
 
 /// Checks the invariants after a power cut.
-async fn check(store: &ExtentStore, disk: &FaultyDisk, change: Change, known: Acknowledged) {
+async fn check(
+    store: &ExtentStore,
+    disk: &FaultyDisk,
+    change: CrashStep,
+    known: AcknowledgedState,
+) {
     for (id, length) in BYSTANDERS.into_iter().zip(LENGTHS) {
         assert!(is_there(store, id, length).await, "a bystander is gone");
     }
-    let deletes = matches!(change, Change::Delete(_) | Change::Overwrite(_));
+    let deletes = matches!(change, CrashStep::Delete(_) | CrashStep::Overwrite(_));
     let old = is_there(store, OLD, change.length()).await;
     assert!(old || deletes, "it was never deleted");
     assert!(!old || !known.deleted, "a deleted extent is back");
@@ -74,17 +79,17 @@ async fn check(store: &ExtentStore, disk: &FaultyDisk, change: Change, known: Ac
 
 /// Cuts the power after `calls` calls of a change; false if the change had ended. The recovery then
 /// loses power after `again` calls, until one recovery completes.
-async fn cut(change: Change, seed: u64, calls: u64, again: u64, keep_rows: bool) -> bool {
+async fn cut(change: CrashStep, seed: u64, calls: u64, again: u64, keep_rows: bool) -> bool {
     let (disk, table) = fresh(seed);
     let (store, _) = open(&disk, &table).unwrap();
     set_up(&store, change).await;
-    disk.fail_after(calls, Fault::PowerCut);
+    disk.fail_after(calls, DiskFault::PowerCut);
     let known = run(&store, change).await;
     store.close();
     let cut = disk.is_dead();
     let (mut disk, mut table) = reboot(&disk, &table, keep_rows);
     for _ in 0..3 {
-        disk.fail_after(again, Fault::PowerCut);
+        disk.fail_after(again, DiskFault::PowerCut);
         drop(open(&disk, &table));
         (disk, table) = reboot(&disk, &table, keep_rows);
     }
@@ -101,7 +106,7 @@ fn reboot(disk: &FaultyDisk, table: &MemoryTable, keep_rows: bool) -> (FaultyDis
     (disk, table)
 }
 
-async fn at_every_call(change: impl Fn(usize) -> Change) {
+async fn at_every_call(change: impl Fn(usize) -> CrashStep) {
     let first = seed();
     let mut cuts = 0;
     for length in LENGTHS {
@@ -137,15 +142,15 @@ fn seed() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_is_whole_or_absent_wherever_the_power_is_cut() {
-    at_every_call(Change::Put).await;
+    at_every_call(CrashStep::Put).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_overwrite_leaves_the_old_or_the_new_wherever_the_power_is_cut() {
-    at_every_call(Change::Overwrite).await;
+    at_every_call(CrashStep::Overwrite).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delete_happened_or_not_wherever_the_power_is_cut() {
-    at_every_call(Change::Delete).await;
+    at_every_call(CrashStep::Delete).await;
 }

@@ -14,7 +14,7 @@ fn id(byte: u8) -> ExtentId {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_at_any_call_of_a_put_loses_nothing_that_was_acknowledged() {
     for length in [PACKED, FILE] {
-        for fault in [Fault::Io, Fault::NoSpace] {
+        for fault in [DiskFault::Io, DiskFault::NoSpace] {
             for calls in 0.. {
                 let (disk, table) = fresh(calls);
                 let (store, _) = open(&disk, &table).unwrap();
@@ -27,7 +27,7 @@ async fn an_error_at_any_call_of_a_put_loses_nothing_that_was_acknowledged() {
                 }
                 let suspect = store.suspect().is_some();
                 if let Err(error) = &outcome {
-                    let right = error.kind() == ErrorKind::Full || fault == Fault::Io;
+                    let right = error.kind() == ErrorKind::Full || fault == DiskFault::Io;
                     assert!(right, "{error}");
                 }
                 assert!(is_there(&store, id(1), length).await);
@@ -262,7 +262,7 @@ async fn a_thread_that_panics_makes_the_device_suspect() {
         for calls in (0..).flat_map(|calls| [calls; 8]) {
             let (disk, table) = fresh(calls);
             let (store, _) = open(&disk, &table).unwrap();
-            disk.fail_after(calls, Fault::Panic);
+            disk.fail_after(calls, DiskFault::Panic);
             let writer = store.clone();
             let outcome = tokio::spawn(async move { put(&writer, id(1), length).await }).await;
             if disk.heal() {

@@ -93,7 +93,7 @@ fn a_stored_log_in_a_torn_record_is_no_record_of_the_index() {
         for sector in start / SECTOR..whole.len().div_ceil(SECTOR) {
             let mut log = whole.clone();
             lose(&mut log, start, sector);
-            assert_eq!(tail(&log, Log::Writes), Tail::Torn(start), "without sector {sector}");
+            assert_eq!(tail(&log, Log::Writes), LogEnd::Torn(start), "without sector {sector}");
         }
     }
 }
@@ -110,7 +110,7 @@ fn zeros_that_were_written_do_not_pass_for_a_sector_that_was_not() {
             let (mut log, _) = log(&[batch(5, &value, trailer)]);
             assert_eq!(log.len(), 2 * SECTOR + zeros + trailer_bytes);
             log[700] ^= 4;
-            assert_eq!(tail(&log, Log::Writes), Tail::Damaged(0), "{zeros} zeros, {trailer}");
+            assert_eq!(tail(&log, Log::Writes), LogEnd::Damaged(0), "{zeros} zeros, {trailer}");
         }
     }
 }
@@ -129,7 +129,7 @@ fn a_record_that_fills_its_block_is_found_behind_one_that_does() {
             let mut log = whole.clone();
             lose(&mut log, 0, sector);
             let found = tail(&log, Log::Writes);
-            assert!(matches!(found, Tail::Damaged(_)), "{blocks} blocks: {found:?}");
+            assert!(matches!(found, LogEnd::Damaged(_)), "{blocks} blocks: {found:?}");
         }
     }
 }
@@ -148,7 +148,7 @@ fn a_record_behind_a_lost_header_is_found_whatever_it_is() {
             let mut log = whole.clone();
             lose(&mut log, ends[0], sector);
             let found = tail(&log, Log::Writes);
-            assert!(matches!(found, Tail::Damaged(_)), "sector {sector}: {found:?}");
+            assert!(matches!(found, LogEnd::Damaged(_)), "sector {sector}: {found:?}");
         }
     }
 }
@@ -163,9 +163,9 @@ proptest! {
         cut in any::<proptest::sample::Index>(),
     ) {
         let (log, _) = log(&numbered(&values, trailer));
-        prop_assert_eq!(tail(&log, Log::Writes), Tail::Sound);
+        prop_assert_eq!(tail(&log, Log::Writes), LogEnd::Sound);
         let cut = cut.index(log.len());
-        prop_assert_eq!(tail(&log[..cut], Log::Writes), Tail::Sound);
+        prop_assert_eq!(tail(&log[..cut], Log::Writes), LogEnd::Sound);
     }
 
     #[test]
@@ -185,7 +185,7 @@ proptest! {
             bytes_lost = bytes_lost.max(lose(&mut log, start, *index.get(&sectors)));
         }
         match tail(&log, Log::Writes) {
-            Tail::Torn(at) => prop_assert_eq!(next(at), start),
+            LogEnd::Torn(at) => prop_assert_eq!(next(at), start),
             // Without an earlier record with its trailer, the last few bytes prove nothing.
             other => prop_assert!(
                 bytes_lost < ZEROS_MIN && (!trailer || ends.len() == 1),
@@ -208,7 +208,7 @@ proptest! {
         prop_assume!(!zeros(&log[sector * SECTOR..end]));
         log[sector * SECTOR..end].fill(0);
         let found = tail(&log, Log::Writes);
-        prop_assert!(matches!(found, Tail::Damaged(_)), "{found:?}");
+        prop_assert!(matches!(found, LogEnd::Damaged(_)), "{found:?}");
     }
 
     #[test]
@@ -222,11 +222,11 @@ proptest! {
         let at = at.index(log.len());
         log[at] ^= 1 << bit;
         // A flipped bit in the unused end of a block changes no record.
-        if tail(&log, Log::Writes) == Tail::Sound {
+        if tail(&log, Log::Writes) == LogEnd::Sound {
             let unused = at % BLOCK + HEADER > BLOCK;
             prop_assert!(unused, "byte {} of {} was skipped over", at, log.len());
         } else {
-            prop_assert!(matches!(tail(&log, Log::Writes), Tail::Damaged(_)));
+            prop_assert!(matches!(tail(&log, Log::Writes), LogEnd::Damaged(_)));
         }
     }
 

@@ -3,17 +3,17 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use martlet_protocol::backend::Audited;
+use martlet_protocol::backend::AuditResult;
 use martlet_protocol::tree::{Bin, BinKey, Span, Sum};
 
 use super::*;
-use crate::index::audit::{self, Found, Slice};
-use crate::index::sessions::Sessions;
+use crate::index::audit::{self, AuditFindings, AuditLimits};
+use crate::index::audit_sessions::AuditSessions;
 
 /// Opens an index with 300 registers, with or without peers.
-async fn filled(folder: &Path, peers: bool) -> Bed {
+async fn filled(folder: &Path, peers: bool) -> IndexFixture {
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    let with = Surroundings { peers, clock: clock.clone(), ..surroundings(folder) };
+    let with = IndexContext { peers, clock: clock.clone(), ..surroundings(folder) };
     let bed = bed_with(folder, with, clock);
     for number in 0..300_u64 {
         let at = key(&number.to_string());
@@ -22,8 +22,8 @@ async fn filled(folder: &Path, peers: bool) -> Bed {
     bed
 }
 
-async fn audited(index: &Index) -> Audited<BinKey> {
-    let mut all = Audited::default();
+async fn audited(index: &Index) -> AuditResult<BinKey> {
+    let mut all = AuditResult::default();
     loop {
         let page = index.audit_registers(all.next).await.unwrap();
         all.items += page.items;
@@ -37,11 +37,11 @@ async fn audited(index: &Index) -> Audited<BinKey> {
 }
 
 /// Returns an audit's findings without repairing them.
-async fn looked_at(index: &Index) -> Found {
-    let sessions = Sessions::default();
+async fn looked_at(index: &Index) -> AuditFindings {
+    let sessions = AuditSessions::default();
     let begin = |calls| {
         let database = index.reader.database.clone();
-        let how = (TreeKey::default(), Slice::default());
+        let how = (TreeKey::default(), AuditLimits::default());
         std::thread::spawn(move || audit::run(database, how, None, calls));
         Ok(())
     };
@@ -49,7 +49,7 @@ async fn looked_at(index: &Index) -> Found {
 }
 
 /// Opens an index whose audit calls end after `registers_max` registers.
-async fn filled_with_slices(folder: &Path, registers_max: u64) -> Bed {
+async fn filled_with_slices(folder: &Path, registers_max: u64) -> IndexFixture {
     let mut bed = filled(folder, true).await;
     bed.index.slice.registers = registers_max;
     bed
@@ -87,7 +87,7 @@ async fn wrong_sums_are_found_mended_and_cost_the_votes_of_a_device_with_peers()
         expected.sort();
         assert_eq!(found.corrupt, expected);
         assert_eq!(bed.index.bins(Span::ALL, None, 1000).await.unwrap(), sound);
-        assert_eq!(bed.index.standing().voting, !peers);
+        assert_eq!(bed.index.voting_snapshot().voting, !peers);
         assert_eq!(audited(&bed.index).await.corrupt, []);
     }
 }
@@ -105,7 +105,7 @@ async fn sums_are_mended_by_what_they_differ_by() {
     let mut names = (300..1_000_000).map(|number| number.to_string());
     let name = names.find(|name| BinKey::of(&key(name)) == bin).unwrap();
     bed.index.write(write(&key(&name), stamp(1), Value::Tombstone)).await.unwrap();
-    bed.index.submit(|reply| Op::MendSums(found.mends, reply)).await.unwrap();
+    bed.index.submit(|reply| IndexOp::MendSums(found.mends, reply)).await.unwrap();
     assert_eq!(audited(&bed.index).await.corrupt, []);
     let now = bed.index.sums(&[Span::ALL]).await.unwrap();
     assert_eq!(now[0].count, 301);
@@ -163,7 +163,7 @@ async fn an_audit_goes_on_in_the_middle_of_a_run() {
         }
     }
     assert_eq!(items, 300, "each is read once");
-    assert!(calls >= 6 && bed.index.standing().voting);
+    assert!(calls >= 6 && bed.index.voting_snapshot().voting);
 
     // A wrong sum is found at the end of its run, despite concurrent writes.
     let (bin, _) = sound[3];
@@ -173,7 +173,11 @@ async fn an_audit_goes_on_in_the_middle_of_a_run() {
 }
 
 /// Requests a page and gives up: at once, or once the page is ready. Returns a page that was ready.
-async fn give_up(index: &Index, after: Option<BinKey>, pause: Duration) -> Option<Audited<BinKey>> {
+async fn give_up(
+    index: &Index,
+    after: Option<BinKey>,
+    pause: Duration,
+) -> Option<AuditResult<BinKey>> {
     let mut call = Box::pin(index.audit_registers(after));
     match futures::poll!(&mut call) {
         Poll::Ready(page) => Some(page.unwrap()),

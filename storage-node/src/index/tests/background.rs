@@ -7,10 +7,10 @@ use rocksdb::{CompactionDecision, DB, FlushOptions, MergeOperands, Options, Writ
 
 use super::super::background::BackgroundThreads;
 use super::*;
-use crate::disk::Gate;
+use crate::disk::FolderGate;
 
 /// Opens a database whose flushes and compactions wait at a gate; the receiver reports each wait.
-fn gated(folder: &Path, gate: &Arc<Gate>) -> (DB, Receiver<()>) {
+fn gated(folder: &Path, gate: &Arc<FolderGate>) -> (DB, Receiver<()>) {
     let (note, notes) = channel();
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -45,7 +45,7 @@ fn begin_flush(db: &DB) {
 fn work_that_hangs_on_one_disk_takes_no_thread_of_another_index() {
     let soon = Duration::from_secs(20);
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let gate = Arc::new(Gate::default());
+    let gate = Arc::new(FolderGate::default());
     let _room = [BackgroundThreads::take().unwrap(), BackgroundThreads::take().unwrap()];
     let (flushing, flushes) = gated(folders[0].path(), &gate);
     let (compacting, compactions) = gated(folders[1].path(), &gate);

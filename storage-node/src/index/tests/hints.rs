@@ -3,7 +3,7 @@
 use super::*;
 use martlet_protocol::Term;
 
-async fn kept(bed: &Bed) -> Vec<(RegisterKey, Stamp)> {
+async fn kept(bed: &IndexFixture) -> Vec<(RegisterKey, Stamp)> {
     let hints = bed.index.hints(None, 100).await.unwrap();
     hints.into_iter().map(|hint| (hint.key, hint.entry.order)).collect()
 }
@@ -19,7 +19,7 @@ async fn a_hint_outlives_its_process_and_stays_apart_from_the_registers() {
         assert_eq!(bed.counters.snapshot().hints_kept, 1);
     }
     let bed = bed(folder.path());
-    let standing = bed.index.standing();
+    let standing = bed.index.voting_snapshot();
     assert_eq!((standing.voting, standing.hints), (true, 1));
     let held = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(held.entry, None);
@@ -42,10 +42,10 @@ async fn the_highest_order_is_kept_and_only_it_or_a_lower_one_is_forgotten() {
     assert_eq!(keep(6).await.unwrap(), WriteReply::Stored);
     assert_eq!(kept(&bed).await, [(key("a"), stamp(6))]);
     bed.index.forget_hint(&key("a"), stamp(5)).await.unwrap();
-    assert_eq!(bed.index.standing().hints, 1, "a newer hint came meanwhile");
+    assert_eq!(bed.index.voting_snapshot().hints, 1, "a newer hint came meanwhile");
     bed.index.forget_hint(&key("a"), stamp(6)).await.unwrap();
     bed.index.forget_hint(&key("a"), stamp(6)).await.unwrap();
-    assert_eq!((kept(&bed).await.len(), bed.index.standing().hints), (0, 0));
+    assert_eq!((kept(&bed).await.len(), bed.index.voting_snapshot().hints), (0, 0));
 }
 
 #[tokio::test]
@@ -115,5 +115,5 @@ async fn a_purged_bucket_takes_its_hints_with_it() {
     bed.index.fence(fence).await.unwrap();
     bed.index.purge(BUCKET).await.unwrap();
     assert_eq!(kept(&bed).await, [(other, stamp(1))]);
-    assert_eq!(bed.index.standing().hints, 1);
+    assert_eq!(bed.index.voting_snapshot().hints, 1);
 }

@@ -1,7 +1,7 @@
 //! Registers that hold only a promise.
 
 use futures::future::try_join_all;
-use martlet_protocol::backend::LetGo;
+use martlet_protocol::backend::RegisterDrop;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 
 use super::*;
@@ -50,7 +50,7 @@ async fn a_promise_that_is_let_go_takes_its_row_and_one_above_stays() {
     for (name, ticks) in [("old", 1), ("new", 9)] {
         bed.index.promise(&key(name), stamp(ticks), Term::ANY).await.unwrap();
     }
-    let drop = |name| LetGo { key: key(name), up_to: stamp(5), collectable: false };
+    let drop = |name| RegisterDrop { key: key(name), up_to: stamp(5), collectable: false };
     bed.index.drop_registers(&[drop("old"), drop("new")]).await.unwrap();
     let left = bed.index.registers(None, 10).await.unwrap();
     let left: Vec<_> = left.into_iter().map(|(key, _)| key).collect();

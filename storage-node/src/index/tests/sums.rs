@@ -1,7 +1,7 @@
 //! Sums, bins, walks and holdings against the reference backend, after random operations (rules H1,
 //! T1); and rebuilt sums.
 
-use martlet_protocol::backend::{Backend, Holding, LetGo, RegisterView, Walk};
+use martlet_protocol::backend::{Backend, Holding, RegisterDrop, RegisterView, Walk};
 use martlet_protocol::id::DeviceId;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::tree::{BinKey, Span, Sum};
@@ -13,7 +13,7 @@ const OTHER: BucketId = BucketId([0xf5; 16]);
 const NAMES: u8 = 12;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SumsStep {
     Write { name: u8, ticks: u64, mode: WriteMode, what: u8 },
     Promise { name: u8, ticks: u64 },
     Mark { name: u8, ticks: u64 },
@@ -22,7 +22,7 @@ enum Step {
     Crash,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<SumsStep>> {
     let mode = prop_oneof![
         Just(WriteMode::Fresh),
         Just(WriteMode::Settled),
@@ -33,13 +33,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let ticks = || 1..12_u64;
     let step = prop_oneof![
         12 => (name(), ticks(), mode, 0..4_u8)
-            .prop_map(|(name, ticks, mode, what)| Step::Write { name, ticks, mode, what }),
-        3 => (name(), ticks()).prop_map(|(name, ticks)| Step::Promise { name, ticks }),
-        6 => (name(), ticks()).prop_map(|(name, ticks)| Step::Mark { name, ticks }),
+            .prop_map(|(name, ticks, mode, what)| SumsStep::Write { name, ticks, mode, what }),
+        3 => (name(), ticks()).prop_map(|(name, ticks)| SumsStep::Promise { name, ticks }),
+        6 => (name(), ticks()).prop_map(|(name, ticks)| SumsStep::Mark { name, ticks }),
         4 => (name(), ticks(), any::<bool>())
-            .prop_map(|(name, up_to, collectable)| Step::Drop { name, up_to, collectable }),
-        1 => any::<bool>().prop_map(|other| Step::Purge { other }),
-        1 => Just(Step::Crash),
+            .prop_map(|(name, up_to, collectable)| SumsStep::Drop { name, up_to, collectable }),
+        1 => any::<bool>().prop_map(|other| SumsStep::Purge { other }),
+        1 => Just(SumsStep::Crash),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -68,13 +68,13 @@ fn written(name: u8, ticks: u64, mode: WriteMode, what: u8) -> EntryWrite {
 }
 
 /// The index and the reference backend.
-struct Both {
+struct ComparedIndexes {
     folder: tempfile::TempDir,
-    bed: Option<Bed>,
+    bed: Option<IndexFixture>,
     memory: MemoryBackend,
 }
 
-impl Both {
+impl ComparedIndexes {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let bed = Some(bed(folder.path()));
@@ -86,30 +86,30 @@ impl Both {
         &self.bed.as_ref().unwrap().index
     }
 
-    async fn step(&mut self, step: Step) {
+    async fn step(&mut self, step: SumsStep) {
         let (index, memory) = (self.index(), &self.memory);
         match step {
-            Step::Write { name, ticks, mode, what } => {
+            SumsStep::Write { name, ticks, mode, what } => {
                 let write = written(name, ticks, mode, what);
                 let expected = memory.write(DEVICE, write.clone()).await.unwrap();
                 assert_eq!(index.write(write).await.unwrap(), expected);
             }
-            Step::Promise { name, ticks } => {
+            SumsStep::Promise { name, ticks } => {
                 let (key, ballot) = (named(name), stamp(ticks));
                 let expected = memory.promise(DEVICE, &key, ballot, Term::ANY).await.unwrap();
                 assert_eq!(index.promise(&key, ballot, Term::ANY).await.unwrap(), expected);
             }
-            Step::Mark { name, ticks } => {
+            SumsStep::Mark { name, ticks } => {
                 let marks = [(named(name), stamp(ticks))];
                 memory.mark_collectable(DEVICE, &marks).await.unwrap();
                 index.mark_collectable(&marks).await.unwrap();
             }
-            Step::Drop { name, up_to, collectable } => {
-                let drop = LetGo { key: named(name), up_to: stamp(up_to), collectable };
+            SumsStep::Drop { name, up_to, collectable } => {
+                let drop = RegisterDrop { key: named(name), up_to: stamp(up_to), collectable };
                 memory.drop_registers(DEVICE, std::slice::from_ref(&drop)).await.unwrap();
                 index.drop_registers(&[drop]).await.unwrap();
             }
-            Step::Purge { other } => {
+            SumsStep::Purge { other } => {
                 let bucket = if other { OTHER } else { BUCKET };
                 let fence = BucketFence { bucket, generation: 1, open: false };
                 memory.fence(DEVICE, fence).await.unwrap();
@@ -117,7 +117,7 @@ impl Both {
                 index.fence(fence).await.unwrap();
                 index.purge(bucket).await.unwrap();
             }
-            Step::Crash => {
+            SumsStep::Crash => {
                 self.bed = None;
                 self.bed = Some(bed(self.folder.path()));
             }
@@ -161,7 +161,7 @@ proptest! {
     fn sums_and_walks_are_those_of_the_reference(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let mut both = Both::new();
+            let mut both = ComparedIndexes::new();
             for (at, step) in steps.into_iter().enumerate() {
                 both.step(step).await;
                 if at % 16 == 15 {
@@ -222,7 +222,7 @@ async fn another_secret_makes_other_sums_of_the_same_registers() {
         bins(&bed.index).await
     };
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    let with = |byte| Surroundings {
+    let with = |byte| IndexContext {
         secret: TreeKey([byte; 32]),
         clock: clock.clone(),
         ..surroundings(folder.path())
@@ -246,7 +246,7 @@ async fn bins_that_everything_left_take_no_space_for_ever() {
     let bed = bed(folder.path());
     fill(&bed.index).await;
     let drops: Vec<_> = (0..500)
-        .map(|number: u64| LetGo {
+        .map(|number: u64| RegisterDrop {
             key: key(&number.to_string()),
             up_to: stamp(9),
             collectable: false,

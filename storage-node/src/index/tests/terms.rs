@@ -9,7 +9,7 @@ async fn a_term_outlives_a_crash_and_never_falls() {
     let folder = tempfile::tempdir().unwrap();
     {
         let bed = bed(folder.path());
-        assert_eq!(bed.index.standing().term, Term::NONE);
+        assert_eq!(bed.index.voting_snapshot().term, Term::NONE);
         bed.index.write(EntryWrite { term: Term::NONE, ..dead("a", 1) }).await.unwrap();
         bed.index.raise_term(Term(8)).await.unwrap();
         bed.index.raise_term(Term(7)).await.unwrap();
@@ -17,7 +17,7 @@ async fn a_term_outlives_a_crash_and_never_falls() {
         bed.index.set_joined(2).await.unwrap();
     }
     let bed = bed(folder.path());
-    let standing = bed.index.standing();
+    let standing = bed.index.voting_snapshot();
     assert_eq!((standing.term, standing.joined), (Term(8), 3));
     let late = bed.index.write(EntryWrite { term: Term(7), ..dead("a", 2) }).await.unwrap_err();
     assert!(late.newer_term() == Some(Term(8)) && late.had_no_effect(), "{late}");

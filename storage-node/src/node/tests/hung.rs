@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::device::pool::{QUEUED_MAX, THREADS_MAX};
-use crate::disk::{Gate, GatedDisk};
+use crate::disk::{FolderGate, GatedDisk};
 
 const HUNG: DeviceId = DeviceId(0);
 const WELL: DeviceId = DeviceId(1);
@@ -27,7 +27,7 @@ const PATIENCE: Patience = Patience {
 /// A clock at which one index's committer hangs, and the other committer panics on request.
 #[derive(Debug, Default)]
 struct HangingClock {
-    gate: Gate,
+    gate: FolderGate,
     bomb: AtomicBool,
 }
 
@@ -45,13 +45,13 @@ impl Clock for HangingClock {
 }
 
 /// Two devices. The disk or the index of the first hangs on request.
-struct Bed {
+struct HungFixture {
     folders: [tempfile::TempDir; 2],
-    disk: Arc<Gate>,
+    disk: Arc<FolderGate>,
     clock: Arc<HangingClock>,
 }
 
-impl Bed {
+impl HungFixture {
     fn new() -> Self {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         Self { folders, disk: Arc::default(), clock: Arc::default() }
@@ -93,7 +93,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for HungFixture {
     fn drop(&mut self) {
         // Release all waiting threads if a test failed.
         self.disk.open();
@@ -152,7 +152,7 @@ async fn end_well<T: 'static>(mut calls: JoinSet<Result<T>>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_hangs_harms_itself_alone() {
-    let bed = Bed::new();
+    let bed = HungFixture::new();
     let node = bed.open(PATIENCE);
     put_on(&node, HUNG, 1, 2_000_000).await.unwrap();
     bed.disk.shut();
@@ -183,7 +183,7 @@ async fn a_device_that_hangs_harms_itself_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_whose_index_hangs_takes_writes_again_once_it_answers() {
-    let bed = Bed::new();
+    let bed = HungFixture::new();
     let node = bed.open(PATIENCE);
     assert_eq!(node.write(HUNG, write("before")).await.unwrap(), WriteReply::Stored);
     bed.clock.gate.shut();
@@ -208,7 +208,7 @@ async fn a_device_whose_index_hangs_takes_writes_again_once_it_answers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_hangs_while_it_is_opened_joins_later() {
-    let bed = Bed::new();
+    let bed = HungFixture::new();
     let node = bed.open(PATIENCE);
     put_on(&node, HUNG, 1, 70_000).await.unwrap();
     node.shutdown().await.unwrap();
@@ -230,7 +230,7 @@ async fn a_device_that_hangs_while_it_is_opened_joins_later() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_hangs_keeps_no_other_from_closing() {
-    let bed = Bed::new();
+    let bed = HungFixture::new();
     let closing = Duration::from_secs(3);
     let node = bed.open(Patience { closing, calls: Duration::from_mins(1), ..PATIENCE });
     put_on(&node, HUNG, 1, 2_000_000).await.unwrap();

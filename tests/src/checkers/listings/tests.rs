@@ -3,21 +3,21 @@
 use martlet_protocol::consistency::Given;
 
 use super::check;
-use crate::checkers::generated::{Fault, SMALL, history};
-use crate::checkers::{Call, Found, History, Listing, Operation, Outcome, Value};
+use crate::checkers::generated::{RegisterFault, SMALL, history};
+use crate::checkers::{History, Invocation, ListedKey, Listing, Operation, Response, Value};
 
-fn operation(at: u64, key: &str, call: Call, outcome: Outcome) -> Operation {
+fn operation(at: u64, key: &str, call: Invocation, outcome: Response) -> Operation {
     let (invoked_at, returned_at) = (at, at + 5);
     let key = key.to_owned();
     Operation { client: 1, key, call, invoked_at, returned_at, outcome, given: Given::Quorum }
 }
 
 fn put(at: u64, key: &str) -> Operation {
-    operation(at, key, Call::Put(Value(at)), Outcome::Done)
+    operation(at, key, Invocation::Put(Value(at)), Response::Done)
 }
 
 fn delete(at: u64, key: &str) -> Operation {
-    operation(at, key, Call::Delete, Outcome::Done)
+    operation(at, key, Invocation::Delete, Response::Done)
 }
 
 fn list(at: u64, keys: &[&str]) -> Operation {
@@ -25,10 +25,10 @@ fn list(at: u64, keys: &[&str]) -> Operation {
 }
 
 fn page(at: u64, after: &str, keys: &[&str], truncated: bool) -> Operation {
-    let found = |key: &&str| Found { key: (*key).to_owned(), value: None };
+    let found = |key: &&str| ListedKey { key: (*key).to_owned(), value: None };
     let found = keys.iter().map(found).collect();
     let listing = Listing { after: after.to_owned(), found, truncated };
-    operation(at, "", Call::List, Outcome::Listed(listing))
+    operation(at, "", Invocation::List, Response::Listed(listing))
 }
 
 #[track_caller]
@@ -69,7 +69,7 @@ fn what_was_deleted_before_is_not_there() {
     accepted(vec![put(0, "a"), delete(10, "a"), put(18, "a"), list(20, &["a"])]);
     caught(vec![list(20, &["a"])], "invented");
     caught(vec![list(20, &["a"]), put(30, "a")], "invented");
-    let refused = operation(0, "a", Call::Create(Value(1)), Outcome::Refused);
+    let refused = operation(0, "a", Invocation::Create(Value(1)), Response::Refused);
     caught(vec![refused, list(20, &["a"])], "invented");
 }
 
@@ -86,8 +86,10 @@ fn listings_of_an_atomic_map_are_accepted_and_faulty_ones_caught() {
         let refused = move |seed: &u64| check(&history(*seed, SMALL, fault)).is_err();
         (0..200).filter(refused)
     };
-    assert_eq!(caught(Fault::None).count(), 0);
-    for fault in [Fault::ListsTooLittle, Fault::ListsTheDeleted, Fault::ListsTwice] {
+    assert_eq!(caught(RegisterFault::None).count(), 0);
+    for fault in
+        [RegisterFault::ListsTooLittle, RegisterFault::ListsTheDeleted, RegisterFault::ListsTwice]
+    {
         let caught = caught(fault).count();
         println!("{fault:?}: {caught} of 200 histories refused");
         assert!(caught >= 50, "{fault:?} is caught in {caught} of 200 histories only");

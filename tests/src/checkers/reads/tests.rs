@@ -1,20 +1,20 @@
 //! Each kind of wrong read is reported by its name; correct reads are accepted.
 
-use super::{Among, census, check, going_back};
-use crate::checkers::generated::{Fault, SMALL, V, history, of};
-use crate::checkers::{Call, Outcome};
+use super::{ReadScope, census, check, going_back};
+use crate::checkers::generated::{RegisterFault, SMALL, V, history, of};
+use crate::checkers::{Invocation, Response};
 
-use Call::{Create, Delete, Get, Put};
-use Outcome::{Done, Read, Refused, Unknown};
+use Invocation::{Create, Delete, Get, Put};
+use Response::{Done, Read, Refused, Unknown};
 
 #[track_caller]
-fn caught(operations: &[(u32, u64, u64, Call, Outcome)], kind: &str) {
+fn caught(operations: &[(u32, u64, u64, Invocation, Response)], kind: &str) {
     let violation = check(&of(operations)).unwrap_err();
     assert_eq!(violation.kind, kind, "{violation}");
 }
 
 #[track_caller]
-fn accepted(operations: &[(u32, u64, u64, Call, Outcome)]) {
+fn accepted(operations: &[(u32, u64, u64, Invocation, Response)]) {
     if let Err(violation) = check(&of(operations)) {
         panic!("{violation}");
     }
@@ -68,8 +68,8 @@ fn reads_that_go_back_are_called_so() {
     caught(&[&writes[..], &[new.clone(), old.clone()]].concat(), "reads go back");
     // Another client's read matters only if the reads of all clients count.
     let others = of(&[&writes[..], &[new, (3, 50, 60, Get, Read(Some(V(1))))]].concat());
-    assert!(going_back(&others, Among::EachClient).is_ok());
-    assert!(going_back(&others, Among::Everyone).is_err());
+    assert!(going_back(&others, ReadScope::EachClient).is_ok());
+    assert!(going_back(&others, ReadScope::Everyone).is_err());
     accepted(&[&writes[..], &[old, (2, 65, 70, Get, Read(Some(V(2))))]].concat());
 }
 
@@ -95,7 +95,7 @@ fn a_census_looks_at_every_key_after_everything() {
     assert!(census(&of(&[write.clone(), (2, 15, 20, Get, Read(Some(V(1))))])).is_ok());
     assert_eq!(census(&of(&[write, (2, 15, 20, Get, Read(None))])).unwrap_err().kind, "lost write");
     for seed in 0..200 {
-        let lossy = history(seed, SMALL, Fault::None);
+        let lossy = history(seed, SMALL, RegisterFault::None);
         assert!(census(&lossy).is_ok(), "seed {seed}");
     }
 }

@@ -1,7 +1,7 @@
 //! A cluster grows by two nodes, one of them in a new zone. The rings move a share of all data to
 //! them under load, and a census finds all data where the new rings place it (rules P1 to P3).
 
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::cluster::rings::{DATA, INDEX};
 use martlet_tests::probe::{Probe, keys, seconds};
 
@@ -9,7 +9,7 @@ const KEYS: usize = 40;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_p3_nodes_and_a_zone_are_added_under_load() {
-    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = probe.put_all(&keys("kept", KEYS), 30_000).await;
     probe.light_load();

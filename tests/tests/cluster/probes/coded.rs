@@ -12,10 +12,10 @@ mod wiped_device;
 
 use std::collections::BTreeSet;
 
-use martlet_tests::checkers::{Outcome, Value};
+use martlet_tests::checkers::{Response, Value};
 use martlet_tests::probe::{Probe, keys};
 use martlet_tests::recorded::load::{CODED_LENGTHS, Load};
-use martlet_tests::recorded::tally::Tally;
+use martlet_tests::recorded::tally::PeriodCounts;
 
 /// Lengths in bytes: one fragment with bytes, several, packed and in files, and more than one
 /// extent under 2+1.
@@ -40,7 +40,7 @@ async fn write(probe: &Probe, number: usize) -> Vec<(String, Value)> {
     for (key, length) in keys("kept", number).into_iter().zip(LENGTHS.into_iter().cycle()) {
         client.length = length;
         let (value, outcome) = client.put(&key).await;
-        assert_eq!(outcome, Outcome::Done, "{key}: {:?}", client.reply);
+        assert_eq!(outcome, Response::Done, "{key}: {:?}", client.reply);
         written.push((key, value));
     }
     written
@@ -54,7 +54,7 @@ async fn read(probe: &Probe, written: &[(String, Value)]) -> usize {
         client.is_loyal = true;
         for (key, value) in written {
             match client.get(key).await {
-                Outcome::Read(read) => assert_eq!(read, Some(*value), "{key}"),
+                Response::Read(read) => assert_eq!(read, Some(*value), "{key}"),
                 _ => errors += 1,
             }
         }
@@ -66,7 +66,7 @@ async fn read(probe: &Probe, written: &[(String, Value)]) -> usize {
 /// Asserts that at most `percent_max` percent of the calls failed, plus three, since shares of a
 /// few calls mean little. A code needs more devices for a write than copies do, and proxies avoid a
 /// node for some time after a timeout, which a busy machine causes.
-fn assert_few_errors(tally: &Tally, percent_max: usize) {
+fn assert_few_errors(tally: &PeriodCounts, percent_max: usize) {
     let errors_max = 3 + tally.operations * percent_max / 100;
     assert!(tally.errors <= errors_max, "{} errors, {errors_max} at most: {tally:?}", tally.errors);
     assert!(tally.written > 0, "nothing was written: {tally:?}");

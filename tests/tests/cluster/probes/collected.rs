@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use martlet_protocol::{Clock, SystemClock};
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::{PATIENCE, Probe, until};
 
 const RECLAIM_AGE: (&str, &str) = ("MARTLET_TEST_RECLAIM_AGE_MS", "4000");
 const RECLAIM_AGE_MS: u64 = 4000;
 
 /// A cluster whose workers collect tombstones after four seconds.
-pub(super) fn plan() -> Plan {
-    let mut plan = Plan::in_a_hurry();
+pub(super) fn plan() -> ClusterPlan {
+    let mut plan = ClusterPlan::in_a_hurry();
     plan.environment.push(RECLAIM_AGE);
     plan
 }
@@ -30,9 +30,10 @@ pub(super) async fn until_collected(probe: &Probe, prefix: &str) {
     .await;
 }
 
-/// Waits until all entries of these keys are past the reclaim age, by their order. A device that was
-/// founded too late to get its votes with the others gets them from the others, and promises nothing below
-/// a minute from then: writes of the first minute are stamped behind that promise (rule G2).
+/// Waits until all entries of these keys are past the reclaim age, by their order. A device that
+/// was founded too late to get its votes with the others gets them from the others, and promises
+/// nothing below a minute from then: writes of the first minute are stamped behind that promise
+/// (rule G2).
 async fn until_of_age(probe: &Probe, prefix: &str) {
     let mut newest_ms = 0;
     for node in 0..probe.cluster.nodes.len() {

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::probe::{PATIENCE, Probe, until};
-use martlet_tests::recorded::Client;
+use martlet_tests::recorded::RecordedClient;
 
 /// Longer than the detection of a silent node, shorter than the timeout of a call.
 const LOYAL_PATIENCE: Duration = Duration::from_secs(3);
@@ -20,7 +20,7 @@ enum Direction {
     Back,
 }
 
-fn cut(cluster: &Cluster, direction: Direction, node: &str) {
+fn cut(cluster: &TestCluster, direction: Direction, node: &str) {
     let network = cluster.network();
     match direction {
         Direction::Both => network.cut("p1", node),
@@ -31,35 +31,36 @@ fn cut(cluster: &Cluster, direction: Direction, node: &str) {
 
 /// Writes and reads so many keys through the proxy. Returns the number of successful calls and the
 /// number of failures.
-async fn try_out(client: &mut Client, name: &str, calls: usize) -> (usize, usize) {
+async fn try_out(client: &mut RecordedClient, name: &str, calls: usize) -> (usize, usize) {
     let mut done = 0;
     for number in 0..calls {
         let key = format!("{name}/{number}");
         let (value, outcome) = client.put(&key).await;
-        done += usize::from(outcome == Outcome::Done);
+        done += usize::from(outcome == Response::Done);
         let read = client.get(&key).await;
-        done += usize::from(matches!(read, Outcome::Read(_)));
-        if outcome == Outcome::Done && client.header("x-martlet-consistency") == "quorum" {
-            let expected = [Outcome::Read(Some(value)), Outcome::Unknown];
+        done += usize::from(matches!(read, Response::Read(_)));
+        if outcome == Response::Done && client.header("x-martlet-consistency") == "quorum" {
+            let expected = [Response::Read(Some(value)), Response::Unknown];
             assert!(expected.contains(&read), "{key}: {read}");
         }
     }
     (done, 2 * calls - done)
 }
 
-async fn serves_again(client: &mut Client) {
+async fn serves_again(client: &mut RecordedClient) {
     until("the proxy serves again", PATIENCE, async || {
-        client.put("again").await.1 == Outcome::Done
+        client.put("again").await.1 == Response::Done
     })
     .await;
 }
 
 /// Cuts one node, then two, then all, in one direction.
 async fn all_cuts(test: &str, direction: Direction) {
-    let Some(cluster) = Plan::default().start_on_hosts(test).await else { return };
+    let Some(cluster) = ClusterPlan::default().start_on_hosts(test).await else { return };
     let mut probe = Probe::over(cluster).await;
     // Proxies 2 and 3 serve the other clients.
-    let mut others: Vec<Client> = (1..5).map(|number| probe.client(1 + number % 2)).collect();
+    let mut others: Vec<RecordedClient> =
+        (1..5).map(|number| probe.client(1 + number % 2)).collect();
     let mut own = probe.client(0);
     (own.is_loyal, own.patience) = (true, LOYAL_PATIENCE);
     for (nodes, errors_max) in [(1, 4), (2, 6), (4, 20)] {

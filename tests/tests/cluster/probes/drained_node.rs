@@ -1,14 +1,14 @@
 //! A node is drained, and removed once a census finds it empty. No write is lost, and no request
 //! needs the node afterwards.
 
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::{Probe, keys};
 
 const KEYS: usize = 40;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p2_p3_a_node_is_drained_and_removed_under_load() {
-    let plan = Plan { nodes: 4, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 4, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = probe.put_all(&keys("kept", KEYS), 30_000).await;
     assert!(!probe.cluster.held(3, "kept/").await.is_empty());

@@ -5,8 +5,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::Plan;
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::{PATIENCE, Probe, until};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -53,7 +53,7 @@ async fn write(probe: &Probe) -> Vec<String> {
     for number in 0..KEYS {
         let key = format!("flip/{number:02}");
         client.length = LENGTHS[number % LENGTHS.len()];
-        assert_eq!(client.put(&key).await.1, Outcome::Done);
+        assert_eq!(client.put(&key).await.1, Response::Done);
         keys.push(key);
     }
     keys
@@ -67,7 +67,7 @@ async fn read(probe: &Probe, keys: &[String]) -> usize {
         client.is_loyal = true;
         for key in keys {
             match client.get(key).await {
-                Outcome::Read(value) => assert!(value.is_some(), "{key} is gone"),
+                Response::Read(value) => assert!(value.is_some(), "{key} is gone"),
                 _ => errors += 1,
             }
         }
@@ -105,7 +105,7 @@ async fn assert_mended(probe: &mut Probe) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flipped_bits_in_extents_are_never_served_and_mended() {
-    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write(&probe).await;
     flip_extents(&mut probe);
@@ -122,7 +122,7 @@ async fn flipped_bits_in_extents_are_never_served_and_mended() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flipped_bits_that_nobody_reads_are_found_and_mended() {
-    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write(&probe).await;
     flip_extents(&mut probe);
@@ -149,7 +149,7 @@ async fn read_without_second(probe: &mut Probe, keys: &[String]) -> usize {
     let (mut strict, mut silent) = (probe.client(2).at_level("strict"), 0);
     for key in keys {
         match strict.get(key).await {
-            Outcome::Read(value) => assert!(value.is_some(), "{key} is gone"),
+            Response::Read(value) => assert!(value.is_some(), "{key} is gone"),
             _ => silent += 1,
         }
     }
@@ -159,7 +159,7 @@ async fn read_without_second(probe: &mut Probe, keys: &[String]) -> usize {
 
 /// Starts a cluster whose index has tables, and kills its first node. Returns the keys in it.
 async fn with_tables() -> (Probe, Vec<String>) {
-    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let keys = write_inline(&probe).await;
     // A start writes the log into tables.
@@ -227,7 +227,7 @@ async fn write_inline(probe: &Probe) -> Vec<String> {
     client.length = 6_000;
     let keys: Vec<String> = (0..INLINE_KEYS).map(|number| format!("flip/{number:03}")).collect();
     for key in &keys {
-        assert_eq!(client.put(key).await.1, Outcome::Done);
+        assert_eq!(client.put(key).await.1, Response::Done);
     }
     keys
 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::probe::{PATIENCE, Probe, keys, until};
 use martlet_tests::recorded::load::Load;
 
@@ -16,18 +16,19 @@ const SMALL_DISK_MIB: u64 = 128;
 const KEYS: usize = 24;
 const SECONDS: Duration = Duration::from_secs(20);
 
-async fn wait_until_full(cluster: &Cluster, full: u64) {
+async fn wait_until_full(cluster: &TestCluster, full: u64) {
     let first = &cluster.nodes[..1];
-    Cluster::wait_for_metric(first, "martlet_device_full", SECONDS, |value| value == full).await;
+    TestCluster::wait_for_metric(first, "martlet_device_full", SECONDS, |value| value == full)
+        .await;
 }
 
 /// Number of extents written to the device so far.
-async fn taken(cluster: &Cluster) -> u64 {
+async fn taken(cluster: &TestCluster) -> u64 {
     cluster.nodes[0].metric("martlet_device_extent_writes_total").await.unwrap()
 }
 
 /// Objects and tombstones of the probe's old keys on the device.
-async fn on_first(cluster: &Cluster) -> (usize, usize) {
+async fn on_first(cluster: &TestCluster) -> (usize, usize) {
     let held = cluster.held(0, "old/").await;
     let deleted = held.values().filter(|entry| entry.value.is_tombstone()).count();
     (held.len() - deleted, deleted)
@@ -36,7 +37,7 @@ async fn on_first(cluster: &Cluster) -> (usize, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_device_stops_nobody_and_recovers_by_itself() {
     let test = "a_full_device_stops_nobody_and_recovers_by_itself";
-    let plan = Plan::in_a_hurry();
+    let plan = ClusterPlan::in_a_hurry();
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let mut client = probe.client(0);
@@ -55,7 +56,7 @@ async fn a_full_device_stops_nobody_and_recovers_by_itself() {
     let (there, _) = on_first(&probe.cluster).await;
     assert!(there > KEYS / 4, "the device holds {there} of {KEYS}");
     for key in &old {
-        assert_eq!(client.delete(key).await, Outcome::Done, "{:?}", client.reply);
+        assert_eq!(client.delete(key).await, Response::Done, "{:?}", client.reply);
         assert_eq!(client.header("x-martlet-consistency"), "quorum");
     }
     until("the full device has all deletes", PATIENCE, async || {
@@ -77,7 +78,7 @@ async fn a_full_device_stops_nobody_and_recovers_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_a_full_device_refuses_no_racer() {
     let test = "r7_a_full_device_refuses_no_racer";
-    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.load(Load::default());
@@ -101,7 +102,7 @@ async fn r7_a_full_device_refuses_no_racer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
     let test = "a_device_that_objects_filled_takes_more_when_some_are_deleted";
-    let plan = Plan::in_a_hurry();
+    let plan = ClusterPlan::in_a_hurry();
     let Some(cluster) = plan.start_on_disks(test, &[SMALL_DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let mut client = probe.client(0);
@@ -109,7 +110,7 @@ async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
     // Every write succeeds, also after the device has stopped accepting extents.
     let (mut number, mut last, mut beyond) = (0, 0, 0);
     while beyond < 8 {
-        assert_eq!(client.put(&format!("big/{number:03}")).await.1, Outcome::Done);
+        assert_eq!(client.put(&format!("big/{number:03}")).await.1, Response::Done);
         assert_eq!(client.header("x-martlet-consistency"), "quorum");
         let now = taken(&probe.cluster).await;
         beyond = if now == last { beyond + 1 } else { 0 };
@@ -119,12 +120,12 @@ async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
     println!("the device is full, and {number} objects are there");
     for number in (0..number).filter(|number| number % 4 > 0) {
         let outcome = client.delete(&format!("big/{number:03}")).await;
-        assert_eq!(outcome, Outcome::Done, "{:?}", client.reply);
+        assert_eq!(outcome, Response::Done, "{:?}", client.reply);
     }
     let mut number = 0;
     until("the device takes more", PATIENCE, async || {
         number += 1;
-        assert_eq!(client.put(&format!("more/{}", number % 8)).await.1, Outcome::Done);
+        assert_eq!(client.put(&format!("more/{}", number % 8)).await.1, Response::Done);
         taken(&probe.cluster).await > last
     })
     .await;

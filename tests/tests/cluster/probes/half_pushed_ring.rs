@@ -4,19 +4,19 @@
 
 use martlet_ring::Ring;
 use martlet_tests::cluster::rings::{DATA, INDEX};
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::probe::{PATIENCE, Probe, keys, seconds, until};
 
 const KEYS: usize = 30;
 
-fn keeps(cluster: &Cluster, member: &str, name: &str, ring: &Ring) -> bool {
+fn keeps(cluster: &TestCluster, member: &str, name: &str, ring: &Ring) -> bool {
     let path = cluster.folder().join(member).join(format!("data/{name}.ring"));
     Ring::load(&path).is_ok_and(|kept| kept.hash() == ring.hash())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_p3_some_members_miss_a_newer_ring_and_one_proxy_is_down() {
-    let mut probe = Probe::over(Plan::default().start().await).await;
+    let mut probe = Probe::over(ClusterPlan::default().start().await).await;
     probe.light_load();
     probe.watch("quiet", 1.0).await.assert_errors(5);
     for name in [INDEX, DATA] {
@@ -44,7 +44,7 @@ async fn p1_p3_some_members_miss_a_newer_ring_and_one_proxy_is_down() {
 /// and continues when they return.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p2_p3_a_change_of_rings_begins_while_a_node_and_a_proxy_are_away() {
-    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = probe.put_all(&keys("kept", KEYS), 20_000).await;
     probe.light_load();

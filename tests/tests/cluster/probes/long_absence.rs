@@ -1,16 +1,16 @@
 //! A node is away for longer than tombstones are kept. Deleted keys stay deleted, and tombstones
 //! are collected once every node has answered (rules G1, T1).
 
-use martlet_tests::checkers::Outcome;
+use martlet_tests::checkers::Response;
 use martlet_tests::probe::{PATIENCE, Probe, keys, seconds, until};
-use martlet_tests::recorded::tally::Tally;
+use martlet_tests::recorded::tally::PeriodCounts;
 
 use super::collected::{self, until_collected};
 
 const KEYS: usize = 40;
 
 /// Kills a node and deletes every key, and restarts the node after more than the reclaim age.
-async fn away_for_long() -> (Probe, Vec<String>, [Tally; 3]) {
+async fn away_for_long() -> (Probe, Vec<String>, [PeriodCounts; 3]) {
     let mut probe = Probe::over(collected::plan().start().await).await;
     let all = keys("gone", KEYS);
     probe.put_all(&all, 10_000).await;
@@ -20,7 +20,7 @@ async fn away_for_long() -> (Probe, Vec<String>, [Tally; 3]) {
     probe.cluster.nodes[1].kill();
     let mut client = probe.client(0);
     for key in &all {
-        until(key, PATIENCE, async || client.delete(key).await == Outcome::Done).await;
+        until(key, PATIENCE, async || client.delete(key).await == Response::Done).await;
     }
     let away = probe.watch("a node is away for long", 6.0).await;
     // A silent node blocks collection: the other nodes keep their tombstones until it answers.
@@ -40,7 +40,7 @@ async fn assert_gone(probe: &Probe, all: &[String]) {
     for proxy in 0..3 {
         let mut client = probe.client(proxy);
         for key in all {
-            assert_eq!(client.get(key).await, Outcome::Read(None), "{key} is back");
+            assert_eq!(client.get(key).await, Response::Read(None), "{key} is back");
         }
         assert_eq!(client.list_all("gone/").await, Vec::<String>::new());
     }

@@ -3,16 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::{ClusterPlan, TestCluster};
 use martlet_tests::probe::{Probe, seconds};
-use martlet_tests::recorded::Client;
+use martlet_tests::recorded::RecordedClient;
 
 const PERCENT: u8 = 30;
 const PROXIES: [&str; 3] = ["p1", "p2", "p3"];
 const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
 
-fn lose_all(cluster: &Cluster, ones: &[&str], others: &[&str]) {
+fn lose_all(cluster: &TestCluster, ones: &[&str], others: &[&str]) {
     for one in ones {
         for other in others {
             if one != other {
@@ -24,7 +24,7 @@ fn lose_all(cluster: &Cluster, ones: &[&str], others: &[&str]) {
 
 /// Writes and reads keys of its own in turn for a time. Returns the number of successful calls and
 /// the number of failures.
-async fn try_out(name: usize, client: &mut Client, until: Instant) -> (usize, usize) {
+async fn try_out(name: usize, client: &mut RecordedClient, until: Instant) -> (usize, usize) {
     let (mut done, mut failed) = (0, 0);
     for number in 0.. {
         if Instant::now() > until {
@@ -32,7 +32,7 @@ async fn try_out(name: usize, client: &mut Client, until: Instant) -> (usize, us
         }
         let key = format!("lossy/{name}/{}", number % 10);
         for outcome in [client.put(&key).await.1, client.get(&key).await] {
-            let is_done = outcome != Outcome::Unknown;
+            let is_done = outcome != Response::Unknown;
             done += usize::from(is_done);
             failed += usize::from(!is_done);
         }
@@ -43,7 +43,7 @@ async fn try_out(name: usize, client: &mut Client, until: Instant) -> (usize, us
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_node_loses_three_packets_in_ten() {
     let test = "r5_a_node_loses_three_packets_in_ten";
-    let Some(cluster) = Plan::default().start_on_hosts(test).await else { return };
+    let Some(cluster) = ClusterPlan::default().start_on_hosts(test).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.light_load();
     let quiet = probe.watch("quiet", 1.5).await;
@@ -60,7 +60,7 @@ async fn r5_a_node_loses_three_packets_in_ten() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_a_proxy_loses_three_packets_in_ten_to_every_node() {
     let test = "r5_a_proxy_loses_three_packets_in_ten_to_every_node";
-    let Some(cluster) = Plan::default().start_on_hosts(test).await else { return };
+    let Some(cluster) = ClusterPlan::default().start_on_hosts(test).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.light_load();
     probe.watch("quiet", 1.0).await.assert_errors(5);

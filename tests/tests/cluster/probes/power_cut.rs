@@ -1,7 +1,7 @@
 //! Power is cut: unsynced data is lost, but no acknowledged write (rules R2, X6).
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::{Member, Plan};
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::{ClusterMember, ClusterPlan};
 use martlet_tests::probe::{PATIENCE, Probe, until};
 use martlet_tests::recorded::load::Load;
 
@@ -11,13 +11,13 @@ const DISK_MIB: u64 = 256;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_x6_one_node_loses_power_under_load() {
     let test = "r2_x6_one_node_loses_power_under_load";
-    let plan = Plan { nodes: 3, ..Plan::default() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::default() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.light_load();
     for round in 0..3 {
         probe.watch("quiet", 1.0).await.assert_errors(5);
-        Member::cut_power(&mut probe.cluster.nodes[..1]);
+        ClusterMember::cut_power(&mut probe.cluster.nodes[..1]);
         probe.watch("a node has no power", 1.0).await.assert_errors(15);
         probe.cluster.nodes[0].start().await;
         is_heard(&probe, 0).await;
@@ -34,7 +34,7 @@ async fn r2_x6_one_node_loses_power_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_x6_all_nodes_lose_power_at_once() {
     let test = "r2_x6_all_nodes_lose_power_at_once";
-    let plan = Plan { nodes: 3, ..Plan::default() };
+    let plan = ClusterPlan { nodes: 3, ..ClusterPlan::default() };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB; 3]).await else { return };
     let mut probe = Probe::over(cluster).await;
     probe.load(Load::default());
@@ -42,7 +42,7 @@ async fn r2_x6_all_nodes_lose_power_at_once() {
         let quiet = probe.watch("quiet", 1.2).await;
         quiet.assert_errors(5);
         assert!(quiet.degraded * 10 < quiet.operations, "too little is firm: {quiet:?}");
-        Member::cut_power(&mut probe.cluster.nodes);
+        ClusterMember::cut_power(&mut probe.cluster.nodes);
         let dark = probe.watch("no node has power", 0.5).await;
         assert_eq!(dark.written, 0, "who took these writes? {dark:?}");
         probe.cluster.start_all().await;
@@ -76,7 +76,7 @@ async fn serves_again(probe: &Probe) {
         let mut client = probe.client(proxy);
         client.is_loyal = true;
         until("a proxy has a quorum again", PATIENCE, async || {
-            let written = client.put("again").await.1 == Outcome::Done;
+            let written = client.put("again").await.1 == Response::Done;
             written && client.header("x-martlet-consistency") == "quorum"
         })
         .await;

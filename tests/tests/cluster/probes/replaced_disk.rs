@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use martlet_tests::checkers::{Outcome, Value};
-use martlet_tests::cluster::{Member, Plan};
+use martlet_tests::checkers::{Response, Value};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan};
 use martlet_tests::probe::{PATIENCE, Probe, keys, seconds, until};
 
 use super::collected::{self, until_collected};
@@ -19,7 +19,7 @@ const KEYS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_g2_entries_and_extents_come_back_to_an_empty_disk() {
-    let plan = Plan { nodes: 4, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 4, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = probe.put_all(&keys("kept", KEYS), 100_000).await;
     let before = probe.cluster.held(0, "kept/").await;
@@ -42,12 +42,12 @@ async fn g1_g2_entries_and_extents_come_back_to_an_empty_disk() {
 
 /// Starts three nodes, each with a copy of everything.
 async fn three() -> Probe {
-    let plan = Plan { nodes: 3, proxies: 2, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, proxies: 2, ..ClusterPlan::in_a_hurry() };
     Probe::over(plan.start().await).await
 }
 
 /// Path of another folder beside that of a node's first device.
-fn beside(node: &Member, name: &str) -> PathBuf {
+fn beside(node: &ClusterMember, name: &str) -> PathBuf {
     node.device(1).with_file_name(name)
 }
 
@@ -75,7 +75,7 @@ async fn change(probe: &Probe, all: &[String]) -> Vec<(String, Option<Value>)> {
                 let (value, outcome) = client.put(key).await;
                 (Some(value), outcome)
             };
-            if outcome == Outcome::Done {
+            if outcome == Response::Done {
                 changed.push((key.clone(), value));
                 break;
             }
@@ -90,7 +90,7 @@ async fn assert_never_older(probe: &Probe, changed: &[(String, Option<Value>)]) 
     for proxy in 0..2 {
         let mut client = probe.client(proxy).at_level("strict");
         for (key, value) in changed.iter().take(10) {
-            if let Outcome::Read(read) = client.get(key).await {
+            if let Response::Read(read) = client.get(key).await {
                 assert_eq!(read, *value, "{key} is as it was long ago");
             }
         }
@@ -159,7 +159,7 @@ async fn g1_an_old_disk_that_is_put_back_has_no_vote_until_it_has_begun_anew() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_an_old_disk_that_outlived_the_tombstones_brings_no_deleted_object_back() {
-    let plan = Plan { nodes: 3, proxies: 2, ..collected::plan() };
+    let plan = ClusterPlan { nodes: 3, proxies: 2, ..collected::plan() };
     let mut probe = Probe::over(plan.start().await).await;
     let all = keys("kept", KEYS);
     probe.put_all(&all, 1000).await;
@@ -213,7 +213,7 @@ async fn g1_a_machine_that_was_restored_from_a_copy_has_no_vote_until_it_has_beg
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g1_exchanged_folders_of_one_node_and_of_two_are_refused() {
-    let plan = Plan { nodes: 3, proxies: 2, devices: 2, ..Plan::in_a_hurry() };
+    let plan = ClusterPlan { nodes: 3, proxies: 2, devices: 2, ..ClusterPlan::in_a_hurry() };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = probe.put_all(&keys("kept", KEYS), 1000).await;
     let folders = |probe: &Probe| {

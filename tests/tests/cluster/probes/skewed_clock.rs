@@ -3,7 +3,7 @@
 
 use martlet_protocol::{Clock, SystemClock};
 use martlet_tests::cluster::internal::Request;
-use martlet_tests::cluster::{Cluster, Member, Plan};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan, TestCluster};
 use martlet_tests::probe::{Probe, seconds};
 
 /// Test variable: offset of a process's clock in milliseconds.
@@ -13,7 +13,7 @@ const MINUTES_5_MS: i64 = 5 * 60 * 1000;
 const NEAR_MS: i64 = 5_000;
 
 /// Asserts that no entry of any device is stamped by the wrong clock.
-async fn assert_dates_are_right(cluster: &Cluster) {
+async fn assert_dates_are_right(cluster: &TestCluster) {
     let now_ms = i64::try_from(SystemClock.now_ms()).unwrap();
     for node in 0..cluster.nodes.len() {
         let held = cluster.held(node, "k/").await;
@@ -27,7 +27,7 @@ async fn assert_dates_are_right(cluster: &Cluster) {
 }
 
 /// Milliseconds that the clock in a node's replies is ahead of the test's clock.
-async fn ahead_ms(node: &Member) -> i64 {
+async fn ahead_ms(node: &ClusterMember) -> i64 {
     let reply = Request::new("GET", "/v1/rings", "").send(node.address).await.unwrap();
     let shown: i64 = reply.header("x-martlet-now").parse().unwrap();
     shown - i64::try_from(SystemClock.now_ms()).unwrap()
@@ -35,7 +35,7 @@ async fn ahead_ms(node: &Member) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_the_clock_of_one_node_is_five_minutes_off() {
-    let mut probe = Probe::over(Plan::default().start().await).await;
+    let mut probe = Probe::over(ClusterPlan::default().start().await).await;
     probe.light_load();
     probe.watch("quiet", 1.0).await.assert_errors(5);
     for (name, offset_ms) in [("ahead", MINUTES_5_MS), ("behind", -MINUTES_5_MS), ("right", 0)] {

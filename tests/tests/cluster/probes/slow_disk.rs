@@ -1,6 +1,6 @@
 //! The disk of one node is slow: it accepts few writes per second, and other nodes carry the load.
 
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::{Probe, seconds};
 use martlet_tests::recorded::load::Load;
 use martlet_tests::throttle::Throttle;
@@ -12,7 +12,9 @@ const WRITES_PER_SECOND: u32 = 10;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_disk_slows_nobody_down_for_long() {
     let test = "a_slow_disk_slows_nobody_down_for_long";
-    let Some(cluster) = Plan::default().start_on_disks(test, &[DISK_MIB]).await else { return };
+    let Some(cluster) = ClusterPlan::default().start_on_disks(test, &[DISK_MIB]).await else {
+        return;
+    };
     let mut probe = Probe::over(cluster).await;
     probe.load(Load { apart: true, ..Load::default() });
     let quiet = probe.watch("quiet", 2.0).await;

@@ -9,11 +9,11 @@ use futures::{StreamExt, stream};
 use martlet_protocol::{Backend, ByteStream, Error, Result};
 use tokio::time::sleep;
 
-use crate::membership::Member;
-use crate::network::{Caller, Network};
-use crate::node::Node;
+use crate::membership::SimulatedMember;
+use crate::network::{Caller, SimulatedNetwork};
+use crate::node::SimulatedNode;
 use crate::planted::Bug;
-use crate::shown::Shown;
+use crate::shown::TraceText;
 
 /// Maximum number of bytes of an extent in one chunk.
 const PIECE_BYTES: usize = 4096;
@@ -22,16 +22,16 @@ const HANGS_MS: u64 = 10_000;
 
 /// A node as one caller reaches it.
 pub(crate) struct Link {
-    pub(crate) network: Network,
+    pub(crate) network: SimulatedNetwork,
     pub(crate) caller: Caller,
     /// The caller's rings and known term.
-    pub(crate) member: Arc<Member>,
+    pub(crate) member: Arc<SimulatedMember>,
     /// False once the caller has died; its calls are never sent.
     pub(crate) alive: Arc<AtomicBool>,
     pub(crate) number: usize,
-    pub(crate) node: Arc<Node>,
+    pub(crate) node: Arc<SimulatedNode>,
     /// All nodes: another one answers if a planted bug requires it.
-    pub(crate) others: Arc<[Arc<Node>]>,
+    pub(crate) others: Arc<[Arc<SimulatedNode>]>,
 }
 
 impl Link {
@@ -41,7 +41,7 @@ impl Link {
         effect: impl Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
     ) -> Result<T>
     where
-        T: Shown + Send + 'static,
+        T: TraceText + Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
         self.living().await;

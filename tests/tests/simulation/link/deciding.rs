@@ -11,8 +11,8 @@ use martlet_protocol::{
 };
 
 use super::Link;
-use crate::network::{Caller, Way};
-use crate::node::{Node, Standing};
+use crate::network::{Caller, LinkDirection};
+use crate::node::{NodeCondition, SimulatedNode};
 use crate::planted::Bug;
 use crate::shown;
 
@@ -116,7 +116,7 @@ impl Link {
 
     /// Returns the node that decides about a register in place of this one, if a planted bug
     /// requires it.
-    fn instead(&self, key: &RegisterKey, term: Term) -> Option<Arc<Node>> {
+    fn instead(&self, key: &RegisterKey, term: Term) -> Option<Arc<SimulatedNode>> {
         if !self.has(Bug::CountsOneSet) || !matches!(self.caller, Caller::Proxy(_)) {
             return None;
         }
@@ -132,8 +132,9 @@ impl Link {
     /// the trace.
     pub(super) async fn statuses(&self) -> Result<Vec<DeviceStatus>> {
         let passes = |way| self.network.passes(self.caller, self.number, way);
-        let answers =
-            self.node.standing() == Standing::Up && passes(Way::There) && passes(Way::Back);
+        let answers = self.node.standing() == NodeCondition::Up
+            && passes(LinkDirection::There)
+            && passes(LinkDirection::Back);
         if !answers && !self.has(Bug::CollectsInSilence) {
             return Err(Error::unavailable("the connection is refused"));
         }
@@ -159,7 +160,7 @@ impl Link {
             async move { node.holdings(device, &keys).await }
         });
         match reply.await {
-            Err(_) if self.has(Bug::CollectsInSilence) => self.hearsay(keys).await,
+            Err(_) if self.has(Bug::CollectsInSilence) => self.reported_holdings(keys).await,
             reply => reply,
         }
     }
@@ -173,7 +174,7 @@ impl Link {
     }
 
     /// Returns the newest state of all nodes in the name of this node.
-    async fn hearsay(&self, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+    async fn reported_holdings(&self, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
         let mut best = vec![Holding::default(); keys.len()];
         for other in self.others.iter() {
             let held = other.memory().holdings(other.device, keys).await?;

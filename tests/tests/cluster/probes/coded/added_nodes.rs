@@ -2,7 +2,7 @@
 //! nodes, each to the primary of its number. No fragment is rebuilt or lost on the way (rules P2,
 //! P3, X5).
 
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::cluster::rings::DATA;
 use martlet_tests::probe::Probe;
 
@@ -12,7 +12,7 @@ const KEPT: usize = 2 * LENGTHS.len();
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p2_x5_six_nodes_become_eight_under_load() {
-    let mut probe = Probe::over(Plan::coded(4, 2).start().await).await;
+    let mut probe = Probe::over(ClusterPlan::coded(4, 2).start().await).await;
     let kept = write(&probe, KEPT).await;
     probe.load(LOAD);
     assert_few_errors(&probe.watch("quiet", 1.0).await, 10);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use martlet_protocol::ExtentId;
-use martlet_tests::cluster::{Piece, Plan};
+use martlet_tests::cluster::{ClusterPlan, StoredPiece};
 use martlet_tests::probe::{PATIENCE, Probe, until};
 use rand::seq::SliceRandom;
 
@@ -16,7 +16,7 @@ const KEPT: usize = 2 * LENGTHS.len();
 
 /// Flips bits in `each` fragments of each extent. Returns the numbers of data and parity fragments.
 async fn flip(probe: &mut Probe, each: usize, k: u8) -> [usize; 2] {
-    let mut extents: BTreeMap<ExtentId, Vec<Piece>> = BTreeMap::new();
+    let mut extents: BTreeMap<ExtentId, Vec<StoredPiece>> = BTreeMap::new();
     for piece in probe.cluster.pieces("kept/").await {
         extents.entry(piece.extent.id).or_default().push(piece);
     }
@@ -50,7 +50,7 @@ async fn assert_mended(probe: &Probe) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x5_flipped_bits_in_any_fragments_are_never_served_and_mended() {
-    let mut probe = Probe::over(Plan::coded(4, 2).start().await).await;
+    let mut probe = Probe::over(ClusterPlan::coded(4, 2).start().await).await;
     let kept = write(&probe, KEPT).await;
     let flipped = flip(&mut probe, 2, 4).await;
     assert!(flipped.iter().all(|fragments| *fragments > 3), "{flipped:?}");

@@ -1,8 +1,8 @@
 //! As many nodes die as the code has parity: all objects are readable, and with d+1 nodes left
 //! writes succeed. With one more dead node, reads are refused but never wrong (rule X5).
 
-use martlet_tests::checkers::{Outcome, Value};
-use martlet_tests::cluster::Plan;
+use martlet_tests::checkers::{Response, Value};
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::Probe;
 
 use super::{LENGTHS, LOAD, assert_few_errors, assert_whole, read, write};
@@ -16,7 +16,7 @@ async fn unanswered(probe: &Probe, written: &[(String, Value)]) -> usize {
     client.is_loyal = true;
     for (key, value) in written {
         match client.get(key).await {
-            Outcome::Read(read) => assert_eq!(read, Some(*value), "{key}"),
+            Response::Read(read) => assert_eq!(read, Some(*value), "{key}"),
             _ => unanswered += 1,
         }
     }
@@ -25,7 +25,7 @@ async fn unanswered(probe: &Probe, written: &[(String, Value)]) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x5_as_many_nodes_die_as_there_is_parity_then_one_more() {
-    let plan = Plan { nodes: 7, ..Plan::coded(4, 2) };
+    let plan = ClusterPlan { nodes: 7, ..ClusterPlan::coded(4, 2) };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = write(&probe, KEPT).await;
     probe.load(LOAD);

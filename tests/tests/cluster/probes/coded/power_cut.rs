@@ -1,8 +1,8 @@
 //! Power is cut while fragments are written: every acknowledged object exists and is whole, and no
 //! unacknowledged object exists in part (rules X5, X6).
 
-use martlet_tests::checkers::Outcome;
-use martlet_tests::cluster::{Member, Plan};
+use martlet_tests::checkers::Response;
+use martlet_tests::cluster::{ClusterMember, ClusterPlan};
 use martlet_tests::probe::{PATIENCE, Probe, until};
 use martlet_tests::recorded::load::Load;
 
@@ -15,7 +15,7 @@ const LARGE: [usize; 4] = [70_000, 300_000, 1_200_000, 5_000_000];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x5_x6_power_is_cut_while_fragments_are_written() {
     let test = "x5_x6_power_is_cut_while_fragments_are_written";
-    let plan = Plan { nodes: 4, ..Plan::coded(2, 1) };
+    let plan = ClusterPlan { nodes: 4, ..ClusterPlan::coded(2, 1) };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB; 4]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let kept = write(&probe, LENGTHS.len()).await;
@@ -23,10 +23,10 @@ async fn x5_x6_power_is_cut_while_fragments_are_written() {
     for round in 0..2 {
         assert_few_errors(&probe.watch("quiet", 1.5).await, 10);
         if round == 0 {
-            Member::cut_power([&mut probe.cluster.nodes[1]]);
+            ClusterMember::cut_power([&mut probe.cluster.nodes[1]]);
             assert_few_errors(&probe.watch("a node has no power", 1.0).await, 25);
         } else {
-            Member::cut_power(&mut probe.cluster.nodes);
+            ClusterMember::cut_power(&mut probe.cluster.nodes);
             let dark = probe.watch("no node has power", 0.5).await;
             assert_eq!(dark.written, 0, "who took these writes? {dark:?}");
         }
@@ -44,7 +44,7 @@ async fn serves_again(probe: &Probe) {
         let mut client = probe.client(proxy);
         (client.is_loyal, client.length) = (true, 200_000);
         until("a proxy writes fragments again", PATIENCE, async || {
-            let written = client.put("again").await.1 == Outcome::Done;
+            let written = client.put("again").await.1 == Response::Done;
             written && client.header("x-martlet-consistency") == "quorum"
         })
         .await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use martlet_tests::cluster::{Member, Plan};
+use martlet_tests::cluster::{ClusterMember, ClusterPlan};
 use martlet_tests::probe::{Probe, seconds};
 use martlet_tests::recorded::load::Load;
 use rand::Rng;
@@ -28,8 +28,8 @@ async fn misfortune(probe: &mut Probe) {
             probe.cluster.nodes[first].kill();
             probe.cluster.nodes[first].wipe(1);
         }
-        2 => Member::cut_power([&mut probe.cluster.nodes[first]]),
-        3 => Member::cut_power(&mut probe.cluster.nodes),
+        2 => ClusterMember::cut_power([&mut probe.cluster.nodes[first]]),
+        3 => ClusterMember::cut_power(&mut probe.cluster.nodes),
         _ => {
             for node in nodes {
                 probe.cluster.nodes[node].pause();
@@ -51,7 +51,7 @@ async fn misfortune(probe: &mut Probe) {
 async fn everything_happens_to_fragments_under_load() {
     let time = std::env::var("MARTLET_SOAK_SECONDS").map_or(300, |text| text.parse().unwrap());
     let test = "everything_happens_to_fragments_under_load";
-    let plan = Plan { nodes: NODES, ..Plan::coded(4, 2) };
+    let plan = ClusterPlan { nodes: NODES, ..ClusterPlan::coded(4, 2) };
     let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB; NODES]).await else { return };
     let mut probe = Probe::over(cluster).await;
     let kept = write(&probe, LENGTHS.len()).await;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use martlet_tests::cluster::Plan;
+use martlet_tests::cluster::ClusterPlan;
 use martlet_tests::probe::Probe;
 
 use super::{LENGTHS, LOAD, assert_few_errors, assert_whole, read, write};
@@ -12,7 +12,7 @@ const KEPT: usize = 3 * LENGTHS.len();
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g2_x5_fragments_are_made_again_on_an_empty_disk() {
-    let plan = Plan { nodes: 4, ..Plan::coded(2, 1) };
+    let plan = ClusterPlan { nodes: 4, ..ClusterPlan::coded(2, 1) };
     let mut probe = Probe::over(plan.start().await).await;
     let kept = write(&probe, KEPT).await;
     probe.load(LOAD);

@@ -1,0 +1,115 @@
+//! Registers of deleted buckets (rule M2).
+//!
+//! The proxy that deletes a bucket then purges its registers from every device. If the proxy dies
+//! first, or a device is out, some registers stay, closed to all writes. A device that returns
+//! would copy them to devices that dropped them. They are removed if all of these conditions hold:
+//!
+//! * they and their bucket are older than any write that may be in flight (rule T2);
+//! * after they were found, all primaries of the bucket list and every device's hints have
+//!   confirmed that no bucket has this id. Ids are never used again;
+//! * a device that holds some has recorded that the bucket is closed. So the loss of the bucket
+//!   list removes nothing.
+//!
+//! Silence means keep.
+
+use std::collections::{BTreeSet, HashSet};
+
+use futures::future::join_all;
+use martlet_protocol::backend::BucketFence;
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
+use martlet_protocol::{BucketId, DeviceId, ErrorKind, Result, Stamp};
+
+use crate::cluster::{ClusterTopology, in_time};
+use crate::sweep::list_buckets;
+
+/// Existing and deleted buckets, as far as one pass of a worker has queried them.
+#[derive(Debug, Default)]
+pub(crate) struct Buckets {
+    /// Buckets at the last listing. A bucket deleted later is handled by the next pass.
+    there: HashSet<BucketId>,
+    gone: HashSet<BucketId>,
+}
+
+impl Buckets {
+    /// Removes registers of deleted buckets from `devices`. Returns the remaining items of `met`,
+    /// and the number of removed registers. `of` returns bucket and order of an item.
+    pub(crate) async fn purge<T>(
+        &mut self,
+        cluster: &ClusterTopology,
+        now_ms: u64,
+        devices: &[DeviceId],
+        mut met: Vec<T>,
+        of: impl Fn(&T) -> Option<(BucketId, Stamp)>,
+    ) -> (Vec<T>, u64) {
+        let young = Stamp::at_ms(now_ms.saturating_sub(FIRST_HAND_AGE_MS_MAX));
+        let old = met.iter().filter_map(&of);
+        let old = old.filter(|(bucket, order)| *bucket != BucketId::ROOT && *order < young);
+        let gone = match self.gone_of(cluster, old.map(|(bucket, _)| bucket).collect()).await {
+            Ok(gone) => gone,
+            Err(error) => {
+                tracing::debug!(%error, "could not list the buckets");
+                return (met, 0);
+            }
+        };
+        let mut purged = BTreeSet::new();
+        for bucket in gone {
+            if purge(cluster, bucket, devices).await {
+                tracing::info!(%bucket, "removed the rest of a deleted bucket");
+                purged.insert(bucket);
+            }
+        }
+        let before = met.len();
+        met.retain(|one| of(one).is_none_or(|(bucket, _)| !purged.contains(&bucket)));
+        let went = (before - met.len()) as u64;
+        (met, went)
+    }
+
+    /// Returns the deleted buckets among `met`.
+    async fn gone_of(
+        &mut self,
+        cluster: &ClusterTopology,
+        met: BTreeSet<BucketId>,
+    ) -> Result<BTreeSet<BucketId>> {
+        if met.iter().any(|id| !self.there.contains(id) && !self.gone.contains(id)) {
+            self.there = list_buckets(cluster).await?.into_keys().collect();
+            self.gone.extend(met.iter().filter(|id| !self.there.contains(id)));
+        }
+        Ok(met.into_iter().filter(|id| self.gone.contains(id)).collect())
+    }
+}
+
+/// Removes everything of a deleted bucket from devices, which stay closed to it. Returns true if
+/// all of them removed it.
+async fn purge(cluster: &ClusterTopology, bucket: BucketId, devices: &[DeviceId]) -> bool {
+    let purge = |device: &DeviceId| purge_one(cluster, *device, bucket);
+    let told = join_all(devices.iter().map(purge)).await;
+    let is_known_closed = told.iter().any(Result::is_ok);
+    let (mut all, mut untold) = (true, Vec::new());
+    for (device, told) in devices.iter().zip(told) {
+        match told {
+            Ok(()) => {}
+            // The device got registers of the bucket from others, and has no fence of it.
+            Err(error) if error.kind() == ErrorKind::Conflict && is_known_closed => {
+                untold.push(*device);
+            }
+            Err(error) => {
+                tracing::debug!(%bucket, %device, %error, "keeping registers of a deleted bucket \
+                                                           for now");
+                all = false;
+            }
+        }
+    }
+    let close_and_purge = untold.into_iter().map(|device| async move {
+        let fence = BucketFence::of_deleted(bucket);
+        in_time(cluster.node(device)?.fence(device, fence)).await?;
+        purge_one(cluster, device, bucket).await
+    });
+    all && join_all(close_and_purge).await.iter().all(Result::is_ok)
+}
+
+async fn purge_one(cluster: &ClusterTopology, device: DeviceId, bucket: BucketId) -> Result<()> {
+    in_time(cluster.node(device)?.purge_bucket(device, bucket)).await
+}
+
+#[cfg(test)]
+mod tests;

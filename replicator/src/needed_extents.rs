@@ -1,0 +1,316 @@
+//! Extents of a key that the index still needs (rule X3).
+//!
+//! Bytes move one way. The decision to complete an upload takes over a part's extents, then the
+//! object does; and hints move from handoffs to primaries. So parts are read first, then the
+//! upload, then the object, and hints before primaries in each case. An extent on its way is then
+//! seen at least once. A version that is not current has a register beside its key's, which exists
+//! before the key's register drops the version. So versions are read last. A version that becomes
+//! current again leaves a copy in its register. Parts of an upload that has ended need no extents:
+//! the object holds the chosen ones. The process that ended the upload may have died before it
+//! freed the rest.
+//!
+//! All primaries must answer, with votes, and every device must return its hints. While a replica
+//! is moving, the answer is unknown. The requests carry the term: a device that knows of a change
+//! unknown to this process refuses.
+//!
+//! The answer is also unknown while the primaries differ. One primary may hold a write under a
+//! newer one, and a proxy or worker may still bring the older write to the rest by a ballot above
+//! the newer. Once all primaries agree, every ballot that none of them has seen yet finds their
+//! state.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
+use martlet_protocol::entry::{Body, Entry, UploadState, Value};
+use martlet_protocol::key::index_placement;
+use martlet_protocol::{
+    BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard, Stamp, UploadId,
+};
+
+use crate::cluster::{ClusterTopology, in_time};
+use crate::manifest::BodyExtents;
+
+/// Entries of a listing requested at a time.
+const PAGE: usize = 1000;
+
+/// Owner of the extents in question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ExtentClaim {
+    pub(crate) bucket: BucketId,
+    pub(crate) shard: Shard,
+    pub(crate) key: String,
+    pub(crate) upload: Option<UploadId>,
+}
+
+/// Answers of one step, so that extents of one owner need one query.
+pub(crate) struct NeedCheck<'a> {
+    cluster: &'a ClusterTopology,
+    known: HashMap<ExtentClaim, Arc<ClaimAnswer>>,
+}
+
+/// The index's answer about a claim.
+struct ClaimAnswer {
+    extents: HashSet<ExtentId>,
+    /// True if all primaries agree.
+    is_settled: bool,
+}
+
+/// Entries of a claim.
+#[derive(Default)]
+struct ClaimEntries {
+    entries: Vec<Entry>,
+    is_settled: bool,
+}
+
+/// Source of a query: a device's registers, or its hints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QuerySource {
+    Registers,
+    Hints,
+}
+
+impl<'a> NeedCheck<'a> {
+    /// Creates an empty set of answers.
+    pub(crate) fn new(cluster: &'a ClusterTopology) -> Self {
+        Self { cluster, known: HashMap::new() }
+    }
+
+    /// Returns true if any primary, or any hint, needs an extent for a claim's key and upload.
+    ///
+    /// # Errors
+    /// The answer is unknown if a needed device does not answer or has no vote, or if a replica is
+    /// moving. It is also unknown if the primaries differ and none of them needs the extent, or if
+    /// a manifest can't be read.
+    pub(crate) async fn is_needed(&mut self, claim: &ExtentClaim, id: ExtentId) -> Result<bool> {
+        let known = self.claim_answer(claim).await?;
+        if known.extents.contains(&id) {
+            return Ok(true);
+        }
+        if !known.is_settled {
+            return Err(Error::unavailable("the replicas of the key's entries differ"));
+        }
+        Ok(false)
+    }
+
+    async fn claim_answer(&mut self, claim: &ExtentClaim) -> Result<Arc<ClaimAnswer>> {
+        if let Some(known) = self.known.get(claim) {
+            return Ok(known.clone());
+        }
+        let holders = self.cluster.holders(index_placement(claim.bucket, claim.shard));
+        if holders.in_transition {
+            return Err(Error::unavailable("a replica of the key's entries is moving"));
+        }
+        let everyone = self.cluster.index_devices();
+        let mut found = ClaimEntries { is_settled: true, ..ClaimEntries::default() };
+        if let Some(upload) = claim.upload {
+            found = self.of_upload(claim, upload, &holders.primaries, &everyone).await?;
+        }
+        let object = Bytes::copy_from_slice(claim.key.as_bytes());
+        let of_object = |source, devices| {
+            self.registers(source, devices, claim, RegisterKind::Object, object.clone())
+        };
+        found.entries.extend(of_object(QuerySource::Hints, &everyone).await?.into_iter().flatten());
+        let held = of_object(QuerySource::Registers, &holders.primaries).await?;
+        let is_settled = found.is_settled && are_equal(orders(&held));
+        let mut extents = HashSet::new();
+        for entry in found.entries.iter().chain(held.iter().flatten()) {
+            self.add_entry(entry, &mut extents).await?;
+        }
+        let versions_of = |source, devices: &[DeviceId]| {
+            try_join_all(devices.iter().map(|device| self.versions_of(source, *device, claim)))
+        };
+        let kept = versions_of(QuerySource::Hints, &everyone).await?;
+        let held = versions_of(QuerySource::Registers, &holders.primaries).await?;
+        let is_settled = is_settled && are_equal(held.iter().map(|(_, sum)| *sum));
+        extents.extend(kept.into_iter().chain(held).flat_map(|(extents, _)| extents));
+        let known = Arc::new(ClaimAnswer { extents, is_settled });
+        self.known.insert(claim.clone(), known.clone());
+        Ok(known)
+    }
+
+    /// Returns the extents that a device's non-current versions need, read page by page, because a
+    /// key may have many versions. The hash shows if two devices hold equal versions.
+    async fn versions_of(
+        &self,
+        source: QuerySource,
+        device: DeviceId,
+        claim: &ExtentClaim,
+    ) -> Result<(HashSet<ExtentId>, blake3::Hash)> {
+        let mut request = ListRequest {
+            bucket: claim.bucket,
+            shards: vec![claim.shard],
+            kind: RegisterKind::Version,
+            prefix: [claim.key.as_bytes(), &[0]].concat().into(),
+            start: ListStart::First,
+            limit: PAGE,
+            fold: None,
+            term: self.cluster.named()?,
+        };
+        let (mut extents, mut sum) = (HashSet::new(), blake3::Hasher::new());
+        loop {
+            let page = page(self.cluster, source, device, &request).await?;
+            // Replicas drop tombstones one after another.
+            for (name, entry) in page.entries.iter().filter(|(_, it)| !it.value.is_tombstone()) {
+                sum.update(name).update(&entry.order.to_bytes());
+                self.add_entry(entry, &mut extents).await?;
+            }
+            match page.entries.last() {
+                Some((last, _)) if page.truncated => request.start = ListStart::After(last.clone()),
+                _ => return Ok((extents, sum.finalize())),
+            }
+        }
+    }
+
+    /// Returns the entries of an upload and its parts. Replicas drop the parts of an ended upload
+    /// one after another, so only the upload itself must then be equal on all.
+    async fn of_upload(
+        &self,
+        claim: &ExtentClaim,
+        upload: UploadId,
+        primaries: &[DeviceId],
+        everyone: &[DeviceId],
+    ) -> Result<ClaimEntries> {
+        let request = ListRequest {
+            bucket: claim.bucket,
+            shards: vec![claim.shard],
+            kind: RegisterKind::Part,
+            prefix: Bytes::copy_from_slice(&upload.0),
+            start: ListStart::First,
+            limit: PAGE,
+            fold: None,
+            term: self.cluster.named()?,
+        };
+        let kept = try_join_all(
+            everyone.iter().map(|at| list(self.cluster, QuerySource::Hints, *at, request.clone())),
+        );
+        let kept = kept.await?;
+        let parts = try_join_all(
+            primaries
+                .iter()
+                .map(|at| list(self.cluster, QuerySource::Registers, *at, request.clone())),
+        );
+        let parts = parts.await?;
+        let mut name = claim.key.clone().into_bytes();
+        name.push(0);
+        name.extend_from_slice(&upload.0);
+        let name = Bytes::from(name);
+        let of_upload = |source, devices| {
+            self.registers(source, devices, claim, RegisterKind::Upload, name.clone())
+        };
+        let mut entries: Vec<Entry> =
+            of_upload(QuerySource::Hints, everyone).await?.into_iter().flatten().collect();
+        let uploads = of_upload(QuerySource::Registers, primaries).await?;
+        let is_over = uploads.iter().all(|upload| upload.as_ref().is_some_and(has_ended));
+        let listed = |parts: &Vec<(Bytes, Entry)>| -> Vec<(Bytes, Stamp)> {
+            parts.iter().map(|(name, entry)| (name.clone(), entry.order)).collect()
+        };
+        let is_settled =
+            are_equal(orders(&uploads)) && (is_over || are_equal(parts.iter().map(listed)));
+        // A primary that has seen the upload end needs none of its parts; any other needs all.
+        for (parts, upload) in parts.into_iter().zip(&uploads) {
+            if !upload.as_ref().is_some_and(has_ended) {
+                entries.extend(parts.into_iter().map(|(_, entry)| entry));
+            }
+        }
+        entries.extend(kept.into_iter().flatten().map(|(_, entry)| entry));
+        entries.extend(uploads.into_iter().flatten());
+        Ok(ClaimEntries { entries, is_settled })
+    }
+
+    /// Returns the entry of one register on each of `devices`.
+    async fn registers(
+        &self,
+        source: QuerySource,
+        devices: &[DeviceId],
+        claim: &ExtentClaim,
+        kind: RegisterKind,
+        name: Bytes,
+    ) -> Result<Vec<Option<Entry>>> {
+        let key = &RegisterKey { bucket: claim.bucket, shard: claim.shard, kind, name };
+        let term = self.cluster.named()?;
+        let asked = devices.iter().map(|device| async move {
+            let node = self.cluster.node(*device)?;
+            let view = match source {
+                QuerySource::Registers => {
+                    let read = in_time(node.read(*device, key, Want::Entry, term)).await;
+                    read.inspect_err(|error| self.cluster.term.learn(error))?
+                }
+                QuerySource::Hints => in_time(node.read_hint(*device, key, Want::Entry)).await?,
+            };
+            Ok(view.entry)
+        });
+        try_join_all(asked).await
+    }
+
+    async fn add_entry(&self, entry: &Entry, into: &mut HashSet<ExtentId>) -> Result<()> {
+        let body = match &entry.value {
+            Value::Upload(upload) => match &upload.state {
+                UploadState::Completing { object, .. } => &object.body,
+                _ => return Ok(()),
+            },
+            value => value.body().unwrap_or(&Body::Empty),
+        };
+        let BodyExtents { data, manifest } = BodyExtents::of(self.cluster, body).await?;
+        into.extend(data.extents.iter().chain(&manifest.extents).map(|extent| extent.id));
+        Ok(())
+    }
+}
+
+/// Returns all pages of a listing of one device.
+pub(crate) async fn list(
+    cluster: &ClusterTopology,
+    source: QuerySource,
+    device: DeviceId,
+    mut request: ListRequest,
+) -> Result<Vec<(Bytes, Entry)>> {
+    let mut all = Vec::new();
+    loop {
+        let ListReply { entries, truncated } = page(cluster, source, device, &request).await?;
+        let last = entries.last().map(|(name, _)| name.clone());
+        all.extend(entries);
+        match last {
+            Some(last) if truncated => request.start = ListStart::After(last),
+            _ => return Ok(all),
+        }
+    }
+}
+
+/// Orders of entries, which are equal on replicas that agree.
+fn orders(entries: &[Option<Entry>]) -> impl Iterator<Item = Option<Stamp>> {
+    entries.iter().map(|entry| entry.as_ref().map(|entry| entry.order))
+}
+
+fn are_equal<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
+    let first = all.next();
+    all.all(|other| Some(other) == first)
+}
+
+async fn page(
+    cluster: &ClusterTopology,
+    source: QuerySource,
+    device: DeviceId,
+    request: &ListRequest,
+) -> Result<ListReply> {
+    let node = cluster.node(device)?;
+    match source {
+        QuerySource::Registers => {
+            in_time(node.list(device, request)).await.inspect_err(|error| cluster.term.learn(error))
+        }
+        QuerySource::Hints => in_time(node.list_hints(device, request)).await,
+    }
+}
+
+fn has_ended(entry: &Entry) -> bool {
+    match &entry.value {
+        Value::Upload(upload) => {
+            matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Extents with a delete mark on a primary while another device still has them (rule X4).
+//!
+//! A device that was out missed the delete. The index decides: extents that it needs stay, and so
+//! do extents in unknown state.
+
+use std::collections::HashMap;
+
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::key::shard_of;
+use martlet_protocol::{BucketId, DeviceId, Result};
+
+use crate::cluster::{ClusterTopology, in_time};
+use crate::needed_extents::{ExtentClaim, NeedCheck};
+use crate::sweep::{KnownBucket, list_buckets};
+use crate::worker::StepProgress;
+
+/// Deletes the unneeded ones of `records` from a device; returns the needed ones.
+pub(crate) async fn check_marks(
+    cluster: &ClusterTopology,
+    device: DeviceId,
+    records: Vec<ExtentRecord>,
+    progress: &mut StepProgress,
+) -> Result<Vec<ExtentRecord>> {
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
+    // They were deleted before this listing: their buckets are in it, or deleted.
+    let buckets = match list_buckets(cluster).await {
+        Ok(buckets) => buckets,
+        Err(error) => {
+            tracing::debug!(%device, %error, "keeping deleted extents: could not check their \
+                                              entries");
+            progress.kept += records.len() as u64;
+            return Ok(Vec::new());
+        }
+    };
+    let mut wanted = NeedCheck::new(cluster);
+    let (mut ids, mut bytes, mut stay) = (Vec::new(), 0, Vec::new());
+    let count = records.len();
+    for record in records {
+        let id = record.extent.id;
+        match is_wanted(&buckets, &mut wanted, &record).await {
+            Ok(false) => {
+                ids.push(id);
+                bytes += u64::from(record.extent.length);
+            }
+            Ok(true) => {
+                tracing::warn!(extent = %id, "keeping a deleted extent that has an entry");
+                stay.push(record);
+            }
+            Err(error) => {
+                tracing::debug!(extent = %id, %error, "keeping an extent: could not check its \
+                                                       entry");
+            }
+        }
+    }
+    progress.kept += (count - ids.len()) as u64;
+    if ids.is_empty() {
+        return Ok(stay);
+    }
+    in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
+    tracing::info!(%device, extents = ids.len(), "deleted extents that other devices had deleted");
+    progress.done += ids.len() as u64;
+    progress.freed += ids.len() as u64;
+    progress.freed_bytes += bytes;
+    Ok(stay)
+}
+
+/// Returns true if the index needs an extent, by its owner; `buckets` were listed after it was
+/// found.
+///
+/// # Errors
+/// If the answer is unknown.
+pub(crate) async fn is_wanted(
+    buckets: &HashMap<BucketId, KnownBucket>,
+    wanted: &mut NeedCheck<'_>,
+    record: &ExtentRecord,
+) -> Result<bool> {
+    let owner = &record.owner;
+    let Some(known) = buckets.get(&owner.bucket) else { return Ok(false) };
+    let claim = ExtentClaim {
+        bucket: owner.bucket,
+        shard: shard_of(owner.key.as_bytes(), known.shards),
+        key: owner.key.clone(),
+        upload: owner.upload,
+    };
+    wanted.is_needed(&claim, record.named()).await
+}

@@ -1,0 +1,161 @@
+//! Strays: registers on devices that are no longer members of their partition. They are copied to
+//! the members, and dropped once all members confirm that they hold them.
+//!
+//! Conditions of a drop: every device that decides at the current term holds this order or a newer
+//! one. And the dropping device has recorded that term, so that no quorum of an older term can rely
+//! on it (rules P1, P3).
+
+use futures::StreamExt;
+use futures::future::{join, join_all};
+use martlet_protocol::backend::{Holding, RegisterDrop, RegisterView, Walk, Want};
+use martlet_protocol::{DeviceId, Error, Partition, RegisterKey, Result, Stamp};
+
+use super::repair::RegisterRepair;
+use crate::cluster::in_time;
+use crate::worker::StepProgress;
+
+/// Registers processed at a time.
+const PAGE: usize = 256;
+const AT_ONCE: usize = 16;
+/// Maximum age in milliseconds of replies that justify a drop.
+const WORD_AGE_MS_MAX: u64 = 60_000;
+
+/// Outcome of a page of a partition's strays.
+#[derive(Debug, Default)]
+pub(super) struct EvictionOutcome {
+    pub(super) progress: StepProgress,
+    /// Start of the next page, if any.
+    pub(super) next: Option<RegisterKey>,
+    /// Members that did not answer: nothing of the page was dropped.
+    pub(super) silent: Vec<DeviceId>,
+}
+
+/// Processes a page of a partition's strays on a device. Members that are `out` are not queried.
+/// Members that answer get missing registers, and nothing is dropped.
+///
+/// # Errors
+/// Errors of the device itself.
+pub(super) async fn evict_misplaced(
+    mender: &RegisterRepair<'_>,
+    (device, partition): (DeviceId, Partition),
+    after: Option<RegisterKey>,
+    out: impl Fn(DeviceId) -> bool,
+) -> Result<EvictionOutcome> {
+    let ring = &mender.cluster.index;
+    let sets = ring.sets(partition, mender.cluster.term.get());
+    if sets.contains(device) {
+        return Ok(EvictionOutcome::default());
+    }
+    let (mut silent, asked): (Vec<DeviceId>, Vec<DeviceId>) =
+        sets.members().partition(|member| out(*member));
+    let walk = Walk { span: ring.span(partition), bin: None, want: Want::Entry };
+    let node = mender.cluster.node(device)?;
+    let page = in_time(node.walk(device, &walk, after.as_ref(), PAGE)).await?;
+    let next = page.last().map(|(key, _)| key.clone()).filter(|_| page.len() >= PAGE);
+    let keys: Vec<RegisterKey> = page.into_iter().map(|(key, _): (_, RegisterView)| key).collect();
+    let mut progress = StepProgress { items: keys.len() as u64, ..StepProgress::default() };
+    let held = PageHoldings::query_holdings(mender, device, &asked, &keys).await?;
+    progress.repaired = held.copy_to_members(mender, device, &keys).await;
+    silent.extend(held.silent);
+    if silent.is_empty() {
+        let drops = evict(mender, device, &asked, &keys).await?;
+        progress.done = drops;
+    }
+    progress.kept = keys.len() as u64 - progress.done;
+    Ok(EvictionOutcome { progress, next, silent })
+}
+
+/// Drops the registers that all members hold; returns their number.
+async fn evict(
+    mender: &RegisterRepair<'_>,
+    device: DeviceId,
+    members: &[DeviceId],
+    keys: &[RegisterKey],
+) -> Result<u64> {
+    let asked_ms = mender.clock.now_ms();
+    let held = PageHoldings::query_holdings(mender, device, members, keys).await?;
+    let drops = held.by_all(keys);
+    if mender.clock.now_ms().saturating_sub(asked_ms) > WORD_AGE_MS_MAX {
+        return Err(Error::unavailable("the members' replies are too old to delete strays"));
+    }
+    if !drops.is_empty() {
+        in_time(mender.cluster.node(device)?.drop_registers(device, &drops)).await?;
+    }
+    Ok(drops.len() as u64)
+}
+
+/// Holdings of some registers on a device and on other devices.
+struct PageHoldings {
+    mine: Vec<Holding>,
+    theirs: Vec<(DeviceId, Vec<Holding>)>,
+    /// Other devices that did not answer.
+    silent: Vec<DeviceId>,
+}
+
+impl PageHoldings {
+    async fn query_holdings(
+        mender: &RegisterRepair<'_>,
+        device: DeviceId,
+        members: &[DeviceId],
+        keys: &[RegisterKey],
+    ) -> Result<Self> {
+        let ask = |id: DeviceId| async move {
+            let held = in_time(mender.cluster.node(id)?.holdings(id, keys)).await?;
+            let all = (held.len() == keys.len()).then_some(held);
+            all.ok_or_else(|| Error::internal(format!("device {id} left out registers")))
+        };
+        let others = join_all(members.iter().map(|id| async move { (*id, ask(*id).await) }));
+        let (mine, others) = join(ask(device), others).await;
+        let (mut theirs, mut silent) = (Vec::new(), Vec::new());
+        for (id, held) in others {
+            match held {
+                Ok(held) => theirs.push((id, held)),
+                Err(error) => {
+                    tracing::debug!(device = %id, %error, "keeping strays: a member does not \
+                                                           answer");
+                    silent.push(id);
+                }
+            }
+        }
+        Ok(Self { mine: mine?, theirs, silent })
+    }
+
+    /// Copies the device's registers to every member with an older entry or none; returns the
+    /// number of registers.
+    async fn copy_to_members(
+        &self,
+        mender: &RegisterRepair<'_>,
+        device: DeviceId,
+        keys: &[RegisterKey],
+    ) -> u64 {
+        let mut ways = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            for (member, holdings) in &self.theirs {
+                if order(&holdings[at]) < order(&self.mine[at]) {
+                    ways.push(async move { mender.repair(key, device, *member).await });
+                }
+            }
+        }
+        let ways = futures::stream::iter(ways).buffer_unordered(AT_ONCE);
+        let brought = ways.map(|brought| u64::from(matches!(brought, Ok(true))));
+        brought.collect::<Vec<_>>().await.into_iter().sum()
+    }
+
+    /// Returns drops of the registers that all members hold in the device's order or a newer one;
+    /// none if a member did not answer.
+    fn by_all(&self, keys: &[RegisterKey]) -> Vec<RegisterDrop> {
+        let mut drops = Vec::new();
+        for (at, key) in keys.iter().enumerate().filter(|_| self.silent.is_empty()) {
+            let mine = order(&self.mine[at]);
+            if self.theirs.iter().all(|(_, holdings)| order(&holdings[at]) >= mine) {
+                let up_to = mine.unwrap_or_default().max(self.mine[at].promise);
+                drops.push(RegisterDrop { key: key.clone(), up_to, collectable: false });
+            }
+        }
+        drops
+    }
+}
+
+fn order(holding: &Holding) -> Option<Stamp> {
+    holding.held.map(|(order, _)| order)
+}

@@ -1,0 +1,115 @@
+//! Policies that users, roles and sessions carry. They name no principals, as they apply to their
+//! holder.
+//!
+//! Invariants:
+//! * A deny in such a policy wins over everything that permits its holder.
+//! * A policy that can't be read allows nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{MalformedPolicy, Policy, PolicyDecision, Question};
+
+/// A policy that its holder carries.
+#[derive(Clone)]
+pub(crate) struct IdentityPolicy {
+    text: Arc<str>,
+    /// `None` if the policy can't be read.
+    policy: Option<Arc<Policy>>,
+}
+
+impl PartialEq for IdentityPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for IdentityPolicy {}
+
+impl fmt::Debug for IdentityPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("IdentityPolicy").field(&self.text).finish()
+    }
+}
+
+impl IdentityPolicy {
+    /// Refuses a policy that can't be evaluated.
+    pub(crate) fn check(text: &str) -> Result<(), MalformedPolicy> {
+        Policy::parse_own(text.as_bytes()).map(drop)
+    }
+
+    /// Reads a policy that was accepted before. An unreadable policy denies everything.
+    pub(crate) fn read(text: &str) -> Self {
+        let policy = Policy::parse_own(text.as_bytes());
+        if let Err(error) = &policy {
+            tracing::error!(%error, "could not read the policy of a user or role");
+        }
+        Self { text: text.into(), policy: policy.ok().map(Arc::new) }
+    }
+
+    /// Judges a question.
+    pub(crate) fn evaluate(&self, question: &Question<'_>) -> PolicyDecision {
+        self.policy.as_ref().map_or(PolicyDecision::Deny, |policy| policy.evaluate(question))
+    }
+
+    /// True if evaluation needs the tags of the existing object.
+    pub(crate) fn reads_existing_tags(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Action, Context, Requester};
+    use super::*;
+
+    fn judge(text: &str, action: Action, resource: &str) -> PolicyDecision {
+        let (requester, context) = (&Requester::named("alice"), &Context::default());
+        IdentityPolicy::read(text).evaluate(&Question { requester, action, resource, context })
+    }
+
+    fn policy(effect: &str, action: &str, resource: &str) -> String {
+        format!(
+            r#"{{"Version": "2012-10-17", "Statement":
+                {{"Effect": "{effect}", "Action": "{action}", "Resource": "{resource}"}}}}"#
+        )
+    }
+
+    #[test]
+    fn it_speaks_of_any_bucket_and_of_the_service() {
+        let one = policy("Allow", "s3:GetObject", "arn:aws:s3:::bkt/a/*");
+        assert_eq!(judge(&one, Action::GetObject, "bkt/a/k"), PolicyDecision::Allow);
+        assert_eq!(judge(&one, Action::GetObject, "bkt/b"), PolicyDecision::Undecided);
+        assert_eq!(judge(&one, Action::PutObject, "bkt/a/k"), PolicyDecision::Undecided);
+        let all = policy("Allow", "s3:*", "*");
+        assert_eq!(judge(&all, Action::ListAllMyBuckets, "*"), PolicyDecision::Allow);
+        assert_eq!(judge(&all, Action::CreateBucket, "new"), PolicyDecision::Allow);
+        let lists = policy("Allow", "s3:ListAllMyBuckets", "arn:aws:s3:::*");
+        assert_eq!(judge(&lists, Action::ListAllMyBuckets, "*"), PolicyDecision::Allow);
+        let other = policy("Allow", "s3:ListAllMyBuckets", "arn:aws:s3:::b*");
+        assert_eq!(judge(&other, Action::ListAllMyBuckets, "*"), PolicyDecision::Undecided);
+        let deny = policy("Deny", "*", "arn:aws:s3:::bkt/*");
+        assert_eq!(judge(&deny, Action::GetObject, "bkt/k"), PolicyDecision::Deny);
+    }
+
+    #[test]
+    fn what_names_somebody_or_nothing_of_ours_is_refused() {
+        let named = r#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:*",
+                        "Resource": "*"}}"#;
+        assert!(IdentityPolicy::check(named).unwrap_err().to_string().contains("principal"));
+        for (action, resource) in
+            [("sts:AssumeRole", "*"), ("s3:Get", "*"), ("s3:*", "arn:aws:sqs:::q"), ("s3:*", "bkt")]
+        {
+            assert!(IdentityPolicy::check(&policy("Allow", action, resource)).is_err(), "{action}");
+        }
+        let condition = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*",
+                            "Condition": {"StringEquals": {"sts:ExternalId": "x"}}}}"#;
+        assert!(IdentityPolicy::check(condition).is_err());
+    }
+
+    #[test]
+    fn what_can_not_be_read_allows_nothing() {
+        assert_eq!(judge("{", Action::GetObject, "bkt/k"), PolicyDecision::Deny);
+        assert!(!IdentityPolicy::read("{").reads_existing_tags());
+    }
+}

@@ -1,0 +1,73 @@
+//! Settings of the HTTP pipeline.
+
+use std::time::Duration;
+
+use crate::auth::AuthConfig;
+use crate::decode::BodyTimeouts;
+
+/// Settings of the HTTP pipeline.
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    /// Settings of authentication.
+    pub auth: AuthConfig,
+    /// True if unsigned requests are admitted, as [`Identity::Anonymous`]. The policies and lists
+    /// of buckets then decide. If false, no policy gives unsigned requests access.
+    ///
+    /// [`Identity::Anonymous`]: crate::auth::Identity::Anonymous
+    pub allow_anonymous: bool,
+    /// Host names under which `bucket.name` names a bucket. Any other host means path style.
+    pub domains: Vec<String>,
+    /// Maximum number of requests in flight, including replies that are still being sent. Further
+    /// requests return 503.
+    pub requests_max: usize,
+    /// Maximum number of unsigned requests among them. None means an eighth. The minimum is one.
+    pub anonymous_requests_max: Option<usize>,
+    /// Maximum bytes of all documents together: bodies that are read whole before their operation
+    /// begins. An account gets at most a quarter of them, all unsigned requests together an eighth.
+    pub document_bytes_max: usize,
+    /// `Retry-After` of requests that are refused for overload, in seconds.
+    pub retry_after_s: u32,
+    /// Maximum bytes of all header names and values together.
+    pub header_bytes_max: usize,
+    /// Maximum silence of a client within a body. Zero means no limit.
+    pub body_idle: Duration,
+    /// Minimum bytes of a body for each second of waiting, over a time of
+    /// [`body_idle`](Self::body_idle). Zero means that any byte suffices.
+    pub body_rate_min: u64,
+    /// Maximum time for a client to send a document. Zero means no limit.
+    pub document_time: Duration,
+}
+
+impl HttpConfig {
+    /// Timeouts for clients within bodies.
+    pub(super) fn patience(&self) -> BodyTimeouts {
+        BodyTimeouts {
+            idle: self.body_idle,
+            bytes_per_second_min: self.body_rate_min,
+            whole: self.document_time,
+        }
+    }
+
+    /// Maximum number of concurrent unsigned requests.
+    pub(super) fn anonymous_max(&self) -> usize {
+        self.anonymous_requests_max.unwrap_or(self.requests_max / 8)
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            auth: AuthConfig::default(),
+            allow_anonymous: false,
+            domains: vec!["localhost".to_owned()],
+            requests_max: 4096,
+            anonymous_requests_max: None,
+            document_bytes_max: 64 << 20,
+            retry_after_s: 1,
+            header_bytes_max: 16 * 1024,
+            body_idle: Duration::from_mins(1),
+            body_rate_min: 1024,
+            document_time: Duration::from_mins(1),
+        }
+    }
+}

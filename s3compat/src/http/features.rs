@@ -1,0 +1,402 @@
+//! Refusal of headers that request unsupported features.
+//!
+//! Such headers are never ignored: a client that requested encryption must not believe that its
+//! object is encrypted. Headers that concern no feature of S3 are ignored, as in S3.
+
+mod subjects;
+
+use http::header::RANGE;
+use http::{HeaderMap, HeaderName};
+
+use self::subjects::may_matter;
+use crate::auth::{Refusal, percent_decode, single_header};
+use crate::messages;
+
+/// `x-amz-*` headers that are supported with any value.
+const KNOWN: &[&str] = &[
+    "x-amz-acl",
+    "x-amz-bucket-object-lock-enabled",
+    "x-amz-bypass-governance-retention",
+    "x-amz-cf-id",
+    "x-amz-checksum-algorithm",
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-md5",
+    "x-amz-checksum-mode",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
+    "x-amz-checksum-sha512",
+    "x-amz-checksum-type",
+    "x-amz-checksum-xxhash128",
+    "x-amz-checksum-xxhash3",
+    "x-amz-checksum-xxhash64",
+    "x-amz-confirm-remove-self-bucket-access",
+    "x-amz-content-sha256",
+    "x-amz-copy-source",
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since",
+    "x-amz-copy-source-range",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-expected-bucket-owner",
+    "x-amz-grant-full-control",
+    "x-amz-grant-read",
+    "x-amz-grant-read-acp",
+    "x-amz-grant-write",
+    "x-amz-grant-write-acp",
+    "x-amz-if-match-last-modified-time",
+    "x-amz-if-match-size",
+    "x-amz-max-parts",
+    "x-amz-metadata-directive",
+    "x-amz-mp-object-size",
+    "x-amz-object-attributes",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-object-ownership",
+    "x-amz-part-number-marker",
+    "x-amz-request-payer",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-security-token",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
+    "x-amz-skip-destination-validation",
+    "x-amz-source-expected-bucket-owner",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-tagging-directive",
+    "x-amz-trailer",
+    "x-amz-transition-default-minimum-object-size",
+    "x-amz-user-agent",
+    "x-amz-website-redirect-location",
+];
+
+/// Headers that are supported only with a value that requests the default behavior.
+const KNOWN_VALUES: &[(&str, &str)] = &[
+    ("x-amz-api-version", "2006-03-01"),
+    ("x-amz-server-side-encryption-bucket-key-enabled", "false"),
+    // No object is ever being restored.
+    ("x-amz-optional-object-attributes", "RestoreStatus"),
+];
+
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// Headers with whole numbers. s3s reads a number from its leading digits, and an empty header as
+/// none: a condition on a size would change or vanish.
+const NUMBERS: [&str; 4] =
+    ["x-amz-if-match-size", "x-amz-max-parts", "x-amz-mp-object-size", "x-amz-part-number-marker"];
+/// Headers whose value must not be empty: s3s treats an empty one as absent.
+const CONDITIONS: [&str; 1] = ["x-amz-if-match-last-modified-time"];
+/// Maximum number of digits of a size.
+const NUMBER_DIGITS_MAX: usize = 19;
+
+/// Header that may have several lines.
+const LISTED: &str = "x-amz-object-attributes";
+
+/// Headers of CreateBucket alone: the new bucket's storage policy, the ownership of its objects,
+/// and object lock.
+const OF_NEW_BUCKETS: [&str; 3] =
+    ["x-martlet-storage-policy", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"];
+
+/// Header with the expected owner of a bucket. Operations without an existing bucket refuse it.
+const OF_OWNERS: [&str; 1] = ["x-amz-expected-bucket-owner"];
+const OWNERLESS: [&str; 2] = ["CreateBucket", "ListBuckets"];
+/// Header with the expected owner of a copy's source bucket.
+const OF_SOURCES: [&str; 1] = ["x-amz-source-expected-bucket-owner"];
+const WITH_SOURCE: [&str; 2] = ["CopyObject", "UploadPartCopy"];
+
+/// Headers that lock a written object.
+const OF_LOCKS: [&str; 3] = [
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+];
+/// Operations that write such an object, or begin to.
+const LOCKING: [&str; 4] = ["CopyObject", "CreateMultipartUpload", "PostObject", "PutObject"];
+
+/// Headers with conditions on a deleted object.
+const OF_DELETES: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
+
+/// Operations that accept headers of encryption.
+const WITH_KEYS: [&str; 11] = [
+    "CompleteMultipartUpload",
+    "CopyObject",
+    "CreateMultipartUpload",
+    "GetObject",
+    "GetObjectAttributes",
+    "HeadObject",
+    "ListParts",
+    "PostObject",
+    "PutObject",
+    "UploadPart",
+    "UploadPartCopy",
+];
+const OF_KEYS: [&str; 2] =
+    ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
+
+/// Refuses headers that belong to other operations.
+pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+    let stray = |names: &[&'static str], is_theirs: bool| {
+        names.iter().copied().find(|name| !is_theirs && headers.contains_key(*name))
+    };
+    let of_bucket = stray(&OF_NEW_BUCKETS, operation == "CreateBucket");
+    let of_lock = stray(&OF_LOCKS, LOCKING.contains(&operation));
+    let of_owner = stray(&OF_OWNERS, !OWNERLESS.contains(&operation));
+    let of_delete = stray(&OF_DELETES, operation == "DeleteObject");
+    let of_source = stray(&OF_SOURCES, WITH_SOURCE.contains(&operation));
+    let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
+    let mut names = headers.keys().map(HeaderName::as_str);
+    let of_keys = names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation));
+    if WITH_SOURCE.contains(&operation) && headers.contains_key(RANGE) {
+        return Err(Refusal::not_implemented("Range"));
+    }
+    match of_bucket.or(of_lock).or(of_delete).or(of_owner).or(of_source).or(of_keys) {
+        Some(name) => Err(Refusal::not_implemented(name)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a copy source that cannot be percent-decoded: undecoded it would name another key.
+pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(source) = single_header(headers, COPY_SOURCE)? else { return Ok(()) };
+    percent_decode(source, false)
+        .map(drop)
+        .map_err(|_| messages::COPY_SOURCE_ENCODING.argument(COPY_SOURCE, source))
+}
+
+/// Refuses headers that request unsupported features.
+pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
+    for name in headers.keys() {
+        let name = name.as_str();
+        if !name.starts_with("x-amz-") || name.starts_with("x-amz-meta-") {
+            continue;
+        }
+        if name.starts_with("x-amz-rdma-") {
+            return Err(Refusal::not_implemented(name).with_header("x-amz-rdma-reply", "501"));
+        }
+        let known = KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
+        if let Some(name) = known {
+            // A header that is read once must occur once.
+            if name != LISTED
+                && let Some(value) = single_header(headers, name)?
+            {
+                check_value(name, value)?;
+            }
+            continue;
+        }
+        let is_known = |given: &[u8]| {
+            KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
+        };
+        let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
+        if name.starts_with("x-amz-checksum-") {
+            return Err(messages::CHECKSUM_NAME.refusal());
+        }
+        if may_matter(name) && !is_meant() {
+            return Err(Refusal::not_implemented(name));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a value that could be misread as another value, or as none.
+fn check_value(name: &'static str, value: &str) -> Result<(), Refusal> {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_number = (1..=NUMBER_DIGITS_MAX).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_wrong =
+        NUMBERS.contains(&name) && !is_number || CONDITIONS.contains(&name) && value.is_empty();
+    if !is_wrong {
+        return Ok(());
+    }
+    if name == "x-amz-mp-object-size" {
+        return Err(messages::OBJECT_SIZE.with_subject(value));
+    }
+    Err(messages::HEADER_VALUE.named(name).with_detail("ArgumentValue", value))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::auth::Code;
+
+    fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        check(&headers).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn the_list_is_sorted() {
+        assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        for (name, value) in [
+            ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
+            ("x-amz-server-side-encryption-something-new", "1"),
+            ("x-amz-bucket-object-lock-token", "t"),
+            ("x-amz-mfa", "1 2"),
+            ("x-amz-api-version", "1970-01-01"),
+            ("x-amz-expected-object-owner", "123"),
+            ("x-amz-write-offset-bytes", "1"),
+            ("x-amz-object-something-new", "1"),
+        ] {
+            assert_eq!(check_one(name, value), Err(Code::NotImplemented), "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_numbers_to_their_end() {
+        for name in NUMBERS {
+            for wrong in ["", "5x", "x", "1,000", "1e3", "1.9", "+5", "0x5", "5 5", "-"] {
+                assert!(check_one(name, wrong).is_err(), "{name}: {wrong:?}");
+            }
+            for right in ["0", "5", " 5 ", "-1", "9223372036854775807"] {
+                assert_eq!(check_one(name, right), Ok(()), "{name}: {right:?}");
+            }
+        }
+        assert!(check_one(CONDITIONS[0], "").is_err());
+    }
+
+    #[test]
+    fn what_is_there_passes() {
+        for (name, value) in [
+            ("x-amz-acl", "public-read"),
+            ("x-amz-grant-read", "id=1"),
+            ("x-amz-api-version", "2006-03-01"),
+            ("x-amz-optional-object-attributes", "RestoreStatus"),
+            ("x-amz-meta-anything", "1"),
+            ("x-amz-tagging", "a=b"),
+            ("x-amz-server-side-encryption", "AES256"),
+            ("x-amz-storage-class", "STANDARD"),
+            ("x-amz-foo", "bar"),
+            ("x-amz-foo-acl", "bar"),
+            ("authorization", "AWS4"),
+            ("x-custom", "1"),
+        ] {
+            assert_eq!(check_one(name, value), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn policy_and_ownership_are_for_buckets_to_be_made() {
+        assert!(check_operation("PutObject", &HeaderMap::new()).is_ok());
+        for name in OF_NEW_BUCKETS {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("ec"));
+            assert!(check_operation("CreateBucket", &headers).is_ok());
+            let refusal = check_operation("PutObject", &headers).unwrap_err();
+            assert_eq!(refusal.code, Code::NotImplemented, "{name}");
+        }
+    }
+
+    #[test]
+    fn locks_are_for_objects_to_be_written() {
+        for name in OF_LOCKS {
+            let headers = HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("ON"),
+            )]);
+            assert!(LOCKING.iter().all(|operation| check_operation(operation, &headers).is_ok()));
+            for operation in ["UploadPart", "CompleteMultipartUpload", "PutObjectRetention"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
+        }
+    }
+
+    #[test]
+    fn owners_are_expected_of_buckets_that_there_are() {
+        let check = |operation: &str, name: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("1"),
+            )]);
+            check_operation(operation, &headers).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(check("HeadBucket", OF_OWNERS[0]), Ok(()));
+        assert_eq!(check("CopyObject", OF_SOURCES[0]), Ok(()));
+        for operation in OWNERLESS {
+            assert_eq!(check(operation, OF_OWNERS[0]), Err(Code::NotImplemented), "{operation}");
+        }
+        assert_eq!(check("PutObject", OF_SOURCES[0]), Err(Code::NotImplemented));
+    }
+
+    #[test]
+    fn sizes_and_dates_are_for_deletes() {
+        for name in OF_DELETES {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("1"));
+            assert!(check_operation("DeleteObject", &headers).is_ok());
+            for operation in ["PutObject", "GetObject", "DeleteObjects"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_for_operations_that_need_some() {
+        for name in OF_KEYS {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("AES256"));
+            assert!(WITH_KEYS.iter().all(|operation| check_operation(operation, &headers).is_ok()));
+            for operation in ["DeleteObject", "PutObjectTagging", "CreateBucket", "ListObjectsV2"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_are_those_that_s3_has() {
+        for algorithm in martlet_protocol::entry::ChecksumAlgorithm::ALL {
+            assert_eq!(check_one(crate::checksums::header(algorithm), "x"), Ok(()));
+        }
+        assert_eq!(check_one("x-amz-checksum-crc16", "x"), Err(Code::InvalidRequest));
+    }
+
+    #[test]
+    fn an_rdma_token_is_declined_by_name() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-rdma-token", HeaderValue::from_static("t"));
+        let refusal = check(&headers).unwrap_err();
+        assert_eq!(refusal.header, Some(("x-amz-rdma-reply", "501")));
+        assert_eq!(refusal.code, Code::NotImplemented);
+    }
+
+    #[test]
+    fn sources_of_copies_are_percent_encoded() {
+        let check = |source| {
+            check_source(&HeaderMap::from_iter([(
+                HeaderName::from_static(COPY_SOURCE),
+                HeaderValue::from_static(source),
+            )]))
+        };
+        assert!(check("/b/a%20b/%C3%BC+?versionId=null").is_ok());
+        for wrong in ["b/%ZZ", "100%/a/b", "b/%A/c", "%", "b/%1", "b/%C3%", "b/%ff"] {
+            assert_eq!(check(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn doubled_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        headers.append("x-amz-copy-source", HeaderValue::from_static("/b/one"));
+        headers.append("x-amz-copy-source", HeaderValue::from_static("/b/two"));
+        assert_eq!(check(&headers).unwrap_err().code, Code::InvalidArgument);
+    }
+}

@@ -1,0 +1,62 @@
+//! HTTP pipeline in front of the operations: checks of requests, completion of replies.
+//!
+//! ```text
+//! request ─▶ request id ─▶ a turn ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table
+//!         ─▶ features ─▶ body plan (decode; XML is read whole and inspected)
+//!         ─▶ share and rate ─▶ operations
+//! reply   ◀─ request id, error document ◀──┘
+//! ```
+//!
+//! * `cors`: cross-origin requests. Preflights are answered without a signature; all other replies
+//!   get the headers of the bucket's rules.
+//! * `host`: bucket names in `Host` headers.
+//! * `table`: the closed table of method × kind of path → allowed query keys. Requests outside of
+//!   it return NotImplemented; no request falls through to another operation.
+//! * `documents`: bodies that are read whole, and their memory.
+//! * `expect`: connections of clients that wait with their body.
+//! * `features`: refusal of headers that request unsupported features.
+//! * `anonymous_check`: early refusal of anonymous requests, by their heads alone.
+//! * `form`: uploads by HTML form, each converted to the PUT that it stands for.
+//! * `tokens`: requests to the security token service.
+//! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or custom entities.
+//! * `schema`: the elements that XML bodies may have, and those that are numbers.
+//! * `pipeline`: the order of all steps for one request.
+//! * `reply`: request ids on every reply, complete error documents.
+//!
+//! No body is read before its request has passed authentication and the table. So a waiting client
+//! (`Expect: 100-continue`) is answered only then. Forms and token requests are exceptions: their
+//! fields hold the credentials. Documents of unsigned requests also wait for the judge.
+
+mod anonymous_check;
+mod checksum;
+mod config;
+mod cors;
+mod documents;
+mod expect;
+mod features;
+mod form;
+mod host;
+mod numbers;
+mod pipeline;
+mod reply;
+mod schema;
+mod service;
+mod table;
+mod tokens;
+mod xml;
+
+pub(crate) use anonymous_check::AnonymousCheck;
+pub use config::HttpConfig;
+pub use cors::CorsRules;
+pub(crate) use cors::is_method as is_cors_method;
+pub(crate) use pipeline::RequestDocument;
+pub use reply::RequestId;
+#[cfg(test)]
+pub(crate) use reply::read_detail;
+pub(crate) use reply::{DETAIL, ErrorCode, QUOTA_DETAIL, detail, push_element};
+pub(crate) use service::ByteCounter;
+pub use service::{GuardedBody, HttpService};
+pub use table::{BodyKind, Operation, PathKind, TABLE};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! Request ids on every reply, and complete error documents.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use s3s::Body;
+
+use crate::auth::Refusal;
+use crate::messages;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+/// `name=text`: an additional element for an error document, from the code that raised the error.
+/// The header is removed before the reply is sent.
+pub(crate) const DETAIL: HeaderName = HeaderName::from_static("x-martlet-error-detail");
+/// Characters that are percent-encoded in this header.
+const SPELT_OUT: &AsciiSet = &CONTROLS.add(b'%');
+/// Start of this header's value if a request would exceed a quota.
+pub(crate) const QUOTA_DETAIL: &str = "ExceededQuota=";
+const XML: HeaderValue = HeaderValue::from_static("application/xml");
+const END: &[u8] = b"</Error>";
+
+/// Encodes an additional element of an error document for a [`DETAIL`] header.
+pub(crate) fn detail(name: &str, text: impl fmt::Display) -> HeaderValue {
+    let text = format!("{name}={text}");
+    HeaderValue::try_from(utf8_percent_encode(&text, SPELT_OUT).to_string())
+        .expect("invalid header characters are escaped")
+}
+
+/// Name and text of the element in a [`DETAIL`] header.
+pub(crate) fn read_detail(detail: &HeaderValue) -> Option<(String, String)> {
+    let text = percent_decode_str(detail.to_str().ok()?).decode_utf8().ok()?;
+    let (name, text) = text.split_once('=')?;
+    Some((name.to_owned(), text.to_owned()))
+}
+
+/// Error code of a reply, in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct ErrorCode(pub(crate) Box<str>);
+
+/// Id of one request, in its reply and in logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    /// The id as the value of a header.
+    pub(super) fn header(self) -> HeaderValue {
+        HeaderValue::try_from(self.to_string()).expect("hexadecimal digits are a header")
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+/// Source of request ids, and of the host's id in replies.
+#[derive(Debug)]
+pub(super) struct Stamper {
+    next: AtomicU64,
+    host_id: HeaderValue,
+}
+
+/// Attributes of a request that its reply needs.
+#[derive(Clone, Debug)]
+pub(super) struct ReplyContext {
+    pub(super) id: RequestId,
+    /// Path as received, for error documents.
+    pub(super) resource: Box<str>,
+    pub(super) is_head: bool,
+}
+
+impl Stamper {
+    pub(super) fn new() -> Self {
+        let random: [u8; 32] = martlet_protocol::id::random_bytes();
+        let seed = random.first_chunk().map_or(0, |seed| u64::from_be_bytes(*seed));
+        let host_id = HeaderValue::from_str(&STANDARD.encode(&random[8..]))
+            .expect("base64 is all visible ASCII");
+        Self { next: AtomicU64::new(seed), host_id }
+    }
+
+    /// Returns an id that no other request of this process has.
+    pub(super) fn next_id(&self) -> RequestId {
+        // Multiplication by an odd number maps each count to a different number.
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        RequestId(count.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// Builds the reply to a refused request.
+    pub(super) fn refuse(&self, asked: &ReplyContext, refusal: &Refusal) -> Response<Body> {
+        let mut document = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
+        push_element(&mut document, "Code", refusal.code.as_str());
+        push_element(&mut document, "Message", &refusal.message);
+        for (name, text) in &refusal.details {
+            push_element(&mut document, name, text);
+        }
+        document.push_str("</Error>");
+        let mut response = Response::new(Body::from(document));
+        *response.status_mut() = refusal.code.status();
+        response.headers_mut().insert(CONTENT_TYPE, XML);
+        if let Some((name, value)) = refusal.header {
+            response
+                .headers_mut()
+                .insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        self.complete(asked, response)
+    }
+
+    /// Adds the ids to a reply, and to its document if it is an error.
+    pub(super) fn complete(
+        &self,
+        asked: &ReplyContext,
+        mut response: Response<Body>,
+    ) -> Response<Body> {
+        let status = response.status();
+        if status.is_client_error() || status.is_server_error() {
+            note_code(&mut response);
+        }
+        if asked.is_head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
+            if !status.is_success() {
+                *response.body_mut() = Body::empty();
+                response.headers_mut().remove(CONTENT_TYPE);
+                response.headers_mut().remove(CONTENT_LENGTH);
+            }
+        } else if status.is_client_error() || status.is_server_error() {
+            self.complete_document(asked, &mut response);
+        }
+        let headers = response.headers_mut();
+        headers.remove(DETAIL);
+        let mut id = [0; 16];
+        hex::encode_to_slice(asked.id.0.to_be_bytes(), &mut id).expect("16 digits are 8 bytes");
+        id.make_ascii_uppercase();
+        let id = HeaderValue::from_bytes(&id).expect("digits are visible ASCII");
+        headers.insert(REQUEST_ID, id);
+        headers.insert(HOST_ID, self.host_id.clone());
+        response
+    }
+
+    fn complete_document(&self, asked: &ReplyContext, response: &mut Response<Body>) {
+        let Some(body) = response.body().bytes() else { return };
+        let Some(head) = body.trim_ascii_end().strip_suffix(END) else { return };
+        let Ok(head) = std::str::from_utf8(head) else { return };
+        let mut document = clean(head);
+        for detail in response.headers().get_all(DETAIL) {
+            let Some((name, text)) = read_detail(detail) else { continue };
+            push_element(&mut document, &name, &text);
+        }
+        let host_id = self.host_id.to_str().unwrap_or_default();
+        let id = asked.id.to_string();
+        // Every error has a sentence for people, besides the code for programs.
+        let code = head.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+        let code = code.map_or("InternalError", |(code, _)| code);
+        if matches!(message_of(head), Some(message) if message == code) {
+            document = document.replace(
+                &format!("<Message>{code}</Message>"),
+                &format!("<Message>{}</Message>", code_text(code)),
+            );
+        }
+        for (name, text) in [
+            ("Message", code_text(code)),
+            ("Resource", &*asked.resource),
+            ("RequestId", id.as_str()),
+            ("HostId", host_id),
+        ] {
+            if !head.contains(&format!("<{name}>")) {
+                push_element(&mut document, name, text);
+            }
+        }
+        document.push_str("</Error>");
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, XML);
+        headers.remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(Bytes::from(document));
+    }
+}
+
+/// Cleans a document of s3s. Characters that XML 1.0 cannot hold are spelt out, because texts of
+/// requests return in errors. Apostrophes stay plain, as in S3.
+fn clean(document: &str) -> String {
+    let mut cleaned = String::with_capacity(document.len() + 256);
+    for c in document.replace("&apos;", "'").chars() {
+        push_char(&mut cleaned, c);
+    }
+    cleaned
+}
+
+/// Appends a character, spelt out if no document can hold it.
+fn push_char(document: &mut String, c: char) {
+    let is_allowed = matches!(c, '\t' | '\n' | '\r') || !c.is_control();
+    if is_allowed && !matches!(c, '\u{fffe}' | '\u{ffff}') {
+        document.push(c);
+    } else {
+        write!(document, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String can't fail");
+    }
+}
+
+/// Stores the code in an error document in the reply's extensions, for observers.
+fn note_code(response: &mut Response<Body>) {
+    let Some(document) = response.body().bytes() else { return };
+    let Ok(document) = std::str::from_utf8(&document) else { return };
+    let code = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    if let Some((code, _)) = code {
+        response.extensions_mut().insert(ErrorCode(code.into()));
+    }
+}
+
+fn message_of(document: &str) -> Option<&str> {
+    let (_, rest) = document.split_once("<Message>")?;
+    rest.split_once("</Message>").map(|(message, _)| message)
+}
+
+/// Sentence for an error without a message of its own.
+fn code_text(code: &str) -> &str {
+    match code {
+        "InvalidBucketName" => messages::BUCKET_NAME.text,
+        "MalformedXML" => messages::MALFORMED_XML.text,
+        code => code,
+    }
+}
+
+pub(crate) fn push_element(document: &mut String, name: &str, text: &str) {
+    document.push('<');
+    document.push_str(name);
+    document.push('>');
+    for c in text.chars() {
+        match c {
+            '<' => document.push_str("&lt;"),
+            '>' => document.push_str("&gt;"),
+            '&' => document.push_str("&amp;"),
+            '"' => document.push_str("&quot;"),
+            '\r' => document.push_str("&#13;"),
+            c => push_char(document, c),
+        }
+    }
+    document.push_str("</");
+    document.push_str(name);
+    document.push('>');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Code;
+
+    #[test]
+    fn documents_hold_any_text() {
+        let asked = ReplyContext { id: RequestId(1), resource: "/b/<k>".into(), is_head: false };
+        let refusal = Refusal::new(Code::InvalidArgument, "a<b>&\"\u{1}\r\n\u{85}")
+            .with_detail("ArgumentName", "x");
+        let response = Stamper::new().refuse(&asked, &refusal);
+        let body = response.body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        assert!(
+            text.contains("<Message>a&lt;b&gt;&amp;&quot;\\u{1}&#13;\n\\u{85}</Message>"),
+            "{text}"
+        );
+        assert!(text.contains("<Resource>/b/&lt;k&gt;</Resource>"), "{text}");
+        assert!(text.contains("<RequestId>0000000000000001</RequestId>"), "{text}");
+        assert_eq!(response.headers()[REQUEST_ID], "0000000000000001");
+    }
+
+    #[test]
+    fn what_s3s_wrote_becomes_xml() {
+        let asked = ReplyContext { id: RequestId(1), resource: "/b/k".into(), is_head: false };
+        let document = "<?xml version=\"1.0\"?><Error><Code>InvalidArgument</Code>\
+                        <Message>the &apos;key&apos; \u{0}\u{1b}[2J\u{ffff} is &lt;wrong&gt;</Message></Error>";
+        let mut response = Response::new(Body::from(document.to_owned()));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        let response = Stamper::new().complete(&asked, response);
+        let body = response.body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        let said = "<Message>the 'key' \\u{0}\\u{1b}[2J\\u{ffff} is &lt;wrong&gt;</Message>";
+        assert!(text.contains(said), "{text}");
+    }
+
+    #[test]
+    fn no_two_requests_share_an_id() {
+        let stamper = Stamper::new();
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| stamper.next_id()).collect();
+        assert_eq!(ids.len(), 10_000);
+    }
+}

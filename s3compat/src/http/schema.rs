@@ -1,0 +1,289 @@
+//! Schemas of request documents: the elements of S3's schema, and those that are numbers.
+//!
+//! s3s ignores unknown elements in many places, and reads a number from its leading digits. A
+//! misspelt element would be a setting that is acknowledged but never made, and `1,000` days would
+//! be one day. So documents are checked against this table first.
+
+use self::ContentKind::{Carried, Group, Number, Text};
+
+/// An element and its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element {
+    pub(super) name: &'static str,
+    pub(super) kind: ContentKind,
+}
+
+/// Content of an element.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ContentKind {
+    /// Text of any kind.
+    Text,
+    /// A checksum whose element s3s lacks: it is [carried](crate::checksums::carried).
+    Carried,
+    /// A whole number in decimal digits.
+    Number,
+    /// Other elements.
+    Group(&'static [Element]),
+}
+
+impl Element {
+    /// Child element of this name.
+    pub(super) fn child(&self, name: &str) -> Option<&'static Self> {
+        match self.kind {
+            Group(children) => children.iter().find(|child| child.name == name),
+            Text | Carried | Number => None,
+        }
+    }
+}
+
+const fn text(name: &'static str) -> Element {
+    Element { name, kind: Text }
+}
+
+const fn carried(name: &'static str) -> Element {
+    Element { name, kind: Carried }
+}
+
+const fn number(name: &'static str) -> Element {
+    Element { name, kind: Number }
+}
+
+const fn group(name: &'static str, children: &'static [Element]) -> Element {
+    Element { name, kind: Group(children) }
+}
+
+const OWNER: Element = group("Owner", &[text("DisplayName"), text("ID")]);
+const GRANTEE: Element = group(
+    "Grantee",
+    &[text("DisplayName"), text("EmailAddress"), text("ID"), text("Type"), text("URI")],
+);
+const GRANT: Element = group("Grant", &[GRANTEE, text("Permission")]);
+const TAG: Element = group("Tag", &[text("Key"), text("Value")]);
+const DEFAULT_RETENTION: Element =
+    group("DefaultRetention", &[number("Days"), text("Mode"), number("Years")]);
+const EVENT_FILTER: Element =
+    group("Filter", &[group("S3Key", &[group("FilterRule", &[text("Name"), text("Value")])])]);
+
+const ACL: Element = group("AccessControlPolicy", &[group("AccessControlList", &[GRANT]), OWNER]);
+const COMPLETE: Element = group(
+    "CompleteMultipartUpload",
+    &[group(
+        "Part",
+        &[
+            number("PartNumber"),
+            text("ETag"),
+            text("ChecksumCRC32"),
+            text("ChecksumCRC32C"),
+            text("ChecksumCRC64NVME"),
+            carried("ChecksumMD5"),
+            text("ChecksumSHA1"),
+            text("ChecksumSHA256"),
+            carried("ChecksumSHA512"),
+            carried("ChecksumXXHASH128"),
+            carried("ChecksumXXHASH3"),
+            carried("ChecksumXXHASH64"),
+        ],
+    )],
+);
+const CORS: Element = group(
+    "CORSConfiguration",
+    &[group(
+        "CORSRule",
+        &[
+            text("AllowedHeader"),
+            text("AllowedMethod"),
+            text("AllowedOrigin"),
+            text("ExposeHeader"),
+            text("ID"),
+            number("MaxAgeSeconds"),
+        ],
+    )],
+);
+const CREATE_BUCKET: Element = group(
+    "CreateBucketConfiguration",
+    &[
+        group("Bucket", &[text("DataRedundancy"), text("Type")]),
+        group("Location", &[text("Name"), text("Type")]),
+        text("LocationConstraint"),
+        group("Tags", &[TAG]),
+    ],
+);
+const DELETE: Element = group(
+    "Delete",
+    &[
+        group(
+            "Object",
+            &[
+                text("ETag"),
+                text("Key"),
+                text("LastModifiedTime"),
+                number("Size"),
+                text("VersionId"),
+            ],
+        ),
+        text("Quiet"),
+    ],
+);
+const ENCRYPTION: Element = group(
+    "ServerSideEncryptionConfiguration",
+    &[group(
+        "Rule",
+        &[
+            group(
+                "ApplyServerSideEncryptionByDefault",
+                &[text("KMSMasterKeyID"), text("SSEAlgorithm")],
+            ),
+            text("BucketKeyEnabled"),
+        ],
+    )],
+);
+const LEGAL_HOLD: Element = group("LegalHold", &[text("Status")]);
+const LARGER: Element = number("ObjectSizeGreaterThan");
+const SMALLER: Element = number("ObjectSizeLessThan");
+const LIFECYCLE: Element = group(
+    "LifecycleConfiguration",
+    &[group(
+        "Rule",
+        &[
+            group("AbortIncompleteMultipartUpload", &[number("DaysAfterInitiation")]),
+            group("Expiration", &[text("Date"), number("Days"), text("ExpiredObjectDeleteMarker")]),
+            group(
+                "Filter",
+                &[
+                    group("And", &[LARGER, SMALLER, text("Prefix"), TAG]),
+                    LARGER,
+                    SMALLER,
+                    text("Prefix"),
+                    TAG,
+                ],
+            ),
+            text("ID"),
+            group(
+                "NoncurrentVersionExpiration",
+                &[number("NewerNoncurrentVersions"), number("NoncurrentDays")],
+            ),
+            group(
+                "NoncurrentVersionTransition",
+                &[
+                    number("NewerNoncurrentVersions"),
+                    number("NoncurrentDays"),
+                    text("StorageClass"),
+                ],
+            ),
+            text("Prefix"),
+            text("Status"),
+            group("Transition", &[text("Date"), number("Days"), text("StorageClass")]),
+        ],
+    )],
+);
+const LOCK: Element = group(
+    "ObjectLockConfiguration",
+    &[text("ObjectLockEnabled"), group("Rule", &[DEFAULT_RETENTION])],
+);
+const LOGGING: Element = group(
+    "BucketLoggingStatus",
+    &[group(
+        "LoggingEnabled",
+        &[
+            text("TargetBucket"),
+            group("TargetGrants", &[GRANT]),
+            group(
+                "TargetObjectKeyFormat",
+                &[
+                    group("PartitionedPrefix", &[text("PartitionDateSource")]),
+                    group("SimplePrefix", &[]),
+                ],
+            ),
+            text("TargetPrefix"),
+        ],
+    )],
+);
+const NOTIFICATION: Element = group(
+    "NotificationConfiguration",
+    &[
+        group(
+            "CloudFunctionConfiguration",
+            &[text("CloudFunction"), text("Event"), EVENT_FILTER, text("Id")],
+        ),
+        group("EventBridgeConfiguration", &[]),
+        group("QueueConfiguration", &[text("Event"), EVENT_FILTER, text("Id"), text("Queue")]),
+        group("TopicConfiguration", &[text("Event"), EVENT_FILTER, text("Id"), text("Topic")]),
+    ],
+);
+const OWNERSHIP: Element = group("OwnershipControls", &[group("Rule", &[text("ObjectOwnership")])]);
+const PUBLIC_ACCESS: Element = group(
+    "PublicAccessBlockConfiguration",
+    &[
+        text("BlockPublicAcls"),
+        text("BlockPublicPolicy"),
+        text("IgnorePublicAcls"),
+        text("RestrictPublicBuckets"),
+    ],
+);
+const RETENTION: Element = group("Retention", &[text("Mode"), text("RetainUntilDate")]);
+const TAGGING: Element = group("Tagging", &[group("TagSet", &[TAG])]);
+const VERSIONING: Element = group("VersioningConfiguration", &[text("MfaDelete"), text("Status")]);
+
+/// Root of the document of each operation.
+static ROOTS: [(&str, Element); 18] = [
+    ("CompleteMultipartUpload", COMPLETE),
+    ("CreateBucket", CREATE_BUCKET),
+    ("DeleteObjects", DELETE),
+    ("PutBucketAcl", ACL),
+    ("PutBucketCors", CORS),
+    ("PutBucketEncryption", ENCRYPTION),
+    ("PutBucketLifecycleConfiguration", LIFECYCLE),
+    ("PutBucketLogging", LOGGING),
+    ("PutBucketNotificationConfiguration", NOTIFICATION),
+    ("PutBucketOwnershipControls", OWNERSHIP),
+    ("PutBucketTagging", TAGGING),
+    ("PutBucketVersioning", VERSIONING),
+    ("PutObjectAcl", ACL),
+    ("PutObjectLegalHold", LEGAL_HOLD),
+    ("PutObjectLockConfiguration", LOCK),
+    ("PutObjectRetention", RETENTION),
+    ("PutObjectTagging", TAGGING),
+    ("PutPublicAccessBlock", PUBLIC_ACCESS),
+];
+
+/// Root of an operation's document, if it has one.
+pub(super) fn root_of(operation: &str) -> Option<&'static Element> {
+    ROOTS.iter().find(|(name, _)| *name == operation).map(|(_, root)| root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{BodyKind, TABLE};
+    use super::*;
+
+    #[test]
+    fn every_operation_with_a_document_has_a_root() {
+        let with_document = TABLE.iter().filter(|row| matches!(row.body, BodyKind::Xml { .. }));
+        let mut names: Vec<&str> = with_document.map(|row| row.name).collect();
+        names.sort_unstable();
+        let roots: Vec<&str> = ROOTS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, roots);
+    }
+
+    #[test]
+    fn checksums_that_s3s_does_not_know_are_carried() {
+        let part = root_of("CompleteMultipartUpload").unwrap().child("Part").unwrap();
+        let Group(children) = part.kind else { panic!("a part holds elements") };
+        for child in children {
+            let document = format!("<{0}>AA==</{0}>", child.name);
+            let is_left = crate::checksums::carried::insert_values(&document) == document;
+            assert_eq!(is_left, !matches!(child.kind, Carried), "{}", child.name);
+        }
+        let names = children.iter().filter(|child| child.name.starts_with("Checksum")).count();
+        assert_eq!(names, martlet_protocol::entry::ChecksumAlgorithm::ALL.len());
+    }
+
+    #[test]
+    fn elements_are_found_where_they_belong() {
+        let lifecycle = root_of("PutBucketLifecycleConfiguration").unwrap();
+        let days = lifecycle.child("Rule").and_then(|rule| rule.child("Expiration")).unwrap();
+        assert!(matches!(days.child("Days").unwrap().kind, Number));
+        assert!(lifecycle.child("Days").is_none());
+        assert!(root_of("GetObject").is_none());
+    }
+}

@@ -1,0 +1,482 @@
+//! Closed table of the supported operations.
+//!
+//! A request is exactly one of these operations, or none. A query key that is not in the
+//! operation's row returns NotImplemented, so that no sub-resource falls through to another
+//! operation.
+
+use crate::auth::{Query, Refusal};
+use crate::messages;
+
+/// Kind of resource that a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    /// The service itself.
+    Service,
+    /// A bucket.
+    Bucket,
+    /// An object.
+    Object,
+}
+
+/// Handling of an operation's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// No body. A body that is sent is not read.
+    Ignored,
+    /// The body is stored, as a stream.
+    Stream,
+    /// The body is an XML document of limited length.
+    Xml {
+        /// Maximum length, in bytes.
+        bytes_max: u64,
+        /// True if `x-amz-checksum-*` headers describe the document, not the object.
+        is_checked: bool,
+    },
+    /// The body is a text of limited length that is not XML.
+    Text {
+        /// Maximum length, in bytes.
+        bytes_max: u64,
+    },
+}
+
+/// An operation of S3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// S3's name of the operation.
+    pub name: &'static str,
+    /// HTTP method.
+    pub method: &'static str,
+    /// Kind of path.
+    pub path: PathKind,
+    /// Query keys that select the operation; `key=value` if the value matters.
+    pub required: &'static [&'static str],
+    /// Further query keys that the operation accepts.
+    pub optional: &'static [&'static str],
+    /// True if the operation copies: its requests have an `x-amz-copy-source`.
+    pub is_copy: bool,
+    /// Handling of the body.
+    pub body: BodyKind,
+}
+
+const KIB: u64 = 1024;
+
+/// Query keys of a GET that replace headers of its reply.
+const OVERRIDES: [&str; 6] = [
+    "response-cache-control",
+    "response-content-disposition",
+    "response-content-encoding",
+    "response-content-language",
+    "response-content-type",
+    "response-expires",
+];
+const VERSION: &[&str] = &["versionId"];
+const READ: &[&str] = &[
+    "partNumber",
+    "versionId",
+    OVERRIDES[0],
+    OVERRIDES[1],
+    OVERRIDES[2],
+    OVERRIDES[3],
+    OVERRIDES[4],
+    OVERRIDES[5],
+];
+
+/// An XML document of up to `bytes_max` bytes, which checksum headers describe.
+const fn xml(bytes_max: u64) -> BodyKind {
+    BodyKind::Xml { bytes_max, is_checked: true }
+}
+
+const fn row(
+    name: &'static str,
+    method: &'static str,
+    path: PathKind,
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+) -> Operation {
+    Operation { name, method, path, required, optional, is_copy: false, body: BodyKind::Ignored }
+}
+
+const fn with_body(operation: Operation, body: BodyKind) -> Operation {
+    Operation { body, ..operation }
+}
+
+const fn copying(operation: Operation) -> Operation {
+    Operation { is_copy: true, ..operation }
+}
+
+/// All operations. The first row that matches a request applies.
+pub static TABLE: &[Operation] = {
+    use PathKind::{Bucket, Object, Service};
+    &[
+        row(
+            "ListBuckets",
+            "GET",
+            Service,
+            &[],
+            &["prefix", "continuation-token", "max-buckets", "bucket-region"],
+        ),
+        row("HeadBucket", "HEAD", Bucket, &[], &[]),
+        row("GetBucketLocation", "GET", Bucket, &["location"], &[]),
+        row(
+            "ListMultipartUploads",
+            "GET",
+            Bucket,
+            &["uploads"],
+            &[
+                "prefix",
+                "delimiter",
+                "key-marker",
+                "upload-id-marker",
+                "max-uploads",
+                "encoding-type",
+            ],
+        ),
+        row(
+            "ListObjectsV2",
+            "GET",
+            Bucket,
+            &["list-type=2"],
+            &[
+                "prefix",
+                "delimiter",
+                "start-after",
+                "allow-unordered",
+                "continuation-token",
+                "max-keys",
+                "encoding-type",
+                "fetch-owner",
+            ],
+        ),
+        row(
+            "ListObjects",
+            "GET",
+            Bucket,
+            &[],
+            // A form's redirect may lead to the bucket, with the uploaded object in its query.
+            &[
+                "prefix",
+                "delimiter",
+                "marker",
+                "max-keys",
+                "encoding-type",
+                "allow-unordered",
+                "bucket",
+                "key",
+                "etag",
+            ],
+        ),
+        with_body(row("CreateBucket", "PUT", Bucket, &[], &[]), xml(64 * KIB)),
+        row("DeleteBucket", "DELETE", Bucket, &[], &[]),
+        row("GetBucketPolicy", "GET", Bucket, &["policy"], &[]),
+        row("GetBucketPolicyStatus", "GET", Bucket, &["policyStatus"], &[]),
+        with_body(
+            row("PutBucketPolicy", "PUT", Bucket, &["policy"], &[]),
+            BodyKind::Text { bytes_max: 64 * KIB },
+        ),
+        row("DeleteBucketPolicy", "DELETE", Bucket, &["policy"], &[]),
+        with_body(row("DeleteObjects", "POST", Bucket, &["delete"], &[]), xml(2 * KIB * KIB)),
+        with_body(row("PostObject", "POST", Bucket, &[], &[]), BodyKind::Stream),
+        row("GetBucketAcl", "GET", Bucket, &["acl"], &[]),
+        with_body(row("PutBucketAcl", "PUT", Bucket, &["acl"], &[]), xml(64 * KIB)),
+        row("GetBucketCors", "GET", Bucket, &["cors"], &[]),
+        with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
+        row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
+        row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
+        with_body(row("PutBucketEncryption", "PUT", Bucket, &["encryption"], &[]), xml(64 * KIB)),
+        row("DeleteBucketEncryption", "DELETE", Bucket, &["encryption"], &[]),
+        row("GetBucketLifecycleConfiguration", "GET", Bucket, &["lifecycle"], &[]),
+        with_body(
+            row("PutBucketLifecycleConfiguration", "PUT", Bucket, &["lifecycle"], &[]),
+            xml(KIB * KIB),
+        ),
+        row("DeleteBucketLifecycle", "DELETE", Bucket, &["lifecycle"], &[]),
+        row("GetBucketLogging", "GET", Bucket, &["logging"], &[]),
+        with_body(row("PutBucketLogging", "PUT", Bucket, &["logging"], &[]), xml(64 * KIB)),
+        row("GetBucketNotificationConfiguration", "GET", Bucket, &["notification"], &[]),
+        with_body(
+            row("PutBucketNotificationConfiguration", "PUT", Bucket, &["notification"], &[]),
+            xml(256 * KIB),
+        ),
+        row("GetObjectLockConfiguration", "GET", Bucket, &["object-lock"], &[]),
+        with_body(
+            row("PutObjectLockConfiguration", "PUT", Bucket, &["object-lock"], &[]),
+            xml(64 * KIB),
+        ),
+        row("GetBucketOwnershipControls", "GET", Bucket, &["ownershipControls"], &[]),
+        with_body(
+            row("PutBucketOwnershipControls", "PUT", Bucket, &["ownershipControls"], &[]),
+            xml(64 * KIB),
+        ),
+        row("DeleteBucketOwnershipControls", "DELETE", Bucket, &["ownershipControls"], &[]),
+        row("GetPublicAccessBlock", "GET", Bucket, &["publicAccessBlock"], &[]),
+        with_body(
+            row("PutPublicAccessBlock", "PUT", Bucket, &["publicAccessBlock"], &[]),
+            xml(64 * KIB),
+        ),
+        row("DeletePublicAccessBlock", "DELETE", Bucket, &["publicAccessBlock"], &[]),
+        row("GetBucketRequestPayment", "GET", Bucket, &["requestPayment"], &[]),
+        row("GetBucketTagging", "GET", Bucket, &["tagging"], &[]),
+        with_body(row("PutBucketTagging", "PUT", Bucket, &["tagging"], &[]), xml(64 * KIB)),
+        row("DeleteBucketTagging", "DELETE", Bucket, &["tagging"], &[]),
+        row("GetBucketVersioning", "GET", Bucket, &["versioning"], &[]),
+        with_body(row("PutBucketVersioning", "PUT", Bucket, &["versioning"], &[]), xml(64 * KIB)),
+        row(
+            "ListObjectVersions",
+            "GET",
+            Bucket,
+            &["versions"],
+            &[
+                "prefix",
+                "delimiter",
+                "key-marker",
+                "version-id-marker",
+                "max-keys",
+                "encoding-type",
+            ],
+        ),
+        row("HeadObject", "HEAD", Object, &[], READ),
+        row("GetObjectAcl", "GET", Object, &["acl"], VERSION),
+        with_body(row("PutObjectAcl", "PUT", Object, &["acl"], VERSION), xml(64 * KIB)),
+        row("GetObjectAttributes", "GET", Object, &["attributes"], VERSION),
+        row("GetObjectLegalHold", "GET", Object, &["legal-hold"], VERSION),
+        with_body(
+            row("PutObjectLegalHold", "PUT", Object, &["legal-hold"], VERSION),
+            xml(64 * KIB),
+        ),
+        row("GetObjectRetention", "GET", Object, &["retention"], VERSION),
+        with_body(row("PutObjectRetention", "PUT", Object, &["retention"], VERSION), xml(64 * KIB)),
+        row("GetObjectTagging", "GET", Object, &["tagging"], VERSION),
+        row(
+            "ListParts",
+            "GET",
+            Object,
+            &["uploadId"],
+            &["max-parts", "part-number-marker", "encoding-type"],
+        ),
+        row("GetObject", "GET", Object, &[], READ),
+        with_body(row("PutObjectTagging", "PUT", Object, &["tagging"], VERSION), xml(64 * KIB)),
+        copying(row("UploadPartCopy", "PUT", Object, &["partNumber", "uploadId"], &[])),
+        with_body(
+            row("UploadPart", "PUT", Object, &["partNumber", "uploadId"], &[]),
+            BodyKind::Stream,
+        ),
+        copying(row("CopyObject", "PUT", Object, &[], &[])),
+        with_body(row("PutObject", "PUT", Object, &[], &[]), BodyKind::Stream),
+        row("CreateMultipartUpload", "POST", Object, &["uploads"], &[]),
+        with_body(
+            row("CompleteMultipartUpload", "POST", Object, &["uploadId"], &[]),
+            BodyKind::Xml { bytes_max: 4 * KIB * KIB, is_checked: false },
+        ),
+        row("DeleteObjectTagging", "DELETE", Object, &["tagging"], VERSION),
+        row("AbortMultipartUpload", "DELETE", Object, &["uploadId"], &[]),
+        row("DeleteObject", "DELETE", Object, &[], VERSION),
+    ]
+};
+
+impl Operation {
+    fn takes(&self, keys: &[(&str, &str)]) -> bool {
+        let is_required = |name: &str| self.required.iter().any(|key| key_of(key) == name);
+        let is_present = |key: &&str| match key.split_once('=') {
+            None => keys.iter().any(|(name, _)| name == key),
+            Some(pair) => keys.contains(&pair),
+        };
+        self.required.iter().all(is_present)
+            && keys.iter().all(|(name, _)| is_required(name) || self.optional.contains(name))
+    }
+}
+
+fn key_of(required: &'static str) -> &'static str {
+    required.split_once('=').map_or(required, |(key, _)| key)
+}
+
+/// Returns true if a query key replaces a header of the reply.
+pub(super) fn is_override(name: &str) -> bool {
+    OVERRIDES.contains(&name)
+}
+
+/// Finds the operation of a request. `is_ours` returns true for query keys that are not meant for
+/// operations, such as those of the signature.
+pub(super) fn find(
+    method: &str,
+    path: PathKind,
+    is_copy: bool,
+    query: &Query<'_>,
+    is_ours: impl Fn(&str) -> bool,
+) -> Result<&'static Operation, Refusal> {
+    let keys: Vec<(&str, &str)> = query
+        .pairs()
+        .iter()
+        .map(|pair| (&*pair.name, &*pair.value))
+        .filter(|(name, _)| !is_ours(name))
+        .collect();
+    let mut rows = TABLE
+        .iter()
+        .filter(|row| row.method == method && row.path == path && row.is_copy == is_copy);
+    if let Some(row) = rows.find(|row| row.takes(&keys)) {
+        return Ok(row);
+    }
+    let is_known = matches!(method, "GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "OPTIONS");
+    let is_bare = keys.is_empty() && !is_copy && method != "OPTIONS"
+        || method == "PUT" && path == PathKind::Object && matches!(keys[..], [("uploadId", _)]);
+    if !is_known || is_bare {
+        return Err(messages::METHOD_NOT_ALLOWED.refusal().with_detail("Method", method));
+    }
+    let strange = keys.iter().find(|(name, _)| name.starts_with("response-") && !is_override(name));
+    if let Some((name, value)) = strange.filter(|_| matches!(method, "GET" | "HEAD")) {
+        return Err(messages::OVERRIDE.named(name).with_detail("ArgumentValue", *value));
+    }
+    Err(misfit(method, path, is_copy, &keys))
+}
+
+/// Refusal of a request that is none of the operations, with S3's error.
+fn misfit(method: &str, path: PathKind, is_copy: bool, keys: &[(&str, &str)]) -> Refusal {
+    use PathKind::Object;
+    let has = |name: &str| keys.iter().any(|(key, _)| *key == name);
+    match (method, path) {
+        _ if is_copy && (method != "PUT" || path != Object) => {
+            messages::COPY_SOURCE_STRAY.named("x-amz-copy-source")
+        }
+        ("PUT", Object) if has("partNumber") && !has("uploadId") && keys.len() == 1 => {
+            messages::PART_WITHOUT_UPLOAD.named("partNumber")
+        }
+        ("GET", Object) if has("uploads") => messages::UPLOADS_OF_KEY.refusal(),
+        ("GET", Object) if has("versions") => messages::VERSIONS_OF_KEY.refusal(),
+        _ => {
+            let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+            messages::NOT_IMPLEMENTED
+                .refusal()
+                .with_detail("Method", method)
+                .with_detail("QueryParameters", names.join(" "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Code;
+
+    fn name(method: &str, path: PathKind, query: &str) -> Result<&'static str, Code> {
+        let query = Query::parse(query).unwrap();
+        find(method, path, false, &query, |name| name == "x-id")
+            .map(|row| row.name)
+            .map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn every_row_is_reached() {
+        for row in TABLE {
+            let query = Query::parse("").unwrap();
+            let keys = row.required.join("&");
+            let query = if keys.is_empty() { query } else { Query::parse(&keys).unwrap() };
+            let found = find(row.method, row.path, row.is_copy, &query, |_| false).unwrap();
+            assert_eq!(found, row);
+        }
+    }
+
+    #[test]
+    fn nothing_falls_through() {
+        use PathKind::{Bucket, Object, Service};
+        for (method, path, query) in [
+            ("DELETE", Bucket, "acl"),
+            ("DELETE", Bucket, "replication"),
+            ("PUT", Object, "renameObject"),
+            ("PUT", Object, "acl&partNumber=1"),
+            ("PUT", Object, "tagging&uploadId=1"),
+            ("DELETE", Bucket, "versioning"),
+            ("PUT", Object, "versionId=null"),
+            ("GET", Object, "torrent"),
+            ("PUT", Bucket, "replication"),
+            ("DELETE", Bucket, "versions"),
+            ("GET", Bucket, "list-type=3"),
+            ("GET", Bucket, "location&uploads"),
+            ("GET", Service, "events"),
+            ("POST", Object, "select&select-type=2"),
+            ("POST", Object, "restore"),
+            ("DELETE", Object, "versionId=1&uploadId=1"),
+            ("DELETE", Object, "tagging&uploadId=1"),
+            ("OPTIONS", Object, ""),
+            ("GET", Object, "Tagging"),
+        ] {
+            assert_eq!(name(method, path, query), Err(Code::NotImplemented), "{method} ?{query}");
+        }
+        for (method, path) in
+            [("PATCH", Object), ("POST", Object), ("HEAD", Service), ("PUT", Service)]
+        {
+            assert_eq!(name(method, path, ""), Err(Code::MethodNotAllowed), "{method}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_operation_is_told_by_s3s_name() {
+        use PathKind::Object;
+        for (method, query, code) in [
+            ("PUT", "partNumber=1", Code::InvalidArgument),
+            ("PUT", "uploadId=1", Code::MethodNotAllowed),
+            ("GET", "uploads", Code::InvalidRequest),
+            ("GET", "versions&prefix=a", Code::InvalidRequest),
+        ] {
+            assert_eq!(name(method, Object, query), Err(code), "{method} ?{query}");
+        }
+    }
+
+    #[test]
+    fn a_copy_is_never_a_put() {
+        let none = Query::default();
+        let found =
+            |is_copy| find("PUT", PathKind::Object, is_copy, &none, |_| false).unwrap().name;
+        assert_eq!((found(true), found(false)), ("CopyObject", "PutObject"));
+        let get = find("GET", PathKind::Object, true, &none, |_| false);
+        assert_eq!(get.unwrap_err().code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn queries_pick_their_operation() {
+        use PathKind::{Bucket, Object};
+        assert_eq!(name("GET", Bucket, "list-type=2&prefix=a"), Ok("ListObjectsV2"));
+        assert_eq!(name("GET", Bucket, "prefix=a&max-keys=3"), Ok("ListObjects"));
+        assert_eq!(name("GET", Bucket, "delimiter=/&list-type=1"), Err(Code::NotImplemented));
+        assert_eq!(name("GET", Object, "x-id=GetObject&partNumber=1"), Ok("GetObject"));
+        assert_eq!(name("GET", Object, "response-x=1&versionId=a"), Err(Code::InvalidArgument));
+        assert_eq!(name("PUT", Object, "response-x=1"), Err(Code::NotImplemented));
+        assert_eq!(name("GET", Object, "uploadId=1"), Ok("ListParts"));
+        assert_eq!(name("PUT", Object, "uploadId=1&partNumber=2"), Ok("UploadPart"));
+    }
+
+    /// Operations in `docs/S3.md`, with their sorted query keys.
+    fn documented() -> Vec<(&'static str, Vec<&'static str>)> {
+        let page = include_str!("../../../docs/S3.md");
+        let table = page.lines().skip_while(|line| !line.starts_with("| operation")).skip(2);
+        let rows = table.take_while(|line| line.starts_with('|'));
+        let row = |line: &'static str| {
+            let mut cells = line.trim_matches('|').split('|').map(str::trim);
+            let name = cells.next().unwrap_or_default();
+            let mut keys: Vec<&str> = cells
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(|key| key.trim_matches('`'))
+                .collect();
+            keys.sort_unstable();
+            (name, keys)
+        };
+        let mut rows: Vec<_> = rows.map(row).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    #[test]
+    fn the_documentation_lists_what_is_there() {
+        let keys = |row: &Operation| {
+            let keys = row.required.iter().chain(row.optional);
+            let mut keys: Vec<_> =
+                keys.map(|key| if is_override(key) { "response-*" } else { key }).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        };
+        let mut rows: Vec<_> = TABLE.iter().map(|row| (row.name, keys(row))).collect();
+        rows.sort_unstable();
+        assert_eq!(documented(), rows);
+    }
+}

@@ -1,0 +1,53 @@
+//! Requests to the security token service: read whole, and answered without an operation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Request, Response};
+use s3s::Body;
+
+use super::pipeline::{RequestPipeline, number};
+use super::reply::RequestId;
+use crate::auth::{Refusal, RequestTarget};
+use crate::decode::{BodyFacts, BodyPlan, DecodedBody, Framing, collect};
+use crate::sts;
+
+impl RequestPipeline {
+    /// Returns true if a request is for the token service: a form that is posted to no bucket.
+    pub(super) fn is_for_tokens<B>(&self, request: &Request<B>) -> bool {
+        let (uri, headers) = (request.uri(), request.headers());
+        self.authenticator.sessions().is_some()
+            && sts::is_for(request.method(), uri, headers)
+            && self.target(uri, headers).is_ok_and(|target| target.bucket().is_none())
+    }
+
+    /// Answers a request for the token service.
+    pub(super) async fn answer_for_tokens<B>(
+        &self,
+        request: Request<B>,
+        id: RequestId,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let read = async {
+            let target: RequestTarget = self.target(&parts.uri, &parts.headers)?;
+            let length = number(&parts.headers, CONTENT_LENGTH.as_str())?;
+            let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
+            let patience = self.config.patience();
+            let plan = BodyPlan { framing: Framing::Plain, facts, patience };
+            // The fields of the form name the sender.
+            let mut share = self.documents.begin(None);
+            let body = DecodedBody::new(body, plan);
+            let body = collect(body, sts::FORM_BYTES_MAX, &mut share).await?;
+            Ok::<_, Refusal>((target, body, share))
+        };
+        let id = id.to_string();
+        let read = read.await;
+        let asked = (&self.authenticator, &parts);
+        sts::answer(asked, read.as_ref().map(|(target, body, _)| (target, &body[..])), &id).await
+    }
+}

@@ -1,0 +1,260 @@
+//! Policy context of a request, from its head.
+
+use std::net::IpAddr;
+
+use http::{Extensions, HeaderMap};
+use martlet_proxy::ETagCondition;
+use percent_encoding::percent_decode_str;
+use s3s::S3Result;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::acl::GRANTS;
+use crate::access::{Context, RequestTraits, Requester};
+use crate::attributes::tags_of;
+use crate::auth::{Mechanism, Query};
+use crate::http::Operation;
+use crate::lock;
+use crate::request_headers::ParsedHeaders;
+use crate::service::{Peer, TlsParameters};
+
+/// Canned lists that change nothing: the owner's rights stay as they are.
+const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
+/// Operations on parts of an upload. The object's attributes were set when the upload began.
+const OF_PARTS: [&str; 3] = ["UploadPart", "UploadPartCopy", "CompleteMultipartUpload"];
+
+/// Head of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PolicyRequest<'a> {
+    pub(super) operation: &'a str,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) query: &'a str,
+}
+
+impl<'a> PolicyRequest<'a> {
+    fn header(&self, name: &str) -> Option<&'a str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Properties of the request that decide which actions it needs.
+    pub(super) fn case(&self) -> S3Result<RequestTraits> {
+        let query = Query::parse(self.query)?;
+        let acl = self.header("x-amz-acl");
+        Ok(RequestTraits {
+            names_version: query.get("versionId").is_some(),
+            // Copies need the permission for named tags even if they do not replace the source's
+            // tags.
+            sets_tags: tags_of(self.headers)?.is_some_and(|tags| !tags.is_empty()),
+            sets_acl: acl.is_some_and(|acl| !PLAIN_ACLS.contains(&acl))
+                || GRANTS.iter().any(|(name, _)| self.headers.contains_key(*name)),
+            sets_retention: self.header("x-amz-object-lock-mode").is_some()
+                || self.header("x-amz-object-lock-retain-until-date").is_some(),
+            sets_legal_hold: self.header("x-amz-object-lock-legal-hold").is_some(),
+            bypasses_governance: self
+                .header("x-amz-bypass-governance-retention")
+                .is_some_and(|text| text.eq_ignore_ascii_case("true")),
+        })
+    }
+
+    /// Tags that the headers set. A copy sets tags only with the directive REPLACE.
+    fn new_tags(&self) -> S3Result<Option<Vec<(String, String)>>> {
+        if self.operation == "CopyObject"
+            && self.header("x-amz-tagging-directive") != Some("REPLACE")
+        {
+            return Ok(None);
+        }
+        tags_of(self.headers)
+    }
+
+    /// Values for the conditions of policies.
+    pub(super) fn context(&self, now_ms: u64) -> S3Result<Context> {
+        let query = Query::parse(self.query)?;
+        let mut context = Context::default();
+        context.read(|name| self.header(name), |name| query.get(name));
+        if let Some(version) = query.get("versionId") {
+            context.add("s3:VersionId", version);
+        }
+        if let Some(source) = self.header("x-amz-copy-source") {
+            context.add("s3:x-amz-copy-source", source_of(source));
+        }
+        if let Some(tags) = self.new_tags()? {
+            context.set_tags(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        }
+        lock::add_remaining_days(&mut context, self.headers, now_ms);
+        if OF_PARTS.contains(&self.operation) {
+            context.set_part();
+        }
+        add_time(&mut context, now_ms);
+        Ok(context)
+    }
+}
+
+/// Bucket and key of a copy's source, percent-decoded. Keys may contain question marks.
+fn source_of(header: &str) -> String {
+    let path = header.split_once("?versionId=").map_or(header, |(path, _)| path);
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    path.strip_prefix('/').unwrap_or(&path).to_owned()
+}
+
+pub(crate) fn add_time(context: &mut Context, now_ms: u64) {
+    let nanoseconds = i128::from(now_ms) * 1_000_000;
+    let now = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok();
+    if let Some(text) = now.and_then(|now| now.format(&Rfc3339).ok()) {
+        context.add("aws:CurrentTime", text);
+    }
+    context.add("aws:EpochTime", (now_ms / 1000).to_string());
+}
+
+/// Adds the principal.
+pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
+    match requester {
+        Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
+        Requester::LogDelivery => context.add("aws:PrincipalType", "Service"),
+        Requester::User(who) => {
+            let kind = if who.session.is_some() { "AssumedRole" } else { "User" };
+            context.add("aws:PrincipalType", kind);
+            context.add("aws:PrincipalAccount", &*who.account);
+            if who.session.is_none() {
+                context.add("aws:username", &*who.user);
+            }
+            context.add("aws:userid", &*who.user);
+        }
+    }
+    if let Some(arn) = requester.arn() {
+        context.add("aws:PrincipalArn", arn);
+    }
+}
+
+/// Adds the connection, the signature's kind and the conditions from the request's extensions.
+pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
+    if let Some(Peer(address)) = extensions.get() {
+        let address: IpAddr = address.to_canonical();
+        context.add("aws:SourceIp", address.to_string());
+    }
+    let tls = extensions.get::<TlsParameters>();
+    context.add("aws:SecureTransport", tls.is_some().to_string());
+    if let Some(tls) = tls {
+        context.add("s3:TlsVersion", tls.version.number());
+    }
+    if extensions.get::<&'static Operation>().is_some_and(|row| row.name == "PostObject") {
+        context.add("s3:authType", "POST");
+    }
+    let (kind, version) = match extensions.get::<Mechanism>() {
+        None | Some(Mechanism::None) => (None, None),
+        Some(Mechanism::Header) => (Some("REST-HEADER"), Some("AWS4-HMAC-SHA256")),
+        Some(Mechanism::Query) => (Some("REST-QUERY-STRING"), Some("AWS4-HMAC-SHA256")),
+        Some(Mechanism::HeaderV2) => (Some("REST-HEADER"), Some("AWS")),
+        Some(Mechanism::QueryV2) => (Some("REST-QUERY-STRING"), Some("AWS")),
+    };
+    if let (Some(kind), Some(version)) = (kind, version) {
+        context.add("s3:authType", kind);
+        context.add("s3:signatureversion", version);
+    }
+    if let Some(parsed) = extensions.get::<ParsedHeaders>() {
+        add_tags(context, "s3:if-match", parsed.conditions.if_match.as_ref());
+        add_tags(context, "s3:if-none-match", parsed.conditions.if_none_match.as_ref());
+    }
+}
+
+/// Adds the entity tags of a condition.
+fn add_tags(context: &mut Context, key: &str, condition: Option<&ETagCondition>) {
+    match condition {
+        None => {}
+        Some(ETagCondition::Any) => context.add(key, "*"),
+        Some(ETagCondition::OneOf(tags)) => {
+            for tag in tags {
+                context.add(key, tag);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+    use crate::service::TlsVersion;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn case(operation: &'static str, pairs: &[(&'static str, &'static str)]) -> RequestTraits {
+        PolicyRequest { operation, headers: &headers(pairs), query: "" }.case().unwrap()
+    }
+
+    #[test]
+    fn headers_decide_which_actions_it_is() {
+        let tags = ("x-amz-tagging", "a=b");
+        assert!(case("PutObject", &[tags]).sets_tags);
+        assert!(!case("PutObject", &[("x-amz-tagging", "")]).sets_tags);
+        assert!(case("CopyObject", &[tags]).sets_tags);
+        assert!(case("CopyObject", &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags);
+        assert!(case("PutObject", &[("x-amz-acl", "public-read")]).sets_acl);
+        assert!(!case("PutObject", &[("x-amz-acl", "private")]).sets_acl);
+        assert!(case("PutObject", &[("x-amz-grant-write-acp", "id=1")]).sets_acl);
+        assert!(case("PutObject", &[("x-amz-object-lock-mode", "GOVERNANCE")]).sets_retention);
+        let bypass = ("x-amz-bypass-governance-retention", "True");
+        assert!(case("DeleteObject", &[bypass]).bypasses_governance);
+        let none = HeaderMap::new();
+        let version =
+            PolicyRequest { operation: "GetObject", headers: &none, query: "versionId=3" };
+        assert!(version.case().unwrap().names_version);
+        assert_eq!(source_of("bkt/a?b%3Fc?versionId=3"), "bkt/a?b?c");
+        let broken = headers(&[("x-amz-tagging", "a=b&a=c")]);
+        assert!(
+            PolicyRequest { operation: "PutObject", headers: &broken, query: "" }.case().is_err()
+        );
+    }
+
+    #[test]
+    fn the_head_is_told_in_the_words_of_policies() {
+        let headers = headers(&[
+            ("x-amz-copy-source", "/bkt/a%20b?versionId=3"),
+            ("x-amz-tagging", "a=b"),
+            ("referer", "https://example.com/"),
+        ]);
+        let asked =
+            PolicyRequest { operation: "PutObject", headers: &headers, query: "prefix=a%2F&x" };
+        let expected = Context::default()
+            .with("aws:Referer", "https://example.com/")
+            .with("s3:prefix", "a/")
+            .with("s3:x-amz-copy-source", "bkt/a b")
+            .with("s3:RequestObjectTag/a", "b")
+            .with("s3:RequestObjectTagKeys", "a")
+            .with("aws:CurrentTime", "2026-01-01T00:00:00Z")
+            .with("aws:EpochTime", "1767225600");
+        assert_eq!(asked.context(1_767_225_600_000).unwrap(), expected);
+        let mut part = PolicyRequest { operation: "UploadPart", ..asked }.context(0).unwrap();
+        assert_ne!(part, Context::default());
+        part = Context::default();
+        let mut extensions = Extensions::new();
+        extensions.insert(Peer("::ffff:192.0.2.7".parse().unwrap()));
+        extensions.insert(Mechanism::QueryV2);
+        let conditions = headers_of_conditions();
+        extensions.insert(conditions);
+        add_extensions(&mut part, &extensions);
+        let expected = Context::default()
+            .with("aws:SourceIp", "192.0.2.7")
+            .with("aws:SecureTransport", "false")
+            .with("s3:authType", "REST-QUERY-STRING")
+            .with("s3:signatureversion", "AWS")
+            .with("s3:if-none-match", "*");
+        assert_eq!(part, expected);
+        part = Context::default();
+        extensions = Extensions::new();
+        extensions.insert(TlsParameters { version: TlsVersion::V1_2, cipher: None });
+        add_extensions(&mut part, &extensions);
+        let secure =
+            Context::default().with("aws:SecureTransport", "true").with("s3:TlsVersion", "1.2");
+        assert_eq!(part, secure);
+    }
+
+    fn headers_of_conditions() -> ParsedHeaders {
+        ParsedHeaders::take(&mut headers(&[("if-none-match", "*")]))
+    }
+}

@@ -1,0 +1,345 @@
+//! Delivery of events and access log lines, after the reply to a request is ready.
+//!
+//! Invariants:
+//! * Logging never looks up a bucket: cached metadata is enough. Only after a change of an object
+//!   is the bucket looked up again, if its metadata has left the cache.
+//! * Without any receiver, no data of a request is kept.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, REFERER, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use martlet_protocol::entry::Bucket;
+use martlet_protocol::{Clock, Setting};
+use martlet_proxy::ObjectStore;
+use percent_encoding::percent_decode_str;
+
+use crate::access::AclUse;
+use crate::auth::RequestTarget;
+use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
+use crate::http::{ByteCounter, ErrorCode, GuardedBody, HttpService, Operation, PathKind};
+use crate::logging::{
+    AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, Logging, PendingLine,
+    ReplyRequester, operation_name,
+};
+use crate::ops::{ConfiguredTargets, NotificationTargets};
+use crate::service::{Peer, TlsParameters};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+
+/// Receivers of events and log lines.
+#[derive(Clone, Debug, Default)]
+pub struct Observers {
+    /// Receives events of objects, by the notification rules of their buckets.
+    pub sink: Option<Arc<dyn EventSink>>,
+    /// Receives a line for every request.
+    pub access_log: Option<Arc<dyn AccessLog>>,
+    /// Receives the requests to buckets that have logging enabled.
+    pub bucket_logs: Option<Arc<BucketLogs>>,
+}
+
+/// Delivers events and log lines to the receivers.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestObserver {
+    store: ObjectStore,
+    region: Arc<str>,
+    clock: Arc<dyn Clock>,
+    pub(crate) observers: Observers,
+}
+
+/// Data of a request that is kept until its reply is ready.
+pub(crate) struct RequestSummary {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    host: Option<HeaderValue>,
+    referer: Option<HeaderValue>,
+    agent: Option<HeaderValue>,
+    peer: Option<IpAddr>,
+    tls: Option<TlsParameters>,
+    target: Option<RequestTarget>,
+    /// Shows if an access control list admitted the request.
+    acl_use: AclUse,
+    began: Instant,
+}
+
+impl RequestObserver {
+    pub(crate) fn new(store: ObjectStore, region: Arc<str>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, region, clock, observers: Observers::default() }
+    }
+
+    /// Records a request, if there is any receiver.
+    pub(crate) fn see<S, B>(
+        &self,
+        http: &HttpService<S>,
+        request: &mut Request<B>,
+    ) -> Option<RequestSummary>
+    where
+        S: tower::Service<
+                Request<s3s::Body>,
+                Response = Response<s3s::Body>,
+                Error = std::convert::Infallible,
+            > + Clone,
+    {
+        let Observers { sink, access_log, bucket_logs } = &self.observers;
+        if sink.is_none() && access_log.is_none() && bucket_logs.is_none() {
+            return None;
+        }
+        if sink.is_some() {
+            request.extensions_mut().insert(NotificationTargets(sink.clone()));
+        }
+        let acl_use = AclUse::default();
+        request.extensions_mut().insert(acl_use.clone());
+        let headers = request.headers();
+        let header = |name| headers.get(name).cloned();
+        Some(RequestSummary {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: header(HOST),
+            referer: header(REFERER),
+            agent: header(USER_AGENT),
+            peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
+            tls: request.extensions().get::<TlsParameters>().copied(),
+            target: http.target_of(request.uri(), headers),
+            acl_use,
+            began: Instant::now(),
+        })
+    }
+
+    /// Delivers the events of a request whose reply is ready, and prepares its log lines.
+    pub(crate) async fn notify(&self, seen: RequestSummary, response: &mut Response<GuardedBody>) {
+        let happened = response.extensions_mut().remove::<ObjectEvents>().unwrap_or_default();
+        let announced = response.extensions_mut().remove::<ConfiguredTargets>();
+        let name = seen.target.as_ref().and_then(RequestTarget::bucket);
+        let mut bucket = name.and_then(|name| self.store.remembered_bucket(name));
+        if let (None, Some(name), false) = (&bucket, name, happened.0.is_empty()) {
+            bucket = Box::pin(self.store.bucket(name)).await.ok();
+        }
+        if let (Some(name), Some(bucket), Some(sink)) = (name, &bucket, &self.observers.sink) {
+            let requester = response.extensions().get::<ReplyRequester>();
+            let source = seen.peer.map(|address| address.to_canonical().to_string());
+            let about = RecordContext {
+                bucket: name,
+                bucket_owner: &bucket.owner,
+                region: &self.region,
+                now_ms: self.clock.now_ms(),
+                requester: requester.and_then(|asker| asker.identity.name()),
+                source: source.as_deref(),
+                request_id: text(response.headers(), &REQUEST_ID).unwrap_or_default(),
+                host_id: text(response.headers(), &HOST_ID).unwrap_or_default(),
+            };
+            send_events(sink.as_ref(), &about, bucket, &happened.0);
+            for target in announced.iter().flat_map(|ConfiguredTargets(targets)| targets) {
+                sink.offer(target, about.bucket_owner, test_message(&about));
+            }
+        }
+        self.log(&seen, bucket.as_deref(), &happened, response);
+    }
+
+    /// Attaches log lines to the reply, for each log that is enabled.
+    fn log(
+        &self,
+        seen: &RequestSummary,
+        bucket: Option<&Bucket>,
+        happened: &ObjectEvents,
+        response: &mut Response<GuardedBody>,
+    ) {
+        let now_ms = self.clock.now_ms();
+        let name = seen.target.as_ref().and_then(RequestTarget::bucket);
+        let of_bucket = self.observers.bucket_logs.as_ref().and_then(|logs| {
+            let source = source_of(name?, bucket?, now_ms)?;
+            Some((logs.clone(), source))
+        });
+        let access_log = self.observers.access_log.clone();
+        if of_bucket.is_none() && access_log.is_none() {
+            return;
+        }
+        let batched = response.extensions_mut().remove::<BatchOutcome>().unwrap_or_default();
+        let line = seen.line((bucket, now_ms), (happened, &batched), response);
+        let began = seen.began;
+        let counted = LoggedReply { sent_bytes: 0, line, began, access_log, of_bucket };
+        response.body_mut().count_by(Box::new(counted));
+    }
+}
+
+/// Log settings of a bucket, with the day of the batch; `None` if the bucket has no logging.
+fn source_of(name: &str, bucket: &Bucket, now_ms: u64) -> Option<LogSource> {
+    let logging = Logging::of(bucket.settings.get(Setting::Logging)?)?;
+    let day = logging.day_of(now_ms);
+    Some(LogSource { bucket: name.to_owned(), owner: bucket.owner.clone(), logging, day })
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn text_of(value: Option<&HeaderValue>) -> Option<&str> {
+    value.and_then(|value| value.to_str().ok())
+}
+
+impl RequestSummary {
+    fn line(
+        &self,
+        (bucket, now_ms): (Option<&Bucket>, u64),
+        (happened, BatchOutcome(batch)): (&ObjectEvents, &BatchOutcome),
+        response: &Response<GuardedBody>,
+    ) -> PendingLine {
+        let (headers, extensions) = (response.headers(), response.extensions());
+        let operation = extensions.get::<&'static Operation>().copied();
+        let only = happened.0.first().filter(|_| happened.0.len() == 1);
+        let target = self.target.as_ref();
+        let key = target.and_then(RequestTarget::key);
+        let path = match (target.and_then(RequestTarget::bucket), key) {
+            (None, _) => PathKind::Service,
+            (Some(_), None) => PathKind::Bucket,
+            (Some(_), Some(_)) => PathKind::Object,
+        };
+        let elapsed_ms = now_ms_since(self.began);
+        PendingLine::new(&LineContents {
+            bucket_owner: bucket.map(|bucket| bucket.owner.as_str()),
+            bucket: target.and_then(RequestTarget::bucket),
+            time_ms: now_ms.saturating_sub(elapsed_ms),
+            ip: self.peer,
+            asker: extensions.get(),
+            request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
+            operation: &operation_name(operation, self.method.as_str(), path),
+            key: key.or_else(|| only.map(|happening| happening.key.as_str())),
+            request: &format!("{} {} {:?}", self.method, path_of(&self.uri), self.version),
+            status: response.status().as_u16(),
+            error: extensions.get::<ErrorCode>().map(|ErrorCode(code)| &**code),
+            object_size: only.and_then(|happening| happening.size).or_else(|| {
+                size_read(operation.filter(|_| response.status().is_success()), headers)
+            }),
+            turn_around_ms: elapsed_ms,
+            // The referring page's URL may be a presigned link.
+            referer: text_of(self.referer.as_ref()).map(without_secrets).as_deref(),
+            agent: text_of(self.agent.as_ref()),
+            version: text(headers, &VERSION_ID),
+            host_id: text(headers, &HOST_ID).unwrap_or_default(),
+            host: text_of(self.host.as_ref()).or_else(|| self.uri.host()),
+            tls: self.tls,
+            by_acl: self.acl_use.is_noted(),
+            batch,
+        })
+    }
+}
+
+/// Query keys that sign a request, in lower case.
+const SIGNING: [&str; 3] = ["x-amz-signature", "signature", "x-amz-security-token"];
+/// Common part of the query keys with a customer's key or its digest: links may carry headers in
+/// the query.
+const OF_CUSTOMERS: &str = "-customer-key";
+
+/// Path and query without signatures and keys, so that readers of a log can't reuse them.
+fn path_of(uri: &Uri) -> String {
+    without_secrets(uri.path_and_query().map_or("/", PathAndQuery::as_str)).into_owned()
+}
+
+/// Replaces the values of secret query keys in a link. Names are compared as a server reads them:
+/// percent-decoded and in lower case.
+fn without_secrets(link: &str) -> Cow<'_, str> {
+    let Some((path, query)) = link.split_once('?') else { return Cow::Borrowed(link) };
+    let shown = query.split('&').map(|pair| {
+        let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
+        let plain = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
+        let is_secret = SIGNING.contains(&&*plain) || plain.contains(OF_CUSTOMERS);
+        if is_secret { format!("{name}=REDACTED") } else { pair.to_owned() }
+    });
+    Cow::Owned(format!("{path}?{}", shown.collect::<Vec<_>>().join("&")))
+}
+
+/// Size of an object that was read, from the reply's headers.
+fn size_read(operation: Option<&Operation>, headers: &HeaderMap) -> Option<u64> {
+    operation.filter(|row| matches!(row.name, "GetObject" | "HeadObject"))?;
+    let range = text(headers, &CONTENT_RANGE).and_then(|range| range.rsplit_once('/'));
+    let size = range.map(|(_, size)| size).or_else(|| text(headers, &CONTENT_LENGTH))?;
+    size.parse().ok()
+}
+
+fn now_ms_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A reply that is being sent. Its log line is written when the reply has been sent or abandoned.
+#[derive(Debug)]
+struct LoggedReply {
+    sent_bytes: u64,
+    line: PendingLine,
+    began: Instant,
+    access_log: Option<Arc<dyn AccessLog>>,
+    of_bucket: Option<(Arc<BucketLogs>, LogSource)>,
+}
+
+impl ByteCounter for LoggedReply {
+    fn add(&mut self, bytes: usize) {
+        self.sent_bytes += bytes as u64;
+    }
+}
+
+impl Drop for LoggedReply {
+    fn drop(&mut self) {
+        let line = self.line.finish(self.sent_bytes, now_ms_since(self.began));
+        if let Some((logs, source)) = self.of_bucket.take() {
+            logs.offer(Entry { source, line: line.clone() });
+        }
+        if let Some(log) = &self.access_log {
+            log.offer(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_not_logged() {
+        let uri = Uri::from_static(
+            "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=abc&versionId=1",
+        );
+        let shown = path_of(&uri);
+        assert_eq!(
+            shown,
+            "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=REDACTED&versionId=1"
+        );
+        assert_eq!(path_of(&Uri::from_static("/b/k")), "/b/k");
+        let old = path_of(&Uri::from_static("/b?AWSAccessKeyId=a&Signature=s%3D&Expires=1"));
+        assert_eq!(old, "/b?AWSAccessKeyId=a&Signature=REDACTED&Expires=1");
+        for (name, is_secret) in [
+            ("x-amz-security-token", true),
+            ("X-Amz-Security-Token", true),
+            ("X-Amz-%53ignature", true),
+            ("x%2damz-security%2Dtoken", true),
+            ("x-amz-server-side-encryption-customer-key", true),
+            ("X-Amz-Copy-Source-Server-Side-Encryption-Customer-Key", true),
+            ("x-amz-server-side-encryption-customer-algorithm", false),
+            ("X-Amz-SignedHeaders", false),
+        ] {
+            let link = format!("/b/k?a=1&{name}=s3cret%3D&b=2");
+            let shown = path_of(&link.parse().unwrap());
+            let value = if is_secret { "REDACTED" } else { "s3cret%3D" };
+            assert_eq!(shown, format!("/b/k?a=1&{name}={value}&b=2"));
+            let page = format!("https://h{link}");
+            assert_eq!(without_secrets(&page), format!("https://h{shown}"));
+        }
+    }
+
+    #[test]
+    fn the_size_of_what_was_read_is_the_objects() {
+        let row = |name| crate::http::TABLE.iter().find(|row| row.name == name);
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("5"));
+        assert_eq!(size_read(row("HeadObject"), &headers), Some(5));
+        assert_eq!(size_read(row("ListObjects"), &headers), None);
+        headers.insert(CONTENT_RANGE, HeaderValue::from_static("bytes 0-4/90"));
+        assert_eq!(size_read(row("GetObject"), &headers), Some(90));
+        assert_eq!(size_read(None, &headers), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Preparation and cleanup: the bucket and the objects that a run needs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::args::BenchArgs;
+use super::connection::{Connection, RequestOutcome};
+use super::plan::{BenchRequest, prepared_key};
+use super::requests::Requests;
+use super::{BenchError, BenchResult};
+
+/// Maximum number of concurrent requests of preparation and cleanup.
+const STAGE_CONCURRENCY: usize = 16;
+/// Maximum number of keys in one DeleteObjects request, by S3's limit.
+const DELETE_KEYS_MAX: usize = 1000;
+
+/// Prepares a run and cleans up after it.
+pub(super) struct Preparation {
+    requests: Requests,
+    prefix: String,
+    objects: u64,
+    bucket_made: AtomicBool,
+}
+
+impl Preparation {
+    pub(super) fn new(args: &BenchArgs, requests: &Requests) -> Self {
+        Self {
+            requests: requests.signing_headers(),
+            prefix: args.prefix.clone(),
+            objects: args.objects_prepared(),
+            bucket_made: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes the bucket and its objects. An existing bucket of this user is kept.
+    pub(super) async fn prepare(&self) -> BenchResult<()> {
+        match self.send(&BenchRequest::MakeBucket).await {
+            Ok(()) => self.bucket_made.store(true, Ordering::Relaxed),
+            Err(code) if code == "BucketAlreadyOwnedByYou" => {}
+            Err(code) => return Err(failed("make the bucket", &code)),
+        }
+        stream::iter(0..self.objects)
+            .map(|index| async move {
+                let key = prepared_key(&self.prefix, index);
+                let call = BenchRequest::Put { key };
+                self.send(&call).await.map_err(|code| failed("write an object", &code))
+            })
+            .buffer_unordered(STAGE_CONCURRENCY)
+            .try_collect()
+            .await
+    }
+
+    /// Removes the prepared objects, the objects that the run made, and the bucket if this stage
+    /// made it.
+    pub(super) async fn clean(&self, made: &[String]) -> BenchResult<()> {
+        let prepared = (0..self.objects).map(|index| prepared_key(&self.prefix, index));
+        let keys: Vec<_> = prepared.chain(made.iter().cloned()).collect();
+        stream::iter(keys.chunks(DELETE_KEYS_MAX))
+            .map(|keys| async move {
+                let call = BenchRequest::DeleteMany { keys: keys.to_vec() };
+                self.send(&call).await.map_err(|code| failed("delete the objects", &code))
+            })
+            .buffer_unordered(STAGE_CONCURRENCY)
+            .try_collect::<()>()
+            .await?;
+        if self.bucket_made.load(Ordering::Relaxed) {
+            let removed = self.send(&BenchRequest::RemoveBucket).await;
+            removed.map_err(|code| failed("remove the bucket", &code))?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, call: &BenchRequest) -> Result<(), String> {
+        let mut requests = self.requests.clone();
+        match Connection::new(&requests.endpoint).send(requests.request(call)).await {
+            RequestOutcome::Answered(_) => Ok(()),
+            RequestOutcome::Refused(code) | RequestOutcome::Broken(code) => Err(code),
+        }
+    }
+}
+
+fn failed(what: &str, code: &str) -> BenchError {
+    BenchError::new(format_args!("cannot {what}: {code}"))
+}

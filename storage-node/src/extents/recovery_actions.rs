@@ -1,0 +1,128 @@
+//! Applies recovery's verdicts on files and records without a row.
+
+use std::collections::BTreeSet;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+
+use martlet_protocol::Result;
+use martlet_protocol::extent::ExtentRecord;
+
+use super::buffer::ALIGN;
+use super::classify::{DiscoveredExtent, RecoveryAction, classify};
+use super::footer;
+use super::record::BlockRun;
+use super::recover::{Recovery, RecoveryInputs};
+use super::row::{Row, RowLocation};
+
+/// A file or record without a row.
+pub(super) struct UnknownExtent {
+    pub(super) found: DiscoveredExtent,
+    pub(super) place: UnknownLocation,
+    pub(super) record: Option<ExtentRecord>,
+}
+
+/// Location of a thing.
+#[derive(Clone)]
+pub(super) enum UnknownLocation {
+    File(PathBuf),
+    Record(BlockRun),
+    /// At the location in its row: a known rival of a thing without a row.
+    Row(Row),
+}
+
+impl Recovery<'_> {
+    /// Classifies all things, and applies the verdict on each.
+    pub(super) fn apply_actions(&mut self, things: Vec<UnknownExtent>) -> Result<()> {
+        let found: Vec<DiscoveredExtent> = things.iter().map(|thing| thing.found.clone()).collect();
+        let mut rows = Vec::new();
+        let mut changed = PendingSyncs::default();
+        for (thing, verdict) in things.into_iter().zip(classify(&found)) {
+            match verdict {
+                RecoveryAction::Keep => rows.extend(self.keep(thing)),
+                RecoveryAction::Quarantine => self.quarantine(thing)?,
+                RecoveryAction::RemoveUnfinished => {
+                    self.report.unfinished += 1;
+                    self.remove(&thing.place, &mut changed)?;
+                }
+                RecoveryAction::RemoveDeleted => {
+                    self.report.deleted += 1;
+                    self.remove(&thing.place, &mut changed)?;
+                }
+                RecoveryAction::RemoveDuplicate => {
+                    self.report.duplicates += 1;
+                    self.remove(&thing.place, &mut changed)?;
+                }
+            }
+        }
+        changed.sync(self.site)?;
+        self.site.table.put_many(&rows)
+    }
+
+    fn keep(&mut self, thing: UnknownExtent) -> Option<Row> {
+        let place = match thing.place {
+            UnknownLocation::File(_) => RowLocation::File,
+            UnknownLocation::Record(run) => {
+                self.take(run);
+                RowLocation::Record(run.volume, run.offset)
+            }
+            // The thing has a row already.
+            UnknownLocation::Row(_) => return None,
+        };
+        let record = thing.record.expect("only items with a description are whole");
+        self.report.rediscovered += 1;
+        self.counters.added(u64::from(record.extent.length));
+        Some(Row { place, record })
+    }
+
+    fn remove(&mut self, place: &UnknownLocation, changed: &mut PendingSyncs) -> Result<()> {
+        match place {
+            UnknownLocation::File(path) => {
+                self.site.disk.unlink(path)?;
+                changed.folders.extend(path.parent().map(Path::to_path_buf));
+            }
+            UnknownLocation::Record(run) => {
+                let volume = self.site.volumes.get(run.volume)?;
+                volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
+                changed.volumes.insert(run.volume);
+            }
+            UnknownLocation::Row(_) => unreachable!("items with a row are kept or quarantined"),
+        }
+        Ok(())
+    }
+
+    fn quarantine(&mut self, thing: UnknownExtent) -> Result<()> {
+        match thing.place {
+            UnknownLocation::File(path) => self.set_aside(&path),
+            UnknownLocation::Record(run) => self.set_run_aside(run),
+            UnknownLocation::Row(row) => {
+                let length = u64::from(row.record.extent.length);
+                self.counters.removed(length);
+                match row.place {
+                    RowLocation::Record(volume, offset) => {
+                        self.set_run_aside(BlockRun::of_record((volume, offset), length))?;
+                    }
+                    RowLocation::File | RowLocation::Quarantined => {
+                        self.set_aside(&footer::path(self.site.root, thing.found.id))?;
+                    }
+                }
+                self.site.table.put(&Row { place: RowLocation::Quarantined, ..row })
+            }
+        }
+    }
+}
+
+/// Folders and volumes to sync before the table changes.
+#[derive(Default)]
+struct PendingSyncs {
+    folders: BTreeSet<PathBuf>,
+    volumes: BTreeSet<u32>,
+}
+
+impl PendingSyncs {
+    fn sync(self, site: RecoveryInputs<'_>) -> Result<()> {
+        for number in self.volumes {
+            site.volumes.get(number)?.file.sync()?;
+        }
+        self.folders.iter().try_for_each(|folder| site.disk.sync_dir(folder))
+    }
+}

@@ -1,0 +1,161 @@
+//! Votes, floor and repair of an index (rules G1, G2, R6).
+
+use super::*;
+use martlet_protocol::Term;
+
+/// Opens the folder as a device that was formatted without votes.
+fn voteless(folder: &Path) -> IndexFixture {
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let with = IndexContext {
+        name: "d7".into(),
+        votes: false,
+        clock: clock.clone(),
+        ..surroundings(folder)
+    };
+    bed_with(folder, with, clock)
+}
+
+fn repair(write: EntryWrite) -> EntryWrite {
+    EntryWrite { mode: WriteMode::Repair, ..write }
+}
+
+#[tokio::test]
+async fn without_votes_a_device_stores_and_has_no_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = ListRequest {
+        bucket: BUCKET,
+        shards: vec![key("a").shard],
+        kind: RegisterKind::Object,
+        prefix: Bytes::new(),
+        start: ListStart::First,
+        limit: 10,
+        fold: None,
+        term: Term::ANY,
+    };
+    {
+        let bed = voteless(folder.path());
+        let first = write(&key("a"), stamp(5), Value::Tombstone);
+        for _ in 0..2 {
+            assert_eq!(bed.index.write(first.clone()).await.unwrap(), WriteReply::Unvoted);
+        }
+        let older = repair(write(&key("a"), stamp(4), Value::Tombstone));
+        assert_eq!(bed.index.write(older).await.unwrap(), WriteReply::Unvoted);
+        let read = bed.index.read(&key("a"), Want::Entry, Term::ANY).await.unwrap_err();
+        assert_eq!(read.kind(), ErrorKind::Unavailable);
+        assert!(read.to_string().contains("device d7 has no vote"), "{read}");
+        assert!(bed.index.list(&request).await.is_err());
+        assert!(bed.index.promise(&key("a"), stamp(9), Term::ANY).await.is_err());
+        let all = bed.index.registers(None, 10).await.unwrap();
+        assert_eq!(all[0].1.entry.as_ref().unwrap().order, stamp(5));
+        bed.index.set_voting(true).await.unwrap();
+        assert_eq!(bed.index.list(&request).await.unwrap().entries.len(), 1);
+    }
+    // The recorded votes override the device's formatting, and survive a crash.
+    let bed = voteless(folder.path());
+    assert!(bed.index.voting_snapshot().voting);
+    assert_eq!(
+        bed.index.write(write(&key("b"), stamp(5), Value::Tombstone)).await.unwrap(),
+        WriteReply::Stored
+    );
+    bed.index.set_voting(false).await.unwrap();
+    assert!(bed.index.read(&key("a"), Want::Entry, Term::ANY).await.is_err());
+    drop(bed);
+    assert!(!super::bed(folder.path()).index.voting_snapshot().voting);
+}
+
+#[tokio::test]
+async fn the_floor_stands_under_every_promise_and_never_falls() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let bed = bed(folder.path());
+        bed.index.write(write(&key("a"), stamp(5), Value::Tombstone)).await.unwrap();
+        bed.index.promise(&key("b"), stamp(90), Term::ANY).await.unwrap();
+        bed.index.raise_floor(stamp(50)).await.unwrap();
+        bed.index.raise_floor(stamp(40)).await.unwrap();
+    }
+    let bed = bed(folder.path());
+    for (name, promise) in [("a", 50), ("b", 90), ("c", 50)] {
+        let view = bed.index.read(&key(name), Want::Entry, Term::ANY).await.unwrap();
+        assert_eq!(view.promise, stamp(promise), "{name}");
+        let low = write(&key(name), stamp(promise - 1), Value::Tombstone);
+        let behind = WriteReply::Behind(stamp(promise));
+        assert_eq!(bed.index.write(low.clone()).await.unwrap(), behind, "{name}");
+        assert_eq!(bed.index.write(repair(low)).await.unwrap(), behind, "{name}");
+        let low = bed.index.promise(&key(name), stamp(promise), Term::ANY).await.unwrap();
+        assert_eq!(low, PromiseReply::Behind(stamp(promise)), "{name}");
+        let high = write(&key(name), stamp(promise + 1), Value::Tombstone);
+        assert_eq!(bed.index.write(high).await.unwrap(), WriteReply::Stored, "{name}");
+    }
+    assert!(matches!(
+        bed.index.promise(&key("d"), stamp(51), Term::ANY).await.unwrap(),
+        PromiseReply::Promised(view) if view.promise == stamp(51)
+    ));
+}
+
+#[tokio::test]
+async fn a_repair_is_merged_by_order_and_judged_by_its_own_bound_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let fence = BucketFence { bucket: BUCKET, generation: 9, open: false };
+    bed.index.fence(fence).await.unwrap();
+    bed.clock.advance_ms(10 * FIRST_HAND_AGE_MS_MAX);
+    let old = repair(write(&key("a"), stamp(5), object(1, extents(1))));
+    let late = EntryWrite { commit_by_ms: bed.clock.now_ms() - 1, ..old.clone() };
+    assert_eq!(bed.index.write(late).await.unwrap(), WriteReply::OutOfTime);
+    let old = EntryWrite { commit_by_ms: bed.clock.now_ms(), ..old };
+    assert_eq!(bed.index.write(old.clone()).await.unwrap(), WriteReply::Stored);
+    assert_eq!(bed.index.write(old).await.unwrap(), WriteReply::Stored);
+    let ahead = Stamp::at_ms(bed.clock.now_ms() + 2 * CLOCK_SKEW_MS_MAX);
+    let far = repair(write(&key("a"), ahead, object(1, extents(2))));
+    assert_eq!(bed.index.write(far).await.unwrap(), WriteReply::Stored);
+    let between = repair(write(&key("a"), stamp(7), object(1, extents(3))));
+    assert_eq!(bed.index.write(between).await.unwrap(), WriteReply::Superseded);
+    let garbage = bed.index.garbage(u64::MAX, 10).await.unwrap();
+    assert_eq!(garbage.len(), 1, "what a repair brings too late is noted where it was superseded");
+    assert_eq!(garbage[0].body, extents(1));
+}
+
+#[tokio::test]
+async fn all_registers_page_in_their_order_with_bytes_and_promises() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    bed.index.promise(&key("p"), stamp(9), Term::ANY).await.unwrap();
+    for number in 0..20u8 {
+        let name = format!("{number:02}");
+        bed.index.write(inline(&key(&name), stamp(5), &[number; 3000])).await.unwrap();
+    }
+    bed.index.write(write(&key("t"), stamp(5), Value::Tombstone)).await.unwrap();
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = bed.index.registers(after.as_ref(), 6).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.0.clone());
+        all.extend(page);
+    }
+    assert!(all.len() == 22 && all.is_sorted_by_key(|(key, _)| key.clone()));
+    for (at, view) in all {
+        let single = bed.index.read(&at, Want::EntryAndInline, Term::ANY).await.unwrap();
+        assert_eq!(view, single, "{at:?}");
+        assert_eq!(view.inline.is_some(), at != key("p") && at != key("t"));
+    }
+    let fence = BucketFence { bucket: BUCKET, generation: 9, open: true };
+    bed.index.fence(fence).await.unwrap();
+    assert_eq!(bed.index.fences(), [fence]);
+}
+
+#[tokio::test]
+async fn numbers_of_ring_changes_that_none_could_follow_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    bed.index.raise_term(Term(9)).await.unwrap();
+    bed.index.set_joined(4).await.unwrap();
+    for far in [u64::MAX, u64::MAX - 1, 10 + martlet_protocol::limits::RING_AHEAD_MAX] {
+        let refusal = bed.index.raise_term(Term(far)).await.unwrap_err();
+        assert_eq!(refusal.kind(), ErrorKind::Invalid);
+        assert_eq!(bed.index.set_joined(far).await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let standing = bed.index.voting_snapshot();
+    assert_eq!((standing.term, standing.joined), (Term(9), 4));
+    bed.index.raise_term(Term(100_000)).await.unwrap();
+    bed.index.set_joined(50_000).await.unwrap();
+}

@@ -1,0 +1,214 @@
+//! Standing of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
+//! its term and joined ring change (rules P1 to P3), and its number of hints.
+//!
+//! ```text
+//! meta      'p'  → floor (16)
+//!           'v'  → votes: 1 with, 0 without; no row: as the device was formatted
+//!           't'  → term (8, little-endian)
+//!           'j'  → the last joined ring change (8, little-endian)
+//! ```
+//!
+//! Invariants: floor, term and joined change never fall, and values visible here are on disk
+//! already (rule R2). The committer checks terms too. So a raised term, once acknowledged, is in
+//! force for every later write.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use martlet_protocol::{Error, Result, Stamp, Term};
+use parking_lot::RwLock;
+
+use super::database::{Database, Family};
+use super::group::{Group, StateChange};
+use super::rows::LAST_KEY;
+
+/// Key of the floor in `meta`.
+const FLOOR_KEY: &[u8] = b"p";
+/// Key of the votes in `meta`.
+const VOTES_KEY: &[u8] = b"v";
+/// Key of the term in `meta`.
+const TERM_KEY: &[u8] = b"t";
+/// Key of the last joined change in `meta`.
+const JOINED_KEY: &[u8] = b"j";
+
+/// The standing of one device.
+#[derive(Debug)]
+pub(super) struct VotingState {
+    voting: AtomicBool,
+    /// True if the votes may be used: peers remember no later device in its place (rule G1).
+    confirmed: AtomicBool,
+    floor: RwLock<Stamp>,
+    hints: AtomicU64,
+    term: AtomicU64,
+    joined: AtomicU64,
+}
+
+/// Snapshot of a device's standing, for its status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VotingSnapshot {
+    /// True if it has its votes and may use them.
+    pub(crate) voting: bool,
+    /// True if it has its votes on disk.
+    pub(crate) has_votes: bool,
+    /// Number of hints that it holds.
+    pub(crate) hints: u64,
+    /// Highest term that it has recorded.
+    pub(crate) term: Term,
+    /// Last ring change that it joined.
+    pub(crate) joined: u64,
+}
+
+impl VotingState {
+    /// Loads the standing. `votes` applies if the disk records none; `confirmed` allows their use
+    /// at once.
+    pub(super) fn load(database: &Database, votes: bool, confirmed: bool) -> Result<Self> {
+        let floor = match database.get(Family::Meta, FLOOR_KEY)? {
+            None => Stamp::ZERO,
+            Some(row) => Stamp::from_bytes(
+                row.try_into().map_err(|_| Error::corrupt("the device's floor is malformed"))?,
+            ),
+        };
+        let voting = match database.get(Family::Meta, VOTES_KEY)?.as_deref() {
+            None => votes,
+            Some([0]) => false,
+            Some([1]) => true,
+            Some(_) => return Err(Error::corrupt("the device's votes are malformed")),
+        };
+        let mut hints = 0;
+        database.scan(Family::Hints, &[], &LAST_KEY, usize::MAX, |_, _| {
+            hints += 1;
+            Ok(())
+        })?;
+        Ok(Self {
+            voting: AtomicBool::new(voting),
+            confirmed: AtomicBool::new(confirmed),
+            floor: RwLock::new(floor),
+            hints: AtomicU64::new(hints),
+            term: AtomicU64::new(number(database, TERM_KEY)?),
+            joined: AtomicU64::new(number(database, JOINED_KEY)?),
+        })
+    }
+
+    /// Returns a snapshot of the standing.
+    pub(super) fn now(&self) -> VotingSnapshot {
+        VotingSnapshot {
+            voting: self.voting(),
+            has_votes: self.voting.load(Ordering::Acquire),
+            hints: self.hints(),
+            term: self.term(),
+            joined: self.joined(),
+        }
+    }
+
+    /// Returns true if the device has its votes and may use them.
+    pub(super) fn voting(&self) -> bool {
+        self.voting.load(Ordering::Acquire) && self.confirmed.load(Ordering::Acquire)
+    }
+
+    /// Returns `Unavailable` if the device has no usable votes.
+    pub(super) fn check_votes(&self, device: &str) -> Result<()> {
+        if self.voting() {
+            return Ok(());
+        }
+        let until = if self.voting.load(Ordering::Acquire) {
+            "its peers have confirmed the device"
+        } else {
+            "it has synced with its peers"
+        };
+        Err(Error::unavailable(format!("device {device} has no vote until {until}")))
+    }
+
+    /// Returns an error for requests with a lower term (rule P1).
+    pub(super) fn check_term(&self, term: Term) -> Result<()> {
+        let held = self.term();
+        if term < held { Err(Error::outdated(held)) } else { Ok(()) }
+    }
+
+    fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Acquire))
+    }
+
+    fn joined(&self) -> u64 {
+        self.joined.load(Ordering::Acquire)
+    }
+
+    /// Minimum of every promise of the device.
+    pub(super) fn floor(&self) -> Stamp {
+        *self.floor.read()
+    }
+
+    /// Number of hints.
+    pub(super) fn hints(&self) -> u64 {
+        self.hints.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_voting(&self, voting: bool) {
+        self.voting.store(voting, Ordering::Release);
+    }
+
+    pub(super) fn set_confirmed(&self, confirmed: bool) {
+        self.confirmed.store(confirmed, Ordering::Release);
+    }
+
+    pub(super) fn raise_floor(&self, floor: Stamp) {
+        let mut held = self.floor.write();
+        *held = floor.max(*held);
+    }
+
+    pub(super) fn raise_term(&self, term: Term) {
+        self.term.fetch_max(term.0, Ordering::AcqRel);
+    }
+
+    pub(super) fn set_joined(&self, change: u64) {
+        self.joined.fetch_max(change, Ordering::AcqRel);
+    }
+
+    /// Changes the number of hints. Only the committer calls this, so the update is atomic.
+    pub(super) fn count_hints(&self, more: i64) {
+        let hints = self.hints().saturating_add_signed(more);
+        self.hints.store(hints, Ordering::Release);
+    }
+}
+
+/// Returns a number in `meta`; zero without a row.
+fn number(database: &Database, key: &[u8]) -> Result<u64> {
+    let Some(row) = database.get(Family::Meta, key)? else { return Ok(0) };
+    let row = row.try_into().map_err(|_| Error::corrupt("a number of the device is malformed"))?;
+    Ok(u64::from_le_bytes(row))
+}
+
+impl Group<'_> {
+    /// Stages a floor, if it is higher than the current floor.
+    pub(super) fn raise_floor(&mut self, floor: Stamp) {
+        if floor > self.conditions.standing.floor() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, FLOOR_KEY, floor.to_bytes());
+            self.change = Some(StateChange::Floor(floor));
+        }
+    }
+
+    /// Stages the votes, even if unchanged: the votes so far may come from the device's formatting,
+    /// not from a row.
+    pub(super) fn set_voting(&mut self, voting: bool) {
+        let family = self.conditions.database.family(Family::Meta);
+        self.batch.put_cf(family, VOTES_KEY, [u8::from(voting)]);
+        self.change = Some(StateChange::Votes(voting));
+    }
+
+    /// Stages a term, if it is higher than the current term (rule P3).
+    pub(super) fn raise_term(&mut self, term: Term) {
+        if term > self.conditions.standing.term() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, TERM_KEY, term.0.to_le_bytes());
+            self.change = Some(StateChange::Term(term));
+        }
+    }
+
+    /// Stages a joined ring change, if it is later than the last one (rule P2).
+    pub(super) fn set_joined(&mut self, change: u64) {
+        if change > self.conditions.standing.joined() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, JOINED_KEY, change.to_le_bytes());
+            self.change = Some(StateChange::Joined(change));
+        }
+    }
+}
