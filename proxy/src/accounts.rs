@@ -14,11 +14,10 @@
 //! by name and by an id that is drawn at each creation. A document that refers to a former tenant
 //! or user of an equal name grants nothing.
 //!
-//! * [`records`]: the documents; [`documents`]: their storage; [`desk`]: the operations of
-//!   operators.
-//! * [`holder`]: the principal of an access key; [`cache`]: keys used lately; [`roles`]: session
-//!   roles.
-//! * [`vault`]: encryption of secrets in the registers.
+//! * [`records`]: the documents; [`documents`]: their storage; [`directory`]: accounts by name, id
+//!   or key; [`admin`]: the operations of operators.
+//! * [`principal`]: the principal of an access key; [`roles`]: session roles; [`cache`]: keys used
+//!   lately, which [`lookup`] reads.
 //! * [`usage`]: the last counts of the buckets of an owner.
 //!
 //! Invariants:
@@ -28,20 +27,19 @@
 //!   [`account_outage_ms`](crate::StoreOptions::account_outage_ms) when no quorum does.
 //! * Secrets are never printed.
 
+mod admin;
 mod cache;
-mod desk;
-mod documents;
-mod holder;
+pub(crate) mod directory;
+pub(crate) mod documents;
+mod lookup;
+pub(crate) mod principal;
 mod records;
 mod roles;
-mod usage;
-mod vault;
+pub(crate) mod usage;
 
+pub use admin::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
 pub use cache::{KeyCache, Known};
-pub use desk::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
-pub(crate) use holder::Owners;
-pub use holder::{AccountOf, Holder};
+pub use principal::{AccountOf, Holder};
 pub use records::{Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};
 pub use usage::BucketUsage;
-pub use vault::{MasterKey, Vault};

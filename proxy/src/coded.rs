@@ -2,13 +2,13 @@
 //!
 //! To its node, a fragment is an ordinary extent. Its id,
 //! [`ExtentId::fragment`](martlet_protocol::ExtentId::fragment), and its layout mark it as a
-//! fragment. So fragments share the pipes, stand-ins and grace times of copies; only encoding and
-//! decoding differ.
+//! fragment. So fragments share the channels, stand-ins and grace times of copies; only encoding
+//! and decoding differ.
 //!
 //! ```text
-//! ingest ──▶ write ──▶ pipes ──▶ delivery ──▶ nodes    write: cuts bytes into fragments as they
-//!              │                                       arrive, and computes parity alongside
-//!              └── admission                           admission: bounds the memory of writes
+//! upload ──▶ write ──▶ channels ──▶ delivery ──▶ nodes    write: cuts bytes into fragments as they
+//!              │                                          arrive, and computes parity alongside
+//!              └── admission                              admission: bounds the memory of writes
 //! ```
 //!
 //! Invariants:

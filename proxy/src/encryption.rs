@@ -11,8 +11,7 @@
 //! * [`layout`]: positions of chunks in a segment, and the chunks under a range. Pure.
 //! * [`cipher`]: encryption and decryption of chunks. Pure.
 //! * [`keys`]: data keys, their wrapping keys, and the document stored with an object.
-//! * [`requests`]: keys of a request, and their use.
-//! * [`rewrap`]: wraps data keys of older master keys by the first one.
+//! * [`request_keys`]: keys of a request, and their use.
 //! * [`sealing`]: encryption of request bodies. [`opening`]: decryption of response bodies.
 //!
 //! Layers above the extents handle plain bytes: sizes, part lengths, ETags and checksums are those
@@ -29,17 +28,17 @@
 //!   unwrapping the data key.
 
 mod cipher;
-mod keys;
+pub(crate) mod keys;
 mod layout;
 mod opening;
-mod requests;
-mod rewrap;
+mod request_keys;
 mod sealing;
+mod stored;
 
 pub use keys::CustomerKey;
 pub(crate) use keys::{Locked, Secret, choose_parts};
-pub(crate) use layout::{Segment, stored_pieces};
-pub use requests::{Encrypted, Keys};
-pub(crate) use requests::{Told, Whose};
-pub use rewrap::Rewrapped;
+pub(crate) use layout::Segment;
+pub use request_keys::{Encrypted, Keys};
+pub(crate) use request_keys::{RequestKeys, Whose};
 pub(crate) use sealing::Sealing;
+pub(crate) use stored::stored_pieces;

@@ -134,7 +134,7 @@ pub enum Error {
     NoMasterKey,
     /// The operation would exceed a quota.
     #[error(transparent)]
-    QuotaExceeded(#[from] crate::quota::Exceeded),
+    QuotaExceeded(#[from] crate::quota::exceeded::Exceeded),
     /// The storage class names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),

@@ -12,9 +12,9 @@ use martlet_protocol::entry::ChecksumAlgorithm;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::channel::cost;
 use crate::digest::{Digests, Sums};
 use crate::error::Result;
-use crate::pipe::cost;
 
 /// Smallest batch for a thread: MD5 of these bytes takes a third of a millisecond.
 const BATCH_COST_MIN: usize = 256 * 1024;

@@ -4,23 +4,32 @@
 //! [`Backend`](martlet_protocol::Backend). This crate has no HTTP code and no disk code.
 //!
 //! ```text
-//! put, change, read, listing, bucket, multipart, versions     operations; `accounts`: principals;
-//!   │          │            │                                 `lifecycle`: actions of bucket rules
-//!   │          │            │
-//!   ▼          ▼            ▼
-//! ingest     bodies       walk ── merge             bodies in, bodies out, ordered names
-//!   │          │            │
-//!   └──────────┴─── index ──┘                       registers: quorum reads, writes, ballots
-//!                     │
-//!                  cluster                          rings, and the node of each device
+//! accounts · lifecycle · rewrite · rewrap       operators and workers: clients of the store
+//!                  │
+//!   store (ObjectStore, Session)                facade: services, and the context of a request
+//!                  │
+//!              multipart                        uploads and their parts
+//!                  │
+//! put · copy · read · delete · versions · listing
+//!       │                     │
+//!       │               bucket · quota          bucket catalog, fences; accounts' documents
+//!       ▼                     ▼
+//! upload · bodies        walk ── merge          bodies in, bodies out; ordered names
+//!       ▼                     ▼
+//!   extents                 index               extents; registers: reads, writes, ballots
+//!       └──────────┬──────────┘
+//!         topology · cluster · context          rings, term, nodes; parameters of a request
 //! ```
+//!
+//! Arrows point to the layers that a layer may call. Each client owns its state, is built once with
+//! the store, and receives the [`RequestContext`](context::RequestContext) of an operation.
 //!
 //! An operation uses the rings of its start, at the level of its [`Session`], and records there the
 //! consistency that it got. Registers are placed by the current rings and term. While replicas of
 //! the index move, previous and next holders decide together. A term that rises during an operation
 //! doesn't end it.
 //!
-//! Encrypted bodies pass `encryption` between `ingest` or `bodies` and the extents: plain bytes
+//! Encrypted bodies pass `encryption` between `upload` or `bodies` and the extents: plain bytes
 //! above, stored bytes below.
 //!
 //! Every write ends in one entry. Before it is written, its extents are durable and the body is
@@ -30,63 +39,72 @@ mod accounts;
 pub mod api;
 mod bodies;
 mod bucket;
-mod change;
+mod channel;
 mod cluster;
 mod coded;
 mod conditions;
+mod consistency;
+mod context;
+mod copy;
+mod delete;
 mod digest;
 mod encryption;
 pub mod error;
 mod extents;
 mod guard;
 mod hashing;
+mod health;
 mod index;
-mod ingest;
+mod keyring;
 mod latch;
 mod lifecycle;
 mod listing;
 mod lock;
 mod manifests;
-mod marks;
 mod md5;
 mod merge;
 mod multipart;
 mod options;
+mod orphan_guard;
 mod pieces;
-mod pipe;
 mod policy;
 mod put;
 pub mod quorum;
 mod quota;
 mod range;
 mod read;
+mod rewrap;
 mod rewrite;
 mod session;
 mod store;
 #[cfg(test)]
 mod tests;
-mod unclaimed;
+mod topology;
+mod upload;
 mod versions;
 mod walk;
 
 pub use accounts::{
-    AccountOf, Accounts, BucketUsage, Holder, Key, KeyCache, Known, Listed, MasterKey, NewKey,
-    NewRole, NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT,
-    SessionRole, Tenant, User, Vault,
+    AccountOf, Accounts, BucketUsage, Holder, Key, KeyCache, Known, Listed, NewKey, NewRole,
+    NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole,
+    Tenant, User,
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
 pub use cluster::Cluster;
+pub use consistency::{Ask, ReadAfter};
 pub use digest::checksum_of;
-pub use encryption::{CustomerKey, Encrypted, Keys, Rewrapped};
+pub use encryption::{CustomerKey, Encrypted, Keys};
 pub use error::{Error, Result};
 pub use guard::Guard;
+pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 pub use options::StoreOptions;
 pub use pieces::Pieces;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
+pub use rewrap::Rewrapped;
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
-pub use session::{Ask, ReadAfter, Session};
+pub use session::Session;
 pub use store::ObjectStore;

@@ -9,10 +9,10 @@
 //! or has become current stays.
 //!
 //! * [`judge`]: selects the due versions of a page.
-//! * [`deed`]: expires or removes one version.
+//! * [`expiration`]: expires or removes one version.
 //! * [`Witness`]: observer of the expired objects.
 
-mod deed;
+mod expiration;
 mod judge;
 
 use std::fmt;
@@ -25,13 +25,13 @@ use martlet_protocol::lifecycle::{ExpiryOutcome, Lifecycle, ObjectExpiry, Stretc
 use martlet_protocol::{Level, Setting, Stamp, UploadId, VersionId};
 
 #[cfg(test)]
-pub(crate) use self::deed::Doomed;
-pub(crate) use self::deed::{Outcome, Terms, Trace};
+pub(crate) use self::expiration::ExpirationCandidate;
+pub(crate) use self::expiration::{Expirations, Outcome, Terms, Trace};
 use self::judge::{Judged, judge};
 use crate::api::ListVersions;
+use crate::consistency::Ask;
 use crate::error::{Error, Result};
-use crate::session::Ask;
-use crate::store::{Inner, ObjectStore};
+use crate::store::ObjectStore;
 
 /// Versions on one page; more than one, so that a version is never cut off from all others of its
 /// key.
@@ -103,8 +103,8 @@ impl ObjectExpiry for ObjectStore {
         key: &str,
         upload: UploadId,
     ) -> martlet_protocol::Result<bool> {
-        let session = self.session(STRICT);
-        let finished = Box::pin(session.inner().finish_upload(bucket, key, upload)).await;
+        let (multipart, context) = (&self.services.multipart, self.session(STRICT).context());
+        let finished = Box::pin(multipart.finish_upload(&context, bucket, key, upload)).await;
         finished.map_err(of_backend)
     }
 }
@@ -115,8 +115,9 @@ impl ObjectStore {
         stretch: &Stretch,
         witness: Option<&dyn Witness>,
     ) -> martlet_protocol::Result<ExpiryOutcome> {
-        let session = self.session(STRICT);
-        let carried = Box::pin(session.inner().carry_out(stretch, witness)).await;
+        let context = self.session(STRICT).context();
+        let expirations = Expirations { services: &self.services, context: &context };
+        let carried = Box::pin(expirations.carry_out(stretch, witness)).await;
         carried.map_err(of_backend)
     }
 }
@@ -128,17 +129,18 @@ fn of_backend(error: Error) -> martlet_protocol::Error {
     }
 }
 
-impl Inner {
+impl Expirations<'_> {
     async fn carry_out(
         &self,
         stretch: &Stretch,
         witness: Option<&dyn Witness>,
     ) -> Result<ExpiryOutcome> {
-        let bucket = match self.bucket_with_versions(&stretch.bucket).await {
-            Ok(bucket) => bucket,
-            Err(Error::NoSuchBucket) => return Ok(ExpiryOutcome::default()),
-            Err(error) => return Err(error),
-        };
+        let bucket =
+            match self.services.buckets.bucket_with_versions(self.context, &stretch.bucket).await {
+                Ok(bucket) => bucket,
+                Err(Error::NoSuchBucket) => return Ok(ExpiryOutcome::default()),
+                Err(error) => return Err(error),
+            };
         let Some(rules) = rules_of(&bucket)? else { return Ok(ExpiryOutcome::default()) };
         if stretch.shard.0 >= bucket.index_shards {
             return Ok(ExpiryOutcome::default());
@@ -150,8 +152,16 @@ impl Inner {
             limit: PAGE,
             delimiter: None,
         };
-        let page = self.list_versions(&bucket, &list, Some(stretch.shard)).await?;
-        let terms = Terms { rules: &rules, day: stretch.day, now_ms: self.stamps.now_ms() };
+        let page = self
+            .services
+            .listings
+            .version_page(self.context, &bucket, &list, Some(stretch.shard))
+            .await?;
+        let terms = Terms {
+            rules: &rules,
+            day: stretch.day,
+            now_ms: self.services.registers.stamps.now_ms(),
+        };
         let Judged { seen, doomed, next } = judge(page, stretch.after.as_ref(), &terms);
         let deeds = doomed.iter().map(|doomed| async move {
             (doomed, self.carry(&stretch.bucket, doomed, &terms).await)

@@ -1,5 +1,7 @@
 //! Listings of objects, folded by delimiter and counted after merging (rule L1).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use martlet_protocol::RegisterKind;
 use martlet_protocol::backend::ListStart;
@@ -7,10 +9,11 @@ use martlet_protocol::entry::{Bucket, Value};
 use tokio::time::Instant;
 
 use crate::api::{ListObjects, ObjectPage};
-use crate::bucket::again_if_replaced;
+use crate::bucket::{BucketCatalog, again_if_replaced};
+use crate::context::RequestContext;
 use crate::error::Result;
+use crate::index::RegisterClient;
 use crate::merge::successor;
-use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
 /// Entries that one call reads before it returns a partial page: a run of tombstones may be long.
@@ -40,28 +43,39 @@ fn start(list: &ListObjects, delimiter: &[u8]) -> ListStart {
     }
 }
 
-impl ObjectStore {
+/// Listings of a bucket's objects, versions and uploads.
+pub(crate) struct Listings {
+    pub(crate) registers: Arc<RegisterClient>,
+    pub(crate) catalog: Arc<BucketCatalog>,
+}
+
+impl Listings {
     /// Lists a page of the objects of a bucket.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
-    pub async fn list(&self, bucket: &str, list: ListObjects) -> Result<ObjectPage> {
-        let (inner, list) = (&self.inner(), &list);
+    pub(crate) async fn list(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        list: ListObjects,
+    ) -> Result<ObjectPage> {
+        let list = &list;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = inner.bucket(bucket).await?;
-            let page = inner.list(&known, list).await?;
+            let known = self.catalog.bucket(context, bucket).await?;
+            let page = self.list_once(context, &known, list).await?;
             if page.objects.is_empty() && page.prefixes.is_empty() {
-                inner.check_not_replaced(bucket, &known, began).await?;
+                self.catalog.check_not_replaced(context, bucket, &known, began).await?;
             }
             Ok(page)
         })
         .await
     }
-}
 
-impl Inner {
-    async fn list(&self, bucket: &Bucket, list: &ListObjects) -> Result<ObjectPage> {
+    async fn list_once(
+        &self,
+        context: &RequestContext,
+        bucket: &Bucket,
+        list: &ListObjects,
+    ) -> Result<ObjectPage> {
         let mut page = ObjectPage::default();
         if list.limit == 0 {
             return Ok(page);
@@ -71,9 +85,15 @@ impl Inner {
         let mut paths = Paths::all(bucket, RegisterKind::Object).below(prefix);
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
         let expected = list.limit.saturating_add(1);
-        let mut walk =
-            Walk::new(self, &paths, start(list, delimiter), expected, self.level(bucket))?;
-        walk.honour(self.ask.read_after);
+        let mut walk = Walk::new(
+            &self.registers,
+            context,
+            &paths,
+            start(list, delimiter),
+            expected,
+            context.level(bucket),
+        )?;
+        walk.honour(context.ask.read_after);
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
             let Value::Object(object) = entry.value else {

@@ -12,7 +12,6 @@ use martlet_protocol::entry::{Attributes, Bucket};
 
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
-use crate::store::Inner;
 
 /// The storage class of objects under their bucket's policy; also the default.
 const STANDARD: &str = "STANDARD";
@@ -52,9 +51,7 @@ impl Cluster {
             Error::InvalidArgument(format!("\"{name}\" is not a storage policy: {names}"))
         })
     }
-}
 
-impl Inner {
     /// The policy of a new object with these attributes.
     ///
     /// # Errors
@@ -62,8 +59,8 @@ impl Inner {
     pub(crate) fn policy_of(&self, bucket: &Bucket, attributes: &Attributes) -> Result<PolicyId> {
         match attributes.storage_class.as_deref() {
             None | Some(STANDARD) => Ok(bucket.policy),
-            Some(class) => self.cluster.policy_called(class).ok_or_else(|| {
-                let names = self.cluster.policy_names();
+            Some(class) => self.policy_called(class).ok_or_else(|| {
+                let names = self.policy_names();
                 Error::InvalidStorageClass(format!(
                     "A storage class is STANDARD or the name of a storage policy, and {names}"
                 ))

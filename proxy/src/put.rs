@@ -4,102 +4,54 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Manifest, Mark, Object, Value};
+use martlet_protocol::entry::{Attributes, Body, ETag, Mark, Object, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{Level, RegisterKey, Stamp, Version, WriteId};
-use tokio::time::Instant;
+use martlet_protocol::{Stamp, Version, WriteId};
 
-use crate::api::{Incoming, PutObject, WriteConditions, Written};
-use crate::bucket::busy;
-use crate::digest::crc32c;
+use crate::api::{Incoming, WriteConditions, Written};
+use crate::bucket::{BucketCatalog, Site, busy, object_of};
 use crate::error::{Error, Result};
-use crate::index::{Failed, Intent, Landed, Proposal, Step};
-use crate::ingest::{Destination, Ingested};
+use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
+use crate::keyring::Vault;
 use crate::lock::completed;
-use crate::quota::Asked;
-use crate::store::{Inner, ObjectStore, check_key};
-use crate::unclaimed::Unclaimed;
-use crate::versions::New;
+use crate::quota::{Asked, Quotas};
+use crate::upload::{BodyWriter, Destination, Ingested};
+use crate::versions::{New, VersionStore};
 
-/// Register of an object, and its bucket as last read.
-pub(crate) struct Site<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) bucket: Arc<Bucket>,
-    pub(crate) key: RegisterKey,
-    /// Level of the request, if it names one.
-    asked: Option<Level>,
-    /// A time at or before the start of the operation.
-    pub(crate) began: Instant,
+/// Writes of objects.
+pub(crate) struct ObjectWriter {
+    pub(crate) registers: Arc<RegisterClient>,
+    pub(crate) catalog: Arc<BucketCatalog>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) versions: Arc<VersionStore>,
+    pub(crate) writer: Arc<BodyWriter>,
+    pub(crate) vault: Arc<Vault>,
 }
 
-impl Inner {
-    /// Register and bucket of an object to write.
-    pub(crate) async fn site<'a>(&self, name: &'a str, key: &str) -> Result<Site<'a>> {
-        check_key(key)?;
-        let began = Instant::now();
-        let bucket = self.open_bucket(name).await?;
-        let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        Ok(Site { name, bucket, key, asked: self.ask.level, began })
-    }
-
-    /// Refuses to report an absence if the site's bucket was replaced.
-    pub(crate) async fn check_site(&self, site: &Site<'_>) -> Result<()> {
-        self.check_not_replaced(site.name, &site.bucket, site.began).await
-    }
-}
-
-impl Site<'_> {
-    pub(crate) fn intent(&self, write_id: WriteId, commit_by_ms: u64) -> Intent<'_> {
-        Intent {
-            key: &self.key,
-            write_id,
-            generation: self.bucket.generation,
-            commit_by_ms,
-            level: self.asked.unwrap_or(self.bucket.consistency),
-            claim: None,
-        }
-    }
-}
-
-/// The object in a view, if it holds one.
-pub(crate) fn object_of(view: &RegisterView) -> Option<&Object> {
-    match &view.entry.as_ref()?.value {
-        Value::Object(object) => Some(object),
-        _ => None,
-    }
-}
-
-impl ObjectStore {
-    /// Writes an object.
-    ///
-    /// # Errors
-    /// An error of the body, a checksum mismatch, a failed condition, [`Error::QuotaExceeded`]. No
-    /// extents are left behind then.
-    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
-        let inner = self.inner();
-        let site = inner.site(bucket, key).await?;
-        inner.put_at(site, key, put.body, put.attributes, &put.conditions).await
-    }
-}
-
-impl Inner {
+impl ObjectWriter {
     /// Writes an object at a site.
     pub(crate) async fn put_at(
-        self: &Arc<Self>,
+        &self,
         site: Site<'_>,
         key: &str,
         body: Incoming,
         mut attributes: Attributes,
         conditions: &WriteConditions,
     ) -> Result<Written> {
-        self.check_new_lock(site.name, &attributes.marks).await?;
-        let secret = self.encrypt_new(&site.bucket, key, &mut attributes, false)?;
+        self.catalog.check_new_lock(site.context, site.name, &attributes.marks).await?;
+        let secret = site.context.keys.encrypt_new(
+            &self.vault,
+            &site.bucket,
+            key,
+            &mut attributes,
+            false,
+        )?;
         let asked = Asked::object(key, &attributes, body.size);
-        let mut charge = Box::pin(self.charge(&site.bucket, asked)).await?;
+        let mut charge = Box::pin(self.quotas.charge(&site.bucket, asked)).await?;
         let write_id = WriteId::random();
-        let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
             bucket: site.bucket.id,
             key,
@@ -107,15 +59,15 @@ impl Inner {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
-            policy: self.policy_of(&site.bucket, &attributes)?,
+            policy: site.context.cluster.policy_of(&site.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
-        let mut ingested = self.ingest_as(body, destination, secret.as_ref()).await?;
-        let (body, _spilled) = self.body_for(&mut ingested, destination).await?;
+        let mut ingested = self.writer.ingest_as(body, destination, secret.as_ref()).await?;
+        let (body, _spilled) = self.writer.body_for(&mut ingested, destination).await?;
         let object = Object {
             size: ingested.size,
             etag: ETag::Md5(ingested.md5),
-            modified_ms: self.stamps.now_ms(),
+            modified_ms: self.registers.stamps.now_ms(),
             attributes,
             checksums: std::mem::take(&mut ingested.checksums),
             upload: None,
@@ -126,30 +78,13 @@ impl Inner {
         let value = Value::Object(Box::new(object));
         let (stamp, version) =
             self.commit((site, key), write_id, commit_by_ms, &value, ingested, conditions).await?;
-        charge.written(self.stamps.now_ms());
+        charge.written(self.registers.stamps.now_ms());
         match value {
             Value::Object(object) => {
                 let object = Object { version, ..*object };
                 Ok(Written { object, stamp, source_version: None })
             }
             _ => unreachable!("an object was made above"),
-        }
-    }
-
-    /// The stored bytes as the entry's body. A manifest that is too long is stored first, in
-    /// extents that are claimed together with the bytes.
-    pub(crate) async fn body_for(
-        self: &Arc<Self>,
-        ingested: &mut Ingested,
-        to: Destination<'_>,
-    ) -> Result<(Body, Option<Unclaimed>)> {
-        match body_of(ingested, to) {
-            Body::Extents(manifest) => {
-                let (body, mut spilled) = self.store_manifest(manifest, to).await?;
-                spilled.claimed_with(&ingested.unclaimed);
-                Ok((body, Some(spilled)))
-            }
-            body => Ok((body, None)),
         }
     }
 
@@ -163,64 +98,71 @@ impl Inner {
         ingested: Ingested,
         conditions: &WriteConditions,
     ) -> Result<(Stamp, Option<Version>)> {
+        let context = site.context;
         let inline = ingested.inline.as_ref();
         for _ in 0..2 {
-            let claim = Some(ingested.unclaimed.claim());
+            let claim = Some(ingested.orphans.claim());
             let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
-            let landed = self.write_new(&site.bucket, intent, (value, inline), conditions).await;
+            let landed = self.write_new(&site, intent, (value, inline), conditions).await;
             match landed {
-                Ok((Landed::At(stamp), version)) => return Ok((stamp, version)),
-                Ok((Landed::Fenced | Landed::Kept(_), _)) => {
-                    match self.refreshed(site.name, &site.bucket).await {
+                Ok((WriteOutcome::At(stamp), version)) => return Ok((stamp, version)),
+                Ok((WriteOutcome::Fenced | WriteOutcome::Kept(_), _)) => {
+                    match self.catalog.refreshed(context, site.name, &site.bucket).await {
                         Ok(bucket) => site.bucket = bucket,
                         Err(Error::BucketReplaced) if is_of_no_bucket(value) => {
-                            site = self.site(site.name, key).await?;
+                            site = self.catalog.site(context, site.name, key).await?;
                         }
                         Err(error) => {
-                            ingested.unclaimed.release();
+                            ingested.orphans.release();
                             return Err(error);
                         }
                     }
                 }
-                Err(Failed { error, maybe_written, fenced, .. }) => {
+                Err(WriteError { error, maybe_written, fenced, .. }) => {
                     if fenced {
-                        self.buckets.forget(site.name);
+                        self.catalog.forget(site.name);
                     }
                     if !maybe_written {
-                        ingested.unclaimed.release();
+                        ingested.orphans.release();
                     }
                     let at = (site.name, &*site.bucket);
-                    return Err(self.check_absence(error, at, site.began).await);
+                    return Err(self.catalog.check_absence(context, error, at, site.began).await);
                 }
             }
         }
-        ingested.unclaimed.release();
+        ingested.orphans.release();
         Err(busy())
     }
 
     /// Writes an object; in a versioned bucket, as a new version, which is returned.
     async fn write_new(
         &self,
-        bucket: &Bucket,
+        site: &Site<'_>,
         intent: Intent<'_>,
         (value, inline): (&Value, Option<&Bytes>),
         conditions: &WriteConditions,
-    ) -> Result<(Landed, Option<Version>), Failed> {
-        if conditions.if_match.is_some() && self.absence(intent.key).await.is_some() {
-            conditions.check(None).map_err(Failed::clean)?;
+    ) -> Result<(WriteOutcome, Option<Version>), WriteError> {
+        let (context, bucket) = (site.context, &*site.bucket);
+        if conditions.if_match.is_some()
+            && self.registers.absence(context, intent.key).await.is_some()
+        {
+            conditions.check(None).map_err(WriteError::clean)?;
         }
-        let value = &*completed(bucket, value).map_err(Failed::clean)?;
+        let value = &*completed(bucket, value).map_err(WriteError::clean)?;
         if bucket.versioning().state.keeps_versions() {
             let mut check = |view: &RegisterView| {
                 conditions.check(object_of(view))?;
                 Ok(true)
             };
-            let appended = self.append(bucket, intent, New { value, inline }, &mut check).await;
+            let appended = self
+                .versions
+                .append(context, bucket, intent, New { value, inline }, &mut check)
+                .await;
             let is_plain = conditions.is_empty();
             return appended.map_err(|it| if is_plain { it } else { it.of_conditions() });
         }
         let landed = if conditions.is_empty() {
-            self.write(intent, value, inline, false).await
+            self.registers.write(context, intent, value, inline, false).await
         } else {
             self.write_if(intent, value, inline, conditions).await
         };
@@ -233,13 +175,17 @@ impl Inner {
         value: &Value,
         inline: Option<&Bytes>,
         conditions: &WriteConditions,
-    ) -> Result<Landed, Failed> {
+    ) -> Result<WriteOutcome, WriteError> {
         let mut evaluate = |view: &RegisterView| {
             conditions.check(object_of(view))?;
             let inline = inline.cloned();
             Ok(Step::Write(Proposal { value: value.clone(), inline, keep_body: false }))
         };
-        self.decide(intent, &mut evaluate).await.map_err(Failed::of_conditions)
+        self.registers
+            .ballots
+            .decide(intent, &mut evaluate)
+            .await
+            .map_err(WriteError::of_conditions)
     }
 }
 
@@ -249,21 +195,4 @@ fn is_of_no_bucket(value: &Value) -> bool {
     let Value::Object(object) = value else { return false };
     matches!(object.body, Body::Empty | Body::Inline { .. })
         && object.attributes.marks.get(Mark::Encryption).is_none()
-}
-
-/// The stored bytes as an entry's body.
-pub(crate) fn body_of(ingested: &mut Ingested, to: Destination<'_>) -> Body {
-    if let Some(inline) = &ingested.inline {
-        return Body::Inline { crc32c: crc32c(inline) };
-    }
-    if ingested.extents.is_empty() {
-        return Body::Empty;
-    }
-    let extents = std::mem::take(&mut ingested.extents);
-    Body::Extents(Manifest {
-        policy: to.policy,
-        extents,
-        parts: Vec::new(),
-        part_checksums: Vec::new(),
-    })
 }

@@ -21,7 +21,6 @@
 mod object;
 mod pace;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -32,11 +31,12 @@ use martlet_protocol::{Level, VersionId};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use self::object::Outcome;
+use self::object::{ObjectMove, Outcome, astray};
 use self::pace::{Attempt, Pace};
+pub use self::pace::{ClientsWait, RewriteOptions};
 use crate::api::{ListVersions, VersionPage};
+use crate::consistency::Ask;
 use crate::error::{Error, Result};
-use crate::session::Ask;
 use crate::store::ObjectStore;
 
 /// Concurrent moves.
@@ -51,30 +51,6 @@ const REST: Duration = Duration::from_millis(300);
 const FAILURES_IN_A_ROW_MAX: u32 = 16;
 /// Strict reads, so that no stale version is moved.
 const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
-
-/// Returns true if clients wait longer than they should.
-pub type ClientsWait = dyn Fn() -> bool + Send + Sync;
-
-/// Speed limits of a rewrite.
-#[derive(Clone, Default)]
-pub struct RewriteOptions {
-    /// Maximum rate in bytes per second; none for no limit.
-    pub bytes_per_s: Option<u64>,
-    /// Called before each chunk. While it returns true, the chunk is delayed, by at most one
-    /// second.
-    pub clients_wait: Option<Arc<ClientsWait>>,
-}
-
-impl fmt::Debug for RewriteOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes_per_s, clients_wait } = self;
-        let gives_way = clients_wait.is_some();
-        f.debug_struct("RewriteOptions")
-            .field("bytes_per_s", bytes_per_s)
-            .field("gives_way", &gives_way)
-            .finish()
-    }
-}
 
 /// Progress of a rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,15 +164,15 @@ impl ObjectStore {
     /// [`Error::NoSuchBucket`]; a failed listing; too many consecutive failures; a stop. Objects
     /// moved by then stay moved.
     pub async fn rewrite(&self, rewrite: &Rewrite) -> Result<()> {
-        self.look(rewrite).await?;
+        look(self, rewrite).await?;
         *rewrite.moving_since.lock() = Some(Instant::now());
         let mut after = None;
         loop {
-            let page = self.names(rewrite, after).await?;
+            let page = names(self, rewrite, after).await?;
             rewrite.progress.lock().seen += page.count - page.astray.len() as u64;
             stream::iter(page.astray)
                 .for_each_concurrent(OBJECTS_AT_ONCE, |(key, version, size)| async move {
-                    self.move_object(rewrite, (&key, version), size).await;
+                    move_object(self, rewrite, (&key, version), size).await;
                 })
                 .await;
             after = page.next;
@@ -205,82 +181,79 @@ impl ObjectStore {
             }
         }
     }
+}
 
-    /// Reads a page of the bucket's objects, and selects those under another policy.
-    async fn names(&self, rewrite: &Rewrite, after: After) -> Result<Page> {
-        rewrite.check()?;
-        let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
-        let list = ListVersions { after_key, after_version, limit: PAGE, ..Default::default() };
-        let session = self.session(STRICT);
-        let VersionPage { versions, next, .. } =
-            session.list_versions(&rewrite.bucket, list).await?;
-        let inner = session.inner();
-        let bucket = inner.bucket(&rewrite.bucket).await?;
-        let objects = versions.into_iter().filter_map(|it| Some((it.key, it.id, it.object?)));
-        let objects: Vec<_> = objects.collect();
-        let count = objects.len() as u64;
-        let astray = objects.into_iter().filter(|(.., it)| inner.astray(&bucket, it).is_some());
-        let astray = astray.map(|(key, id, object)| (key, id, object.size)).collect();
-        Ok(Page { count, astray, next })
+/// Reads a page of the bucket's objects, and selects those under another policy.
+async fn names(store: &ObjectStore, rewrite: &Rewrite, after: After) -> Result<Page> {
+    rewrite.check()?;
+    let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
+    let list = ListVersions { after_key, after_version, limit: PAGE, ..Default::default() };
+    let session = store.session(STRICT);
+    let VersionPage { versions, next, .. } = session.list_versions(&rewrite.bucket, list).await?;
+    let bucket = session.bucket(&rewrite.bucket).await?;
+    let context = session.context();
+    let objects = versions.into_iter().filter_map(|it| Some((it.key, it.id, it.object?)));
+    let objects: Vec<_> = objects.collect();
+    let count = objects.len() as u64;
+    let astray = objects.into_iter().filter(|(.., it)| astray(&context, &bucket, it).is_some());
+    let astray = astray.map(|(key, id, object)| (key, id, object.size)).collect();
+    Ok(Page { count, astray, next })
+}
+
+/// Counts the objects and bytes to move.
+async fn look(store: &ObjectStore, rewrite: &Rewrite) -> Result<()> {
+    let mut after = None;
+    loop {
+        let page = names(store, rewrite, after).await?;
+        let mut progress = rewrite.progress.lock();
+        progress.objects_to_move += page.astray.len() as u64;
+        progress.bytes_to_move += page.astray.iter().map(|(.., size)| size).sum::<u64>();
+        after = page.next;
+        if after.is_none() {
+            progress.looked = true;
+            return Ok(());
+        }
     }
+}
 
-    /// Counts the objects and bytes to move.
-    async fn look(&self, rewrite: &Rewrite) -> Result<()> {
-        let mut after = None;
-        loop {
-            let page = self.names(rewrite, after).await?;
-            let mut progress = rewrite.progress.lock();
-            progress.objects_to_move += page.astray.len() as u64;
-            progress.bytes_to_move += page.astray.iter().map(|(.., size)| size).sum::<u64>();
-            after = page.next;
-            if after.is_none() {
-                progress.looked = true;
-                return Ok(());
+/// Moves one object if necessary, and records the result.
+async fn move_object(store: &ObjectStore, rewrite: &Rewrite, name: (&str, VersionId), size: u64) {
+    let key = name.0;
+    if rewrite.pace.span_of(size).is_some_and(|span| span > Duration::from_millis(COMMIT_WINDOW_MS))
+    {
+        rewrite.progress.lock().seen += 1;
+        return rewrite.note_failure(key, "at this rate the object takes longer than a day");
+    }
+    let mut why = "clients keep writing the object".to_owned();
+    for attempt in 0..TRIES {
+        sleep(REST * attempt).await;
+        if rewrite.check().is_err() {
+            return;
+        }
+        // With the current rings, not those of the rewrite's start.
+        let context = store.session(STRICT).context();
+        let move_of = ObjectMove { services: &store.services, context: &context };
+        let attempt = Attempt::new(&rewrite.pace);
+        let outcome = move_of.rewrite_object(&rewrite.bucket, name, &attempt).await;
+        match outcome {
+            Ok(Outcome::Moved) => {
+                rewrite.progress.lock().seen += 1;
+                return rewrite.note_moved(size);
             }
-        }
-    }
-
-    /// Moves one object if necessary, and records the result.
-    async fn move_object(&self, rewrite: &Rewrite, name: (&str, VersionId), size: u64) {
-        let key = name.0;
-        if rewrite
-            .pace
-            .span_of(size)
-            .is_some_and(|span| span > Duration::from_millis(COMMIT_WINDOW_MS))
-        {
-            rewrite.progress.lock().seen += 1;
-            return rewrite.note_failure(key, "at this rate the object takes longer than a day");
-        }
-        let mut why = "clients keep writing the object".to_owned();
-        for attempt in 0..TRIES {
-            sleep(REST * attempt).await;
-            if rewrite.check().is_err() {
+            Ok(Outcome::InPlace) => {
+                rewrite.progress.lock().seen += 1;
                 return;
             }
-            // With the current rings, not those of the rewrite's start.
-            let inner = self.session(STRICT).inner();
-            let attempt = Attempt::new(&rewrite.pace);
-            let outcome = inner.rewrite_object(&rewrite.bucket, name, &attempt).await;
-            match outcome {
-                Ok(Outcome::Moved) => {
-                    rewrite.progress.lock().seen += 1;
-                    return rewrite.note_moved(size);
-                }
-                Ok(Outcome::InPlace) => {
-                    rewrite.progress.lock().seen += 1;
-                    return;
-                }
-                Ok(Outcome::Overtaken) => attempt.take_back(),
-                Err(Error::NoSuchBucket) => return,
-                Err(error) => {
-                    attempt.take_back();
-                    why = error.to_string();
-                }
+            Ok(Outcome::Overtaken) => attempt.take_back(),
+            Err(Error::NoSuchBucket) => return,
+            Err(error) => {
+                attempt.take_back();
+                why = error.to_string();
             }
         }
-        if !rewrite.pace.is_stopped() {
-            rewrite.progress.lock().seen += 1;
-            rewrite.note_failure(key, &why);
-        }
+    }
+    if !rewrite.pace.is_stopped() {
+        rewrite.progress.lock().seen += 1;
+        rewrite.note_failure(key, &why);
     }
 }

@@ -1,92 +1,14 @@
-//! Consistency options of a request, and the store as seen by one request.
-//!
-//! A token names a write that its bearer has read or written: `<stamp>-<q|d>-<8 hex of its key's
-//! hash>`. A request with a token never returns an older state (rule A3).
+//! The store as seen by one request.
 
-use std::fmt;
 use std::ops::Deref;
-use std::str::FromStr;
+use std::sync::Arc;
 
-use martlet_protocol::stamp::WriterId;
-use martlet_protocol::{Given, Level, Stamp};
+use martlet_protocol::{Given, Stamp};
 
-use crate::error::Error;
+use crate::consistency::ReadAfter;
+use crate::encryption::{Encrypted, Keys};
+use crate::guard::Guard;
 use crate::store::ObjectStore;
-
-/// Consistency options of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
-    /// Level of the request; none for the bucket's.
-    pub level: Option<Level>,
-    /// Return no older state than this.
-    pub read_after: Option<ReadAfter>,
-}
-
-/// A write that the token's bearer has read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadAfter {
-    /// Order of the write.
-    pub stamp: Stamp,
-    /// True if a quorum holds the write.
-    pub quorum: bool,
-    /// First four bytes of the hash of bucket and key.
-    pub key: [u8; 4],
-}
-
-impl ReadAfter {
-    /// A token of a write at a key.
-    pub fn new(bucket: &str, key: &str, stamp: Stamp, given: Given) -> Self {
-        Self { stamp, quorum: given == Given::Quorum, key: key_hash(bucket, key) }
-    }
-
-    /// Returns true if the token belongs to this key.
-    pub fn is_of(&self, bucket: &str, key: &str) -> bool {
-        self.key == key_hash(bucket, key)
-    }
-}
-
-fn key_hash(bucket: &str, key: &str) -> [u8; 4] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(bucket.as_bytes()).update(&[0]).update(key.as_bytes());
-    let mut first = [0; 4];
-    first.copy_from_slice(&hasher.finalize().as_bytes()[..4]);
-    first
-}
-
-impl fmt::Display for ReadAfter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = if self.quorum { 'q' } else { 'd' };
-        write!(f, "{}-{letter}-{:08x}", self.stamp, u32::from_be_bytes(self.key))
-    }
-}
-
-impl FromStr for ReadAfter {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text)
-            .ok_or_else(|| Error::InvalidArgument("the read-after token is malformed".into()))
-    }
-}
-
-fn parse(text: &str) -> Option<ReadAfter> {
-    let mut pieces = text.split('-');
-    let mut hex = |digits: usize| {
-        let piece = pieces.next()?;
-        let is_hex = piece.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        (piece.len() == digits && is_hex).then(|| u64::from_str_radix(piece, 16).ok())?
-    };
-    let stamp = Stamp { time: hex(16)?, writer: WriterId(hex(16)?) };
-    let quorum = match pieces.next()? {
-        "q" => true,
-        "d" => false,
-        _ => return None,
-    };
-    let hash = pieces.next().filter(|hash| hash.len() == 8)?;
-    let parsed =
-        ReadAfter { stamp, quorum, key: u32::from_str_radix(hash, 16).ok()?.to_be_bytes() };
-    (pieces.next().is_none() && parsed.to_string() == text).then_some(parsed)
-}
 
 /// An [`ObjectStore`] for one request, which records the consistency of its replies. Clones share
 /// that record.
@@ -96,12 +18,28 @@ pub struct Session(pub(crate) ObjectStore);
 impl Session {
     /// Consistency of the replies so far: the weakest of their parts.
     pub fn given(&self) -> Given {
-        self.0.inner().given()
+        self.0.context().given()
     }
 
     /// Token for a write at a key that was read or written in this session.
     pub fn token(&self, bucket: &str, key: &str, stamp: Stamp) -> ReadAfter {
         ReadAfter::new(bucket, key, stamp, self.given())
+    }
+
+    /// Returns this session with a guard on the objects that it reads.
+    #[must_use]
+    pub fn guarded(&self, guard: Arc<dyn Guard>) -> Self {
+        Self(self.0.guarded(guard))
+    }
+
+    /// Sets the keys of this session's operations. Later calls have no effect.
+    pub fn set_keys(&self, keys: Keys) {
+        self.0.context().keys.set(keys);
+    }
+
+    /// Encryption of the object that was read or written; none if it isn't encrypted.
+    pub fn encrypted(&self) -> Option<Encrypted> {
+        self.0.context().keys.encrypted()
     }
 }
 
@@ -110,37 +48,5 @@ impl Deref for Session {
 
     fn deref(&self) -> &ObjectStore {
         &self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a3_tokens_are_read_as_they_are_written_and_name_their_key() {
-        for given in [Given::Quorum, Given::Any, Given::Degraded] {
-            let stamp = Stamp { time: 0x1234_5678, writer: WriterId(u64::MAX) };
-            let token = ReadAfter::new("b", "key", stamp, given);
-            assert_eq!(token.quorum, given == Given::Quorum);
-            assert_eq!(token.to_string().parse::<ReadAfter>().unwrap(), token);
-            assert!(
-                token.is_of("b", "key") && !token.is_of("b", "kez") && !token.is_of("bk", "ey")
-            );
-        }
-    }
-
-    #[test]
-    fn a3_what_is_no_token_is_refused() {
-        let good = ReadAfter::new("b", "k", Stamp::ZERO, Given::Quorum).to_string();
-        let bad = ["", "x", "q", &good[1..], &good[..good.len() - 1], &good.to_uppercase()];
-        for text in bad.into_iter().map(str::to_owned).chain([
-            good.replace("-q-", "-x-"),
-            format!("{good}-"),
-            format!(" {good}"),
-            good.replacen('0', "+", 1),
-        ]) {
-            assert!(text.parse::<ReadAfter>().is_err(), "{text}");
-        }
     }
 }

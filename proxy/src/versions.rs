@@ -18,18 +18,21 @@
 //!
 //! * [`append`]: new versions; [`remove`]: permanent removal; [`revise`]: changes of metadata.
 //! * [`beside`]: reads and writes beside a head.
-//! * [`find`]: reads of one version; [`list`]: listings; [`enable`]: start of versioning in a
-//!   bucket.
+//! * [`find`]: reads of one version; [`list`]: listings; [`store`]: the client that these share;
+//!   [`reviser`]: clients' and operators' changes of metadata.
 
 mod append;
 mod beside;
-mod enable;
 mod find;
 mod list;
 mod remove;
 mod revise;
+mod reviser;
+mod store;
 
 pub(crate) use self::append::New;
 pub(crate) use self::find::no_object;
 pub(crate) use self::remove::Provided;
 pub(crate) use self::revise::Revision;
+pub(crate) use self::reviser::Reviser;
+pub(crate) use self::store::VersionStore;

@@ -21,10 +21,11 @@ use martlet_protocol::{
 pub(crate) use paths::{Paths, text};
 use tokio::time::Instant;
 
-use crate::index::{Calls, Place, Role, weightier};
+use crate::consistency::ReadAfter;
+use crate::context::RequestContext;
+use crate::index::{Calls, Place, RegisterClient, Role, weightier};
 use crate::merge::Merge;
-use crate::session::ReadAfter;
-use crate::store::Inner;
+use crate::topology::Topology;
 
 /// Maximum number of entries on one page of a device.
 const PAGE_MAX: usize = 2000;
@@ -55,7 +56,8 @@ struct Source {
 
 /// A walk over registers, tombstones included.
 pub(crate) struct Walk<'a> {
-    inner: &'a Inner,
+    registers: &'a RegisterClient,
+    context: &'a RequestContext,
     paths: Paths,
     level: Level,
     reach: Reach,
@@ -77,18 +79,20 @@ pub(crate) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// A walk from `start` whose caller expects to read about `expected` names.
     pub(crate) fn new(
-        inner: &'a Inner,
+        registers: &'a RegisterClient,
+        context: &'a RequestContext,
         paths: &Paths,
         start: ListStart,
         expected: usize,
         level: Level,
     ) -> Result<Self> {
-        let places = places(inner, paths)?;
+        let places = places(&registers.replicas.topology, paths)?;
         let is_alone = places.iter().all(|(_, place)| place.is_alone());
         let reach = if level == Level::Any && !is_alone { Reach::One } else { Reach::Quorum };
         let quorum = quorum(&places);
         let mut walk = Self {
-            inner,
+            registers,
+            context,
             paths: paths.clone(),
             level,
             reach,
@@ -132,7 +136,7 @@ impl<'a> Walk<'a> {
         let slack = if asked.len() > 1 { share / 4 + 8 } else { 0 };
         let limit = share.saturating_add(slack).clamp(1, PAGE_MAX);
         if reach == Reach::Everyone {
-            for device in self.inner.cluster().index().devices() {
+            for device in self.registers.replicas.topology.cluster().index().devices() {
                 asked.insert((device.id, Role::Handoff), self.paths.shards.clone());
             }
         }
@@ -184,12 +188,14 @@ impl<'a> Walk<'a> {
             }
             if self.reach == Reach::Everyone {
                 // No quorum confirms the entry.
-                self.inner.note(Given::Degraded);
+                self.context.note(Given::Degraded);
                 return Ok(Some((name, entry)));
             }
             // Replicas differ: a register read settles the entry first (rule R5).
             let key = self.paths.register(name.clone());
-            if let Some(entry) = self.inner.read(&key, Want::Entry, self.level).await?.entry {
+            if let Some(entry) =
+                self.registers.read(self.context, &key, Want::Entry, self.level).await?.entry
+            {
                 return Ok(Some((name, entry)));
             }
         }
@@ -226,10 +232,12 @@ impl<'a> Walk<'a> {
             self.ask(&mut calls, at);
         }
         let began = Instant::now();
-        let mut deadline = began + self.inner.call_time();
+        let mut deadline = began + self.registers.replicas.call_time();
         let mut silent: HashSet<usize> = self.merge.wanting().iter().map(|(at, _)| *at).collect();
         let (mut failure, mut is_over) = (None, false);
-        while let Ok(Some((device, role, reply))) = self.inner.reply(&mut calls, deadline).await {
+        while let Ok(Some((device, role, reply))) =
+            self.registers.replicas.reply(&mut calls, deadline).await
+        {
             let Some(at) = self.source_of(device, role) else { continue };
             silent.remove(&at);
             match reply {
@@ -248,15 +256,15 @@ impl<'a> Walk<'a> {
             }
         }
         // A device that was merely not the first was no more silent than the others.
-        if began.elapsed() >= self.inner.hedge_time() {
-            self.inner.note_silence(&calls, began);
+        if began.elapsed() >= self.registers.replicas.hedge_time() {
+            self.registers.replicas.note_silence(&calls, began);
         }
         for at in silent {
             self.leave_out(at);
         }
         let is_behind = failure.as_ref().filter(|_| !self.has_quorums(&HashSet::new()));
         if let Some((_, place)) = self.places.first()
-            && self.inner.has_moved_on_after(place, is_behind).await
+            && self.registers.replicas.has_moved_on_after(place, is_behind).await
         {
             return self.place_anew();
         }
@@ -264,12 +272,12 @@ impl<'a> Walk<'a> {
     }
 
     fn has_moved_on(&self) -> bool {
-        self.places.first().is_some_and(|(_, place)| self.inner.has_moved_on(place))
+        self.places.first().is_some_and(|(_, place)| self.registers.replicas.has_moved_on(place))
     }
 
     /// Restarts the walk at the newer term.
     fn place_anew(&mut self) -> Result<()> {
-        self.places = places(self.inner, &self.paths)?;
+        self.places = places(&self.registers.replicas.topology, &self.paths)?;
         self.quorum = quorum(&self.places);
         self.out.clear();
         self.begin(self.reach);
@@ -279,11 +287,12 @@ impl<'a> Walk<'a> {
     /// Wait for late devices that the walk can do without: as long as the others took, since one
     /// more reply settles many differences cheaply. Zero if all were silent lately.
     fn lag(&self, silent: &HashSet<usize>, took: Duration) -> Duration {
-        let is_shunned = |at: &usize| self.inner.silent.is_shunned(self.sources[*at].device);
+        let is_shunned =
+            |at: &usize| self.registers.replicas.health.is_shunned(self.sources[*at].device);
         if silent.iter().all(is_shunned) {
             return Duration::ZERO;
         }
-        took.clamp(LAG_MIN, self.inner.hedge_time().max(LAG_MIN))
+        took.clamp(LAG_MIN, self.registers.replicas.hedge_time().max(LAG_MIN))
     }
 
     fn source_of(&self, device: DeviceId, role: Role) -> Option<usize> {
@@ -294,12 +303,13 @@ impl<'a> Walk<'a> {
         let Source { device, role, request, .. } = &self.sources[at];
         let (device, role, request) = (*device, *role, request.clone());
         let Some((_, place)) = self.places.first() else { return };
-        let call = place.call(device, self.inner.call_time(), move |node| async move {
-            match role {
-                Role::Member | Role::Previous => node.list(device, &request).await,
-                Role::Handoff => node.list_hints(device, &request).await,
-            }
-        });
+        let call =
+            place.call(device, self.registers.replicas.call_time(), move |node| async move {
+                match role {
+                    Role::Member | Role::Previous => node.list(device, &request).await,
+                    Role::Handoff => node.list_hints(device, &request).await,
+                }
+            });
         calls.push(device, role, call);
     }
 
@@ -310,7 +320,7 @@ impl<'a> Walk<'a> {
         self.seen += reply.entries.len() + if is_cut { LIST_EMPTY_ROWS_MAX } else { 0 };
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
         if self.sources[at].role == Role::Handoff && !reply.entries.is_empty() {
-            self.inner.note(Given::Degraded);
+            self.context.note(Given::Degraded);
         }
         self.merge.refill(at, reply);
     }
@@ -368,7 +378,7 @@ impl<'a> Walk<'a> {
         let has_quorums = || self.has_quorums(&HashSet::new());
         match self.reach {
             Reach::One if all_there => {
-                self.inner.note(Given::Any);
+                self.context.note(Given::Any);
                 Ok(())
             }
             Reach::One => self.reach_further(Reach::Quorum, failure),
@@ -382,7 +392,7 @@ impl<'a> Walk<'a> {
             }
             Reach::Everyone if self.token.is_some() && all_there => Ok(()),
             Reach::Everyone if self.token.is_none() && self.has_speakers() => {
-                self.inner.note(Given::Degraded);
+                self.context.note(Given::Degraded);
                 Ok(())
             }
             Reach::Quorum | Reach::Everyone => Err(failure.unwrap_or_else(none)),
@@ -391,8 +401,8 @@ impl<'a> Walk<'a> {
 }
 
 /// Current places of a walk's shards.
-fn places(inner: &Inner, paths: &Paths) -> Result<Vec<(Shard, Place)>> {
-    let (cluster, term) = (inner.cluster(), inner.term());
+fn places(topology: &Topology, paths: &Paths) -> Result<Vec<(Shard, Place)>> {
+    let (cluster, term) = (topology.cluster(), topology.term());
     let place = |shard: &Shard| {
         let placement = index_placement(paths.bucket, *shard);
         Ok((*shard, Place::of(cluster.clone(), term, placement)?))

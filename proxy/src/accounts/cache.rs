@@ -24,10 +24,10 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::desk::Accounts;
-use super::holder::Holder;
-use super::vault::Vault;
+use super::admin::Accounts;
+use super::principal::Holder;
 use crate::error::{Error, Result};
+use crate::keyring::Vault;
 use crate::latch::Latches;
 use crate::store::ObjectStore;
 
@@ -100,7 +100,7 @@ impl<T, H> fmt::Debug for KeyCache<T, H> {
 impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
     /// A cache over `accounts` that keeps `make` of each principal and its secret.
     pub fn new(accounts: Accounts, make: impl Fn(&H, &str) -> T + Send + Sync + 'static) -> Self {
-        let options = accounts.store.inner().options;
+        let options = accounts.store.services.options;
         Self(Arc::new(Shared {
             accounts,
             make: Box::new(make),

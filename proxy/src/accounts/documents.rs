@@ -1,15 +1,18 @@
 //! Account documents in registers of the root bucket: created once, changed by compare-and-set,
 //! read from a quorum.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{AccountDocument, Value};
 use martlet_protocol::{Level, RegisterKey, WriteId};
 
 use super::records::Kept;
+use crate::consistency::Ask;
+use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Landed, Proposal, Step};
-use crate::store::ObjectStore;
+use crate::index::{Intent, Proposal, RegisterClient, Step, WriteOutcome};
 use crate::walk::{Paths, Walk};
 
 fn register<T: Kept>(path: &str) -> RegisterKey {
@@ -40,11 +43,20 @@ pub(super) fn missing<T: Kept>(path: &str) -> Error {
     Error::NoSuchAccount(format!("there is no {} {path}", T::KIND))
 }
 
-impl ObjectStore {
+/// Account documents in registers of the root bucket.
+pub(crate) struct Documents {
+    registers: Arc<RegisterClient>,
+}
+
+impl Documents {
+    pub(crate) fn new(registers: Arc<RegisterClient>) -> Self {
+        Self { registers }
+    }
+
     /// Reads a document from a quorum; none if it doesn't exist.
     pub(super) async fn document<T: Kept>(&self, path: &str) -> Result<Option<T>> {
-        let read = self.inner();
-        let (view, _) = read.read_given(&register::<T>(path), Want::Entry, Level::Strict).await?;
+        let (view, _) =
+            self.registers.read_given(&register::<T>(path), Want::Entry, Level::Strict).await?;
         document_of(&view)
     }
 
@@ -98,10 +110,10 @@ impl ObjectStore {
         &self,
         path: &str,
         evaluate: &mut (dyn FnMut(&RegisterView) -> Result<Step> + Send),
-    ) -> Result<Landed> {
-        let inner = self.inner();
+    ) -> Result<WriteOutcome> {
         let key = register::<T>(path);
-        Ok(inner.decide(inner.root_intent(&key, WriteId::random()), evaluate).await?)
+        let intent = Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms());
+        Ok(self.registers.ballots.decide(intent, evaluate).await?)
     }
 
     /// Documents with path prefix `below` that `keep` accepts, in order, above `after`; and true if
@@ -117,8 +129,10 @@ impl ObjectStore {
         let start = after.map_or(ListStart::First, |after| {
             ListStart::After(Bytes::from(format!("{}{after}", T::FOLDER)))
         });
-        let inner = self.inner();
-        let mut walk = Walk::new(&inner, &paths, start, limit.saturating_add(1), Level::Strict)?;
+        let registers = &self.registers;
+        let context = RequestContext::new(registers.replicas.topology.cluster(), Ask::default());
+        let expected = limit.saturating_add(1);
+        let mut walk = Walk::new(registers, &context, &paths, start, expected, Level::Strict)?;
         let mut documents = Vec::new();
         while let Some((_, entry)) = walk.next().await? {
             let Some(document) = decode(&entry.value)?.filter(|document| keep(document)) else {

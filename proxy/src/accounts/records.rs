@@ -8,8 +8,8 @@ use martlet_protocol::{Network, Quota};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::vault::Sealed;
 use crate::error::{Error, Result};
+use crate::keyring::Sealed;
 
 /// The account of the root key, which has no document.
 pub const ROOT: &str = "root";

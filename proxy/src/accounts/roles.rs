@@ -2,14 +2,10 @@
 //!
 //! Policies are stored as text. The layer that authorizes requests evaluates them.
 
-use futures::future::try_join;
 use serde::{Deserialize, Serialize};
 
-use super::cache::Known;
 use super::records::{Kept, Tenant};
-use super::vault::Vault;
 use crate::error::{Error, Result};
-use crate::store::ObjectStore;
 
 /// Allowed session lengths, in seconds.
 pub const SESSION_S: std::ops::RangeInclusive<u32> = 900..=43_200;
@@ -64,28 +60,9 @@ pub struct RoleOf {
 
 impl RoleOf {
     /// Returns the role if it and the tenant that created it are enabled.
-    fn of(role: SessionRole, tenant: Option<Tenant>) -> Option<Self> {
+    pub(super) fn of(role: SessionRole, tenant: Option<Tenant>) -> Option<Self> {
         let tenant = tenant.filter(|it| !it.disabled && it.canonical_id == role.tenant_id)?;
         (!role.disabled).then_some(Self { role, tenant })
-    }
-}
-
-#[async_trait::async_trait]
-impl Known for RoleOf {
-    fn is_name(name: &str) -> bool {
-        let is_plain = |byte: u8| byte.is_ascii_graphic();
-        name.split('/').count() == 2 && name.len() <= 128 && name.bytes().all(is_plain)
-    }
-
-    async fn find(store: &ObjectStore, name: &str) -> Result<Option<Self>> {
-        let tenant = name.split('/').next().unwrap_or_default();
-        let found = try_join(store.document::<SessionRole>(name), store.document::<Tenant>(tenant));
-        let (role, tenant) = found.await?;
-        Ok(role.and_then(|role| Self::of(role, tenant)))
-    }
-
-    fn secret(&self, _vault: &Vault) -> Result<String, String> {
-        Ok(String::new())
     }
 }
 
@@ -103,6 +80,7 @@ pub(super) fn check_session(session_s_max: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounts::cache::Known;
 
     fn role() -> SessionRole {
         SessionRole {

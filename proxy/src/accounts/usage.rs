@@ -9,9 +9,9 @@ use martlet_protocol::BucketId;
 use martlet_protocol::usage::{Count, Usage};
 use serde::{Deserialize, Serialize};
 
+use super::directory::Directory;
 use super::records::{Kept, Tenant, TenantOf};
 use crate::error::{Error, Result};
-use crate::store::ObjectStore;
 
 /// Documents on one page.
 const PAGE: usize = 1000;
@@ -53,11 +53,13 @@ impl Kept for BucketUsage {
     }
 }
 
-impl ObjectStore {
+impl Directory {
     /// Reads the tenant with this canonical id from a quorum.
     pub(crate) async fn tenant_of(&self, canonical_id: &str) -> Result<Option<Tenant>> {
-        let Some(of) = self.document::<TenantOf>(canonical_id).await? else { return Ok(None) };
-        let tenant: Option<Tenant> = self.document(&of.tenant).await?;
+        let Some(of) = self.documents.document::<TenantOf>(canonical_id).await? else {
+            return Ok(None);
+        };
+        let tenant: Option<Tenant> = self.documents.document(&of.tenant).await?;
         Ok(tenant.filter(|tenant| tenant.canonical_id == canonical_id))
     }
 
@@ -69,7 +71,8 @@ impl ObjectStore {
         let mut tenants: Vec<Tenant> = Vec::new();
         loop {
             let after = tenants.last().map(|tenant| tenant.name.clone());
-            let (page, more) = self.list_documents("", after.as_deref(), PAGE, keep).await?;
+            let (page, more) =
+                self.documents.list_documents("", after.as_deref(), PAGE, keep).await?;
             tenants.extend(page);
             if !more {
                 return Ok(tenants);
@@ -83,7 +86,8 @@ impl ObjectStore {
         let mut usages: Vec<BucketUsage> = Vec::new();
         loop {
             let after = usages.last().map(Kept::path);
-            let listed = self.list_documents(&below, after.as_deref(), PAGE, |_| true).await;
+            let listed =
+                self.documents.list_documents(&below, after.as_deref(), PAGE, |_| true).await;
             let (page, more) = listed?;
             usages.extend(page);
             if !more {
@@ -94,16 +98,16 @@ impl ObjectStore {
 
     /// Last count of a bucket.
     pub(crate) async fn usage(&self, owner: &str, bucket: BucketId) -> Result<Option<BucketUsage>> {
-        self.document(&format!("{owner}/{bucket}")).await
+        self.documents.document(&format!("{owner}/{bucket}")).await
     }
 
     pub(crate) async fn put_usage(&self, usage: &BucketUsage) -> Result<()> {
-        self.put_document(usage).await
+        self.documents.put_document(usage).await
     }
 
     /// Deletes a count; succeeds if it doesn't exist.
     pub(crate) async fn delete_usage(&self, usage: &BucketUsage) -> Result<()> {
-        match self.delete_document::<BucketUsage>(&usage.path()).await {
+        match self.documents.delete_document::<BucketUsage>(&usage.path()).await {
             Err(Error::NoSuchAccount(_)) => Ok(()),
             deleted => deleted,
         }

@@ -13,12 +13,11 @@ use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{PolicyId, Result};
 
 use crate::coded::read::{FragmentStream, check, geometry};
-use crate::extents::ExtentStream;
-use crate::store::Inner;
+use crate::extents::{ExtentClient, ExtentStream};
 
 /// Parts still to be read.
 pub(super) struct Parts {
-    inner: Arc<Inner>,
+    client: Arc<ExtentClient>,
     policy: PolicyId,
     extents: VecDeque<(ExtentRef, Range<u64>)>,
     /// Remaining fragments of the extent that was taken last.
@@ -40,11 +39,11 @@ pub(super) enum PartStream {
 impl Parts {
     /// Parts under ranges of extents.
     pub(super) fn new(
-        inner: &Arc<Inner>,
+        client: &Arc<ExtentClient>,
         policy: PolicyId,
         extents: VecDeque<(ExtentRef, Range<u64>)>,
     ) -> Self {
-        Self { inner: inner.clone(), policy, extents, fragments: VecDeque::new() }
+        Self { client: client.clone(), policy, extents, fragments: VecDeque::new() }
     }
 
     /// Returns true if all parts were taken.
@@ -59,7 +58,7 @@ impl Parts {
         }
         let Some((extent, range)) = self.extents.pop_front() else { return Ok(None) };
         let length = u64::from(extent.length);
-        let Some(geometry) = geometry(&self.inner.cluster(), self.policy, length)? else {
+        let Some(geometry) = geometry(&self.client.cluster(), self.policy, length)? else {
             return Ok(Some(Part::Copy(extent, range)));
         };
         let pieces = geometry.pieces(range)?.into_iter();
@@ -72,7 +71,7 @@ impl Parts {
         match self.fragments.front() {
             Some(Part::Fragment(extent, geometry, _)) => {
                 let pieces: Vec<_> = self.fragments.iter().filter_map(Part::piece).collect();
-                check(&self.inner, self.policy, (*extent, *geometry), &pieces).await
+                check(&self.client, self.policy, (*extent, *geometry), &pieces).await
             }
             Some(Part::Copy(..)) | None => Ok(()),
         }
@@ -88,13 +87,17 @@ impl Part {
     }
 
     /// Opens the part; its first bytes have arrived when this returns.
-    pub(super) async fn open(self, inner: Arc<Inner>, policy: PolicyId) -> Result<PartStream> {
+    pub(super) async fn open(
+        self,
+        client: Arc<ExtentClient>,
+        policy: PolicyId,
+    ) -> Result<PartStream> {
         Ok(match self {
             Self::Copy(extent, range) => {
-                PartStream::Copy(ExtentStream::open(&inner, policy, extent, range).await?)
+                PartStream::Copy(ExtentStream::open(&client, policy, extent, range).await?)
             }
             Self::Fragment(extent, geometry, piece) => PartStream::Fragment(
-                FragmentStream::open(&inner, policy, (extent, geometry), piece).await?,
+                FragmentStream::open(&client, policy, (extent, geometry), piece).await?,
             ),
         })
     }

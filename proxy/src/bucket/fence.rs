@@ -1,20 +1,16 @@
 //! Fences, hint checks and purges of a bucket on all devices of the index (rule M2).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::join_all;
 use martlet_protocol::backend::{BucketFence, ListRequest, ListStart, Want};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
-use martlet_protocol::{
-    Backend, DeviceId, Error, Level, RegisterKey, RegisterKind, Result, Shard, Term,
-};
+use martlet_protocol::{Backend, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term};
 use tokio::time::Instant;
 
-use crate::index::{Place, call_in_time};
-use crate::store::Inner;
-use crate::walk::{Paths, Walk};
+use crate::index::{Place, ReplicaClient, call_in_time};
+use crate::walk::Paths;
 
 /// Reply of a device to a fence.
 struct Told {
@@ -27,7 +23,16 @@ struct Told {
     outdated: Option<Error>,
 }
 
-impl Inner {
+/// Fences of buckets on all devices of the index.
+pub(crate) struct Fences {
+    replicas: Arc<ReplicaClient>,
+}
+
+impl Fences {
+    pub(super) fn new(replicas: Arc<ReplicaClient>) -> Self {
+        Self { replicas }
+    }
+
     /// Calls every device of the index concurrently.
     async fn call_all<T, F>(
         &self,
@@ -37,10 +42,10 @@ impl Inner {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send,
     {
-        let cluster = self.cluster();
+        let cluster = self.replicas.topology.cluster();
         let calls = cluster.index().devices().iter().map(|device| {
             let (device, call) = (device.id, call.clone());
-            let most = self.call_time();
+            let most = self.replicas.call_time();
             let reply = call_in_time(&cluster, device, most, move |node| call(device, node));
             async move { (device, reply.await) }
         });
@@ -50,15 +55,17 @@ impl Inner {
     /// Sends a bucket's generation to every device of the index. Completes once a quorum of each
     /// set of every shard has stored it. Returns true if all devices have.
     pub(crate) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
-        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
+        let deadline = Instant::now() + self.replicas.operation_time();
         loop {
-            let place = self.place_at(index_placement(bucket.id, Shard(0)))?;
+            let place = self.replicas.place_at(index_placement(bucket.id, Shard(0)))?;
             let told = self.tell_fence(bucket, open, place.term).await;
             if self.is_fenced(bucket, &told, place.term)? {
                 return Ok(told.iter().all(|told| told.is_fenced));
             }
             let refusal = told.iter().find_map(|told| told.outdated.as_ref());
-            if Instant::now() >= deadline || !self.has_moved_on_after(&place, refusal).await {
+            if Instant::now() >= deadline
+                || !self.replicas.has_moved_on_after(&place, refusal).await
+            {
                 let message = "too few replicas know of the bucket's change";
                 return Err(Error::unavailable(message));
             }
@@ -81,7 +88,7 @@ impl Inner {
             let (is_fenced, counts) = (told.is_ok(), matches!(told, Ok(Ok(()))));
             let outdated = told.ok().and_then(Result::err).filter(|e| e.newer_term().is_some());
             if let Some(error) = &outdated {
-                self.learn(error);
+                self.replicas.topology.learn(error);
             }
             Told { device, is_fenced, counts, outdated }
         });
@@ -89,7 +96,7 @@ impl Inner {
     }
 
     fn is_fenced(&self, bucket: &Bucket, told: &[Told], term: Term) -> Result<bool> {
-        let cluster = self.cluster();
+        let cluster = self.replicas.topology.cluster();
         let counting = told.iter().filter(|told| told.counts).map(|told| told.device);
         for shard in (0..bucket.index_shards).map(Shard) {
             let place = Place::of(cluster.clone(), term, index_placement(bucket.id, shard))?;
@@ -110,7 +117,7 @@ impl Inner {
 
     /// Refuses unless every device replies that it keeps no hints for these registers.
     pub(crate) async fn check_nothing_kept(&self, paths: Paths) -> Result<()> {
-        let place = self.place_at(index_placement(paths.bucket, Shard(0)))?;
+        let place = self.replicas.place_at(index_placement(paths.bucket, Shard(0)))?;
         let request = Arc::new(ListRequest {
             bucket: paths.bucket,
             shards: paths.shards,
@@ -132,18 +139,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    /// Returns true if a quorum of every shard holds no object of the bucket.
-    pub(super) async fn is_empty(&self, bucket: &Bucket) -> Result<bool> {
-        let paths = Paths::all(bucket, RegisterKind::Object);
-        let mut walk = Walk::new(self, &paths, ListStart::First, 100, Level::Strict)?;
-        while let Some((_, entry)) = walk.next().await? {
-            if !entry.value.is_tombstone() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Deletes all registers of a deleted bucket; their extents become garbage of the nodes. Every

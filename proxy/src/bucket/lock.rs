@@ -1,11 +1,12 @@
 //! Object Lock of a bucket. Once set, Object Lock and versioning stay enabled.
 
-use martlet_protocol::entry::Bucket;
-use martlet_protocol::lock::BucketLock;
-use martlet_protocol::{Level, Setting, Settings, Versioning, VersioningSetting};
+use martlet_protocol::entry::{Bucket, Marks};
+use martlet_protocol::lock::{BucketLock, Lock, Retention};
+use martlet_protocol::{Setting, Settings, Versioning, VersioningSetting};
 
+use super::catalog::BucketCatalog;
+use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::store::{Inner, ObjectStore};
 
 /// Enables Object Lock and versioning in the settings of a new bucket. No unversioned write can
 /// come before.
@@ -26,64 +27,40 @@ pub(crate) fn lock_of(bucket: &Bucket) -> Result<Option<BucketLock>> {
     })
 }
 
-impl ObjectStore {
-    /// Enables Object Lock on a bucket and sets the default retention of new objects. In force once
-    /// this returns: writes of proxies that cache the old settings are refused.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`] unless versioning is enabled; too few
-    /// nodes replied.
-    pub async fn set_object_lock(&self, name: &str, lock: BucketLock) -> Result<()> {
-        let set = |settings: &mut Settings| {
-            let versioning = VersioningSetting::of(settings.get(Setting::Versioning));
-            if versioning.state != Versioning::Enabled {
-                return Err(Error::InvalidBucketState(
-                    "Versioning must be 'Enabled' on the bucket to apply a Object Lock \
-                     configuration"
-                        .into(),
-                ));
-            }
-            Ok(settings.set(Setting::ObjectLock, lock.document())?)
-        };
-        self.change_bucket_settings(name, set).await?;
-        let inner = self.inner();
-        let (bucket, _) = inner.look_up(name, Level::Strict).await?;
-        inner.fence(&bucket, true).await?;
-        Ok(())
-    }
-
-    /// Object Lock settings from the bucket's register, not from the cache; none if Object Lock is
-    /// disabled.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`].
-    pub async fn object_lock(&self, name: &str) -> Result<Option<BucketLock>> {
-        let inner = self.inner();
-        let (bucket, given) = inner.look_up(name, inner.ask.level.unwrap_or_default()).await?;
-        inner.note(given);
-        lock_of(&bucket)
-    }
-
-    /// Refuses buckets without Object Lock.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidRequest`].
-    pub async fn check_lockable(&self, name: &str) -> Result<()> {
-        self.inner().check_lockable(name).await
-    }
-}
-
-impl Inner {
+impl BucketCatalog {
     /// Refuses buckets without Object Lock. Reads the bucket again first, since the cache may be
     /// older than the setting.
-    pub(crate) async fn check_lockable(&self, name: &str) -> Result<()> {
-        if lock_of(&*self.bucket(name).await?)?.is_some() {
+    pub(crate) async fn check_lockable(&self, context: &RequestContext, name: &str) -> Result<()> {
+        if lock_of(&*self.bucket(context, name).await?)?.is_some() {
             return Ok(());
         }
-        self.buckets.forget(name);
-        if lock_of(&*self.bucket(name).await?)?.is_some() {
+        self.cache.forget(name);
+        if lock_of(&*self.bucket(context, name).await?)?.is_some() {
             return Ok(());
         }
         Err(Error::InvalidRequest("Bucket is missing Object Lock Configuration".into()))
+    }
+
+    /// Refuses a lock that a new object of the bucket can't have.
+    pub(crate) async fn check_new_lock(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        marks: &Marks,
+    ) -> Result<()> {
+        let lock = Lock::of(marks)?;
+        if lock.is_empty() {
+            return Ok(());
+        }
+        self.check_end(lock.retention)?;
+        self.check_lockable(context, bucket).await
+    }
+
+    pub(crate) fn check_end(&self, retention: Option<Retention>) -> Result<()> {
+        if retention.is_some_and(|it| it.until_ms <= self.registers.stamps.now_ms()) {
+            let message = "The retain until date must be in the future!";
+            return Err(Error::InvalidArgument(message.into()));
+        }
+        Ok(())
     }
 }

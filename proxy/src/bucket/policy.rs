@@ -7,21 +7,22 @@ use martlet_protocol::WriteId;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 
-use super::{bucket_of, busy, root};
+use super::admin::BucketAdmin;
+use super::record::{bucket_of, busy, root};
+use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Proposal, Step};
-use crate::store::ObjectStore;
+use crate::index::{Intent, Proposal, Step};
 
-impl ObjectStore {
+impl BucketAdmin {
     /// Sets the storage policy of new objects and uploads by name. Other proxies use it after their
     /// next lookup of the bucket.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::InvalidArgument`] for an unknown policy, which names the
-    /// known ones; too few nodes replied.
-    pub async fn set_bucket_policy(&self, name: &str, policy: &str) -> Result<Bucket> {
-        let inner = self.inner();
-        let policy = inner.cluster.policy_asked(Some(policy))?;
+    pub(crate) async fn set_policy(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        policy: &str,
+    ) -> Result<Bucket> {
+        let policy = context.cluster.policy_asked(Some(policy))?;
         let key = root(name);
         let mut set = None;
         let mut evaluate = |view: &RegisterView| {
@@ -35,8 +36,15 @@ impl ObjectStore {
             let value = Value::Bucket(Box::new(bucket));
             Ok(if is_set { Step::Keep } else { Step::Write(Proposal::of(value)) })
         };
-        let landed = inner.decide(inner.root_intent(&key, WriteId::random()), &mut evaluate).await;
-        inner.buckets.forget(name);
+        let landed = self
+            .registers
+            .ballots
+            .decide(
+                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
+                &mut evaluate,
+            )
+            .await;
+        self.catalog.forget(name);
         landed?;
         set.ok_or_else(busy)
     }

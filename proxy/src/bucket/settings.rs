@@ -1,24 +1,27 @@
 //! Settings of a bucket: documents of its sub-resources, changed by compare-and-set on the bucket's
 //! register (rule M2).
 //!
-//! Requests apply settings from [`ObjectStore::bucket`], which caches for
-//! [`bucket_cache_ms`](crate::StoreOptions::bucket_cache_ms). So a change is in force everywhere
-//! after that time. Requests that read a setting read the register.
+//! Requests apply settings from [`ObjectStore::bucket`](crate::ObjectStore::bucket), which caches
+//! for [`bucket_cache_ms`](crate::StoreOptions::bucket_cache_ms). So a change is in force
+//! everywhere after that time. Requests that read a setting read the register.
 
 use std::sync::Arc;
 
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::lock::BucketLock;
 use martlet_protocol::settings::TooLong;
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{Given, Setting, Settings, WriteId};
+use martlet_protocol::{Given, Level, Setting, Settings, Versioning, VersioningSetting, WriteId};
 use tokio::time::Instant;
 
-use super::{bucket_of, busy, root};
+use super::admin::BucketAdmin;
+use super::lock::lock_of;
+use super::record::{bucket_of, busy, root};
+use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Landed, Proposal, Step};
+use crate::index::{Intent, Proposal, Step, WriteOutcome};
 use crate::quota::Asked;
-use crate::store::ObjectStore;
 
 impl From<TooLong> for Error {
     fn from(TooLong { bytes, bytes_max }: TooLong) -> Self {
@@ -26,70 +29,27 @@ impl From<TooLong> for Error {
     }
 }
 
-impl ObjectStore {
+impl BucketAdmin {
     /// All settings of a bucket, read from its register.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`].
-    pub async fn bucket_settings(&self, name: &str) -> Result<Settings> {
-        let inner = self.inner();
-        let level = inner.ask.level.unwrap_or_default();
-        let (bucket, given) = inner.look_up(name, level).await?;
-        inner.note(given);
+    pub(crate) async fn settings(&self, context: &RequestContext, name: &str) -> Result<Settings> {
+        let level = context.level_or_default();
+        let (bucket, given) = self.catalog.look_up(context, name, level).await?;
+        context.note(given);
         Ok(bucket.settings.clone())
-    }
-
-    /// One setting of a bucket, read from its register.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`].
-    pub async fn bucket_setting(&self, name: &str, setting: Setting) -> Result<Option<Vec<u8>>> {
-        let settings = self.bucket_settings(name).await?;
-        Ok(settings.get(setting).map(<[u8]>::to_vec))
-    }
-
-    /// Writes or replaces a setting.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`]; [`Error::EntityTooLarge`]; too few nodes replied.
-    pub async fn put_bucket_setting(
-        &self,
-        name: &str,
-        setting: Setting,
-        document: Vec<u8>,
-    ) -> Result<()> {
-        let set = |settings: &mut Settings| Ok(settings.set(setting, document.clone())?);
-        self.change_bucket_settings(name, set).await
-    }
-
-    /// Removes a setting; succeeds if it doesn't exist.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`]; too few nodes replied.
-    pub async fn delete_bucket_setting(&self, name: &str, setting: Setting) -> Result<()> {
-        let remove = |settings: &mut Settings| {
-            settings.remove(setting);
-            Ok(())
-        };
-        self.change_bucket_settings(name, remove).await
     }
 
     /// Changes the settings of a bucket by compare-and-set. `change` runs again after each
     /// concurrent write, so no change is lost.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`]; errors of `change`; [`Error::QuotaExceeded`], unless the quota
-    /// itself changes; too few nodes replied.
-    pub async fn change_bucket_settings(
+    pub(crate) async fn change_settings(
         &self,
+        context: &RequestContext,
         name: &str,
         mut change: impl FnMut(&mut Settings) -> Result<()> + Send,
     ) -> Result<()> {
-        let inner = self.inner();
         let key = root(name);
         let since = Instant::now();
-        let known = inner.bucket(name).await?;
-        let mut charge = Box::pin(inner.charge(&known, Asked::change())).await?;
+        let known = self.catalog.bucket(context, name).await?;
+        let mut charge = Box::pin(self.quotas.charge(&known, Asked::change())).await?;
         let mut changed = None;
         let mut evaluate = |view: &RegisterView| {
             changed = None;
@@ -110,19 +70,64 @@ impl ObjectStore {
             changed = Some(bucket.clone());
             Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
         };
-        let landed = inner.decide(inner.root_intent(&key, WriteId::random()), &mut evaluate).await;
+        let landed = self
+            .registers
+            .ballots
+            .decide(
+                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
+                &mut evaluate,
+            )
+            .await;
         match (landed, changed) {
             // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
-            (Ok(Landed::At(_)), Some(bucket)) => {
-                inner.buckets.put(name, since, Arc::new(bucket), Given::Quorum);
-                charge.written(inner.stamps.now_ms());
+            (Ok(WriteOutcome::At(_)), Some(bucket)) => {
+                self.catalog.cache.put(name, since, Arc::new(bucket), Given::Quorum);
+                charge.written(self.registers.stamps.now_ms());
                 Ok(())
             }
             (landed, _) => {
-                inner.buckets.forget(name);
+                self.catalog.forget(name);
                 landed?;
                 Ok(())
             }
         }
+    }
+
+    /// Enables Object Lock on a bucket and sets the default retention of new objects. In force once
+    /// this returns: writes of proxies that cache the old settings are refused.
+    pub(crate) async fn set_object_lock(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        lock: BucketLock,
+    ) -> Result<()> {
+        let set = |settings: &mut Settings| {
+            let versioning = VersioningSetting::of(settings.get(Setting::Versioning));
+            if versioning.state != Versioning::Enabled {
+                return Err(Error::InvalidBucketState(
+                    "Versioning must be 'Enabled' on the bucket to apply a Object Lock \
+                     configuration"
+                        .into(),
+                ));
+            }
+            Ok(settings.set(Setting::ObjectLock, lock.document())?)
+        };
+        self.change_settings(context, name, set).await?;
+        let (bucket, _) = self.catalog.look_up(context, name, Level::Strict).await?;
+        self.catalog.fences.fence(&bucket, true).await?;
+        Ok(())
+    }
+
+    /// Object Lock settings from the bucket's register, not from the cache; none if Object Lock is
+    /// disabled.
+    pub(crate) async fn object_lock(
+        &self,
+        context: &RequestContext,
+        name: &str,
+    ) -> Result<Option<BucketLock>> {
+        let (bucket, given) =
+            self.catalog.look_up(context, name, context.level_or_default()).await?;
+        context.note(given);
+        lock_of(&bucket)
     }
 }

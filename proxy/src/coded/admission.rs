@@ -3,8 +3,8 @@
 //! Bytes of bodies count against one budget over all writes, `Shared::buffer`. They are of two
 //! kinds:
 //!
-//! * *Going*: data and finished parity in pipes. A device takes them or is given up within minutes,
-//!   whatever the client does. So their share always returns.
+//! * *Going*: data and finished parity in channels. A device takes them or is given up within
+//!   minutes, whatever the client does. So their share always returns.
 //! * *Standing*: unfinished parity; bytes of a body of unknown length, until they suffice for a
 //!   coded extent; and copies of at most 1 MiB, which devices gather until they are whole. Their
 //!   share returns only after the client has sent more bytes, which need shares of the first kind.
@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, interval_at, timeout};
 
-use crate::pipe::Permit;
+use crate::channel::Permit;
 
 /// Longest wait of a write for its turn.
 const TURN_TIME: Duration = Duration::from_mins(1);

@@ -1,8 +1,8 @@
 //! Encoding of an extent into fragments while its bytes arrive.
 //!
-//! Each chunk goes unchanged to the pipe of its data fragment, and is added to the parity. The
-//! parity is sent together with the last data fragment. A fragment that is complete in its pipe is
-//! finished at once, so its node can sync early. All of this runs inline, on chunks of at most 1
+//! Each chunk goes unchanged to the channel of its data fragment, and is added to the parity. The
+//! parity is sent together with the last data fragment. A fragment that is complete in its channel
+//! is finished at once, so its node can sync early. All of this runs inline, on chunks of at most 1
 //! MiB; hashing takes more CPU time than the parity.
 //!
 //! Each fragment is hashed here, besides the extent. A node's hash has no second copy to be
@@ -18,10 +18,8 @@ use martlet_protocol::extent::{ExtentRef, Stripe};
 use martlet_protocol::{Error, Result};
 
 use super::admission::{Pace, Reserve};
-use crate::extents::{self, Fanout, Fragment, Piece, Plan};
-use crate::pipe::Permit;
-use crate::store::Inner;
-use crate::unclaimed::Placed;
+use crate::channel::Permit;
+use crate::extents::{self, ExtentClient, Fanout, Fragment, Piece, Placed, Plan};
 
 /// A hash that is set once all bytes have passed.
 type Sum = Arc<OnceLock<[u8; 32]>>;
@@ -30,13 +28,13 @@ type Sum = Arc<OnceLock<[u8; 32]>>;
 pub(crate) struct CodedWrite {
     encoder: Encoder,
     fanout: Fanout,
-    /// The fragments with bytes, in the order of the fanout's pipes.
+    /// The fragments with bytes, in the order of the fanout's channels.
     lanes: Vec<Lane>,
     whole: Hashing,
     reserve: Reserve,
 }
 
-/// A fragment and its hash, on the way to its pipe.
+/// A fragment and its hash, on the way to its channel.
 struct Lane {
     fragment: FragmentIndex,
     is_parity: bool,
@@ -59,14 +57,14 @@ impl CodedWrite {
     /// Begins an extent of `length` bytes. The future completes once enough devices have stored
     /// their fragments.
     pub(crate) fn begin(
-        inner: &Arc<Inner>,
+        client: &Arc<ExtentClient>,
         code: Code,
         (new, length): (&NewExtent, u64),
         placed: Arc<Placed>,
         reserve: Reserve,
     ) -> Result<(Self, BoxFuture<'static, Result<ExtentRef>>)> {
         let geometry = Geometry::new(code, length)?;
-        let encoder = Encoder::new(&inner.extents.codecs.get(code), &geometry)?;
+        let encoder = Encoder::new(&client.codecs.get(code), &geometry)?;
         let whole = whole(new, length)?;
         let lanes: Vec<_> = geometry.stored().iter().map(|at| Lane::new(at, &geometry)).collect();
         let plan = Plan {
@@ -76,7 +74,7 @@ impl CodedWrite {
             needed: usize::from(geometry.needed()) + 1,
             placed,
         };
-        let (fanout, durable) = extents::begin_pieces(inner, plan)?;
+        let (fanout, durable) = extents::begin_pieces(client, plan)?;
         let hashing = Hashing::new(length);
         let sum = hashing.sum.clone();
         let done = async move {
@@ -102,7 +100,7 @@ impl CodedWrite {
         self.whole.take(bytes);
         for block in self.encoder.push(bytes)? {
             let place = self.lanes.iter().position(|lane| lane.fragment == block.fragment);
-            let at = place.ok_or_else(|| Error::internal("a fragment has bytes but no pipe"))?;
+            let at = place.ok_or_else(|| Error::internal("a fragment has bytes but no channel"))?;
             let permit = if self.lanes[at].is_parity {
                 self.reserve.share(block.bytes.len())
             } else {

@@ -23,7 +23,7 @@ use ring::aead::{Aad, Nonce};
 use serde::{Deserialize, Serialize};
 
 use super::cipher::{SegmentKey, aes};
-use crate::accounts::Vault;
+use crate::keyring::Vault;
 
 const VERSION: u8 = 1;
 /// Version that binds parts to their numbers.
@@ -71,7 +71,7 @@ enum Parts {
 
 /// Key that wraps a data key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Wrapper {
+pub(crate) enum Wrapper {
     /// The customer's key.
     Customer,
     /// The master key of this name.
@@ -215,7 +215,7 @@ impl Secret {
     }
 
     /// The document for an object, wrapped by a key derived from `root`.
-    pub(super) fn lock(
+    pub(crate) fn lock(
         &self,
         by: Wrapper,
         root: &[u8; 32],
@@ -238,7 +238,7 @@ impl Locked {
     }
 
     /// The key that wraps it.
-    pub(super) fn by(&self) -> &Wrapper {
+    pub(crate) fn by(&self) -> &Wrapper {
         &self.document.by
     }
 
@@ -261,7 +261,7 @@ impl CustomerKey {
 
 impl Vault {
     /// Name and root of the master key that wraps.
-    pub(super) fn wrapping(&self) -> Option<(Wrapper, &[u8; 32])> {
+    pub(crate) fn wrapping(&self) -> Option<(Wrapper, &[u8; 32])> {
         self.first_root().map(|(name, root)| (Wrapper::Master(name.to_owned()), root))
     }
 
@@ -270,7 +270,7 @@ impl Vault {
     /// # Errors
     /// [`ErrorKind::Internal`](martlet_protocol::ErrorKind::Internal) without that key;
     /// [`ErrorKind::Corrupt`](martlet_protocol::ErrorKind::Corrupt) if it doesn't match.
-    pub(super) fn unwrap(&self, name: &str, locked: &Locked) -> Result<Secret> {
+    pub(crate) fn unwrap(&self, name: &str, locked: &Locked) -> Result<Secret> {
         let root = self.root(name).ok_or_else(|| {
             Error::internal(format!(
                 "an object needs the master key {name}, which this process was not given"
@@ -285,7 +285,7 @@ impl Vault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::MasterKey;
+    use crate::keyring::MasterKey;
 
     const HOME: BucketId = BucketId([7; 16]);
 

@@ -10,10 +10,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use martlet_protocol::entry::{Mark, Object};
-
-use super::keys::is_salted;
-
 /// Plain bytes of each chunk but the last.
 pub(super) const CHUNK: usize = 64 * 1024;
 /// Bytes that encryption adds to a chunk.
@@ -123,19 +119,6 @@ impl Plan {
         }
         self.stored.end = stored_start + segment.chunk_start(end);
         self.runs.push_back(Run { segment, at, chunks: first..end, has_salt });
-    }
-}
-
-/// Stored size of each part of an object, or of the whole if its parts are unknown.
-pub(crate) fn stored_pieces(object: &Object, parts: &[u64]) -> Vec<u64> {
-    let is_whole = parts.iter().sum::<u64>() != object.size || parts.is_empty();
-    let pieces = if is_whole { std::slice::from_ref(&object.size) } else { parts };
-    match object.attributes.marks.get(Mark::Encryption) {
-        None => pieces.to_vec(),
-        Some(document) => {
-            let salted = is_salted(document);
-            pieces.iter().map(|&bytes| Segment { bytes, salted }.stored()).collect()
-        }
     }
 }
 

@@ -12,9 +12,8 @@ use tokio::sync::Semaphore;
 use super::cipher::SegmentKey;
 use super::keys::Secret;
 use super::layout::{Plan, Run, SALT, SALT_BYTES, Segment, TAG_BYTES};
+use crate::bodies::{BodyReader, Found};
 use crate::error::Result;
-use crate::read::Found;
-use crate::store::Inner;
 
 /// Chunks in one batch.
 const BATCH_CHUNKS: u64 = 4;
@@ -39,10 +38,10 @@ struct Chunks {
     key: Option<Arc<SegmentKey>>,
 }
 
-impl Inner {
+impl BodyReader {
     /// Plain bytes of an encrypted object. The first of them have arrived when this returns.
     pub(crate) async fn open_sealed(
-        self: &Arc<Self>,
+        &self,
         found: &Found,
         range: Range<u64>,
         secret: Secret,

@@ -7,25 +7,25 @@ use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Error, Result};
 
+use super::client::ExtentClient;
 use super::delivery::{self, Piece, Plan};
 use super::fanout::Fanout;
-use crate::store::Inner;
-use crate::unclaimed::Placed;
+use super::placed::Placed;
 
 /// Begins an extent with one copy for each replica of its policy's ring. Callers push bytes into
 /// the fanout; the future completes once enough devices have stored them.
 pub(crate) fn begin(
-    inner: &Arc<Inner>,
+    client: &Arc<ExtentClient>,
     extent: &NewExtent,
     placed: Arc<Placed>,
 ) -> Result<(Fanout, BoxFuture<'static, Result<ExtentRef>>)> {
     let (policy, id) = (extent.layout.policy, extent.id);
-    let cluster = inner.cluster();
+    let cluster = client.cluster();
     let ring = cluster.data(policy)?;
     let replicas = ring.primaries(ring.partition(id.placement())).len();
     let replicas = u8::try_from(replicas).map_err(|_| Error::internal("too many replicas"))?;
     let piece = |replica| Piece { replica, new: extent.clone(), fragment: None };
     let pieces: Vec<_> = (0..replicas).map(piece).collect();
     let needed = pieces.len() / 2 + 1;
-    delivery::begin(inner, Plan { policy, id, pieces, needed, placed })
+    delivery::begin(client, Plan { policy, id, pieces, needed, placed })
 }

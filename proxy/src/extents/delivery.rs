@@ -9,7 +9,7 @@
 //!
 //! A device is called once the first byte of its piece has arrived, so later fragments occupy no
 //! device early. Dropping a write drops its pieces, which aborts them;
-//! [`Unclaimed`](crate::unclaimed::Unclaimed) deletes what they stored.
+//! [`OrphanGuard`](crate::orphan_guard::OrphanGuard) deletes what they stored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,11 +23,11 @@ use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
+use super::client::ExtentClient;
 use super::fanout::{EndedAt, Fanout};
+use super::placed::Placed;
 use super::placement::Placement;
-use crate::pipe::{Gauge, Input, Keep, Tap, pipe};
-use crate::store::Inner;
-use crate::unclaimed::Placed;
+use crate::channel::{Gauge, Input, Keep, Receiver, channel};
 
 /// Time for which a dispensable device may accept no bytes.
 const STALL_MAX: Duration = Duration::from_secs(5);
@@ -57,8 +57,8 @@ pub(crate) struct Piece {
 pub(crate) struct Fragment {
     /// The extent that all its fragments count for.
     pub(crate) whole: ExtentRef,
-    /// BLAKE3 of the fragment, set once its last byte is in the pipe. Copies are compared with each
-    /// other; a fragment has no other copy.
+    /// BLAKE3 of the fragment, set once its last byte is in the channel. Copies are compared with
+    /// each other; a fragment has no other copy.
     pub(crate) blake3: Arc<OnceLock<[u8; 32]>>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Plan {
 
 /// State of an extent write.
 pub(super) struct ExtentWrite {
-    pub(super) inner: Arc<Inner>,
+    pub(super) client: Arc<ExtentClient>,
     pub(super) policy: PolicyId,
     pub(super) id: ExtentId,
     pub(super) placed: Arc<Placed>,
@@ -86,44 +86,46 @@ pub(super) struct ExtentWrite {
     pub(super) settled: AtomicBool,
 }
 
-/// Begins an extent. The fanout has one pipe for each piece, in order; the future completes once
+/// Begins an extent. The fanout has one channel for each piece, in order; the future completes once
 /// enough devices have stored theirs.
 pub(crate) fn begin(
-    inner: &Arc<Inner>,
+    client: &Arc<ExtentClient>,
     plan: Plan,
 ) -> Result<(Fanout, BoxFuture<'static, Result<ExtentRef>>)> {
     let Plan { policy, id, pieces, needed, placed } = plan;
-    let cluster = inner.cluster();
+    let cluster = client.cluster();
     let wanted = |replica| pieces.iter().any(|piece| usize::from(piece.replica) == replica);
-    let placement = Placement::new(cluster.data(policy)?, &inner.extents.health, id, wanted);
+    let placement = Placement::new(cluster.data(policy)?, &client.health, id, wanted);
     let devices = placement.devices().to_vec();
     if devices.len() != pieces.len() {
         return Err(Error::internal("a ring has fewer replicas than an extent has pieces"));
     }
-    // All pipes of copies share their bytes.
+    // All channels of copies share their bytes.
     let kept = |piece: &Piece| match piece.fragment {
-        Some(_) => Keep { bytes: inner.extents.kept.clone(), pipes: 1 },
-        None => Keep { bytes: inner.extents.kept_copies.clone(), pipes: pieces.len() },
+        Some(_) => Keep { bytes: client.kept.clone(), channels: 1 },
+        None => Keep { bytes: client.kept_copies.clone(), channels: pieces.len() },
     };
-    let pipes = pieces.iter().map(|piece| pipe(Some(kept(piece))));
-    let (pipes, taps): (Vec<_>, Vec<_>) = pipes.unzip();
+    let channels = pieces.iter().map(|piece| channel(Some(kept(piece))));
+    let (channels, receivers): (Vec<_>, Vec<_>) = channels.unzip();
     let ended_at = EndedAt::default();
     let write = Arc::new(ExtentWrite {
-        inner: inner.clone(),
+        client: client.clone(),
         policy,
         id,
         placed,
         placement: Mutex::new(placement),
-        gauges: taps.iter().map(Tap::gauge).collect(),
+        gauges: receivers.iter().map(Receiver::gauge).collect(),
         needed,
         ended_at: ended_at.clone(),
         settled: AtomicBool::new(false),
     });
-    let under_way = pieces.into_iter().zip(taps).zip(devices);
+    let under_way = pieces.into_iter().zip(receivers).zip(devices);
     let under_way: Pieces = under_way
-        .map(|((piece, tap), device)| Box::pin(write.clone().deliver(piece, tap, device)) as _)
+        .map(|((piece, receiver), device)| {
+            Box::pin(write.clone().deliver(piece, receiver, device)) as _
+        })
         .collect();
-    Ok((Fanout::new(pipes, needed, ended_at), Box::pin(write.gather(under_way))))
+    Ok((Fanout::new(channels, needed, ended_at), Box::pin(write.gather(under_way))))
 }
 
 impl Piece {
@@ -137,18 +139,23 @@ impl Piece {
 
 impl ExtentWrite {
     /// Writes one piece; tries further devices after refusals.
-    async fn deliver(self: Arc<Self>, piece: Piece, tap: Tap, mut device: DeviceId) -> Written {
-        tap.begun().await;
+    async fn deliver(
+        self: Arc<Self>,
+        piece: Piece,
+        receiver: Receiver,
+        mut device: DeviceId,
+    ) -> Written {
+        receiver.begun().await;
         let mut replace_until = None;
         loop {
-            match self.attempt(&piece, &tap, device).await {
+            match self.attempt(&piece, &receiver, device).await {
                 Ok(written) => {
-                    tap.stored();
+                    receiver.stored();
                     return Ok((device, piece.fragment.map_or(written, |fragment| fragment.whole)));
                 }
                 Err(error) => {
                     let until = *replace_until.get_or_insert(Instant::now() + REPLACING_TIME);
-                    let Some(next) = self.next(&tap, device, &error, until) else {
+                    let Some(next) = self.next(&receiver, device, &error, until) else {
                         return Err(error);
                     };
                     tracing::debug!(%device, %next, %error, "sending an extent to the next device");
@@ -159,19 +166,24 @@ impl ExtentWrite {
     }
 
     /// Writes one piece to one device.
-    async fn attempt(&self, piece: &Piece, tap: &Tap, device: DeviceId) -> Result<ExtentRef> {
-        let health = &self.inner.extents.health;
-        let gauge = tap.gauge();
+    async fn attempt(
+        &self,
+        piece: &Piece,
+        receiver: &Receiver,
+        device: DeviceId,
+    ) -> Result<ExtentRef> {
+        let health = &self.client.health;
+        let gauge = receiver.gauge();
         if gauge.standing().input == Input::Broken {
             return Err(Error::unavailable("the body ended early"));
         }
-        let node = self.inner.cluster().node(device)?.clone();
+        let node = self.client.cluster().node(device)?.clone();
         self.placed.note(device, piece.new.id);
         let begun = Instant::now();
         let written = tokio::select! {
             biased;
-            written = node.write_extent(device, piece.new.clone(), tap.stream()) => written,
-            () = tap.cut() => {
+            written = node.write_extent(device, piece.new.clone(), receiver.stream()) => written,
+            () = receiver.cut() => {
                 health.overtaken(device, begun.elapsed());
                 return Err(Error::unavailable(format!("device {device} is too slow")));
             }
@@ -185,7 +197,7 @@ impl ExtentWrite {
                 tracing::warn!(extent = %piece.new.id, %device, "a device stored other bytes than \
                                                                  sent");
                 if piece.fragment.is_some() {
-                    self.inner.release_soon(device, piece.new.id);
+                    self.client.release_soon(device, piece.new.id);
                 }
                 Err(Error::corrupt(format!("device {device} stored other bytes than sent")))
             }
@@ -210,26 +222,32 @@ impl ExtentWrite {
     pub(super) fn discard(&self, devices: &[DeviceId]) {
         for device in devices {
             tracing::warn!(extent = %self.id, %device, "a copy differs from the others");
-            self.inner.release_soon(*device, self.id);
+            self.client.release_soon(*device, self.id);
         }
     }
 
     /// The next device after a failure; none if no device is left, time is up, or the bytes are no
     /// longer kept.
-    fn next(&self, tap: &Tap, failed: DeviceId, error: &Error, until: Instant) -> Option<DeviceId> {
+    fn next(
+        &self,
+        receiver: &Receiver,
+        failed: DeviceId,
+        error: &Error,
+        until: Instant,
+    ) -> Option<DeviceId> {
         let mut placement = self.placement.lock();
         placement.release(failed);
         let hopeless = error.kind() == ErrorKind::Invalid || Instant::now() > until;
-        if hopeless || self.settled.load(Ordering::Acquire) || !tap.rewind() {
+        if hopeless || self.settled.load(Ordering::Acquire) || !receiver.rewind() {
             return None;
         }
-        let cluster = self.inner.cluster();
-        placement.next(cluster.data(self.policy).ok()?, &self.inner.extents.health)
+        let cluster = self.client.cluster();
+        placement.next(cluster.data(self.policy).ok()?, &self.client.health)
     }
 
     /// Returns true if another device could take a piece.
     fn has_next(&self) -> bool {
-        let cluster = self.inner.cluster();
+        let cluster = self.client.cluster();
         cluster.data(self.policy).is_ok_and(|ring| self.placement.lock().has_next(ring))
     }
 
@@ -238,7 +256,7 @@ impl ExtentWrite {
         loop {
             let standing = gauge.standing();
             let now = Instant::now();
-            // With an empty pipe, the client is the slow side.
+            // With an empty channel, the client is the slow side.
             let is_up_to_client = standing.waiting_cost == 0 && standing.input == Input::Open;
             let since = if is_up_to_client { now } else { standing.moved_at };
             let until = since + self.patience(gauge);

@@ -1,7 +1,7 @@
 //! Durability of an extent: enough of its pieces are stored on distinct devices (rule X5).
 //!
 //! ```text
-//! undecided ── enough ── grace for the others ── laggards go on in background
+//! undecided ── enough ── grace for the others ── late copies go on in background
 //!     └── too few are left: the write fails
 //! ```
 //!
@@ -21,11 +21,11 @@ use martlet_protocol::{DeviceId, Error, Result};
 use martlet_ring::Ring;
 use tokio::time::{Instant, timeout_at};
 
+use super::background_writes;
 use super::delivery::{ExtentWrite, Pieces, Written};
 use super::fanout::{GRACE_MAX, GRACE_MIN};
-use super::laggards;
 use super::placement::{has_nodes, same_node};
-use super::seek::worse;
+use super::replica_selection::worse;
 use super::tally::{CopyTally, Verdict};
 
 /// Minimum grace for a device that is known to keep up.
@@ -64,9 +64,9 @@ impl ExtentWrite {
         if !pieces.is_empty() {
             let waited = begun.elapsed();
             for device in self.late(&tally) {
-                self.inner.extents.health.overtaken(device, waited);
+                self.client.health.overtaken(device, waited);
             }
-            laggards::leave(self, pieces, (chosen, begun));
+            background_writes::leave(self, pieces, (chosen, begun));
         }
         Ok(chosen)
     }
@@ -82,7 +82,7 @@ impl ExtentWrite {
     /// were durable.
     fn grace(&self, tally: &CopyTally, took: Duration) -> Duration {
         let known = took.clamp(GRACE_KNOWN_MIN, GRACE_MAX);
-        let grace = |device| match self.inner.extents.health.lag(device) {
+        let grace = |device| match self.client.health.lag(device) {
             None => took.clamp(GRACE_MIN, GRACE_MAX),
             Some(lag) if lag <= known => known,
             Some(_) => Duration::ZERO,
@@ -93,7 +93,7 @@ impl ExtentWrite {
     /// Records the lag of a piece behind the time when enough others were durable.
     pub(super) fn note_lag(&self, written: &Written, enough_at: Instant) {
         if let Ok((device, _)) = written {
-            self.inner.extents.health.lagged(*device, enough_at.elapsed());
+            self.client.health.lagged(*device, enough_at.elapsed());
         }
     }
 
@@ -105,7 +105,7 @@ impl ExtentWrite {
     ) -> Result<Verdict> {
         match written {
             Ok((device, extent)) => {
-                let cluster = self.inner.cluster();
+                let cluster = self.client.cluster();
                 let domain = self.domain(cluster.data(self.policy)?, device);
                 Ok(tally.written(device, domain, extent))
             }

@@ -1,10 +1,10 @@
 //! Writer's side of an extent: distributes chunks to all copies or to one fragment, and gives up
 //! slow devices while enough others keep up.
 //!
-//! A device is behind if its pipe is full while enough other devices wait for bytes or have all.
+//! A device is behind if its channel is full while enough other devices wait for bytes or have all.
 //! Waiting for it may take as long as the extent took without it, at least 250 ms and at most 2 s.
-//! Then its pipe is cut. If all bytes are still kept, another device gets them from the beginning.
-//! Otherwise the extent has one copy fewer, until replication restores it.
+//! Then its channel is cut. If all bytes are still kept, another device gets them from the
+//! beginning. Otherwise the extent has one copy fewer, until replication restores it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use futures::future::poll_fn;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::pipe::{Permit, Pipe, Standing};
+use crate::channel::{Permit, Sender, Standing};
 
 /// Bounds of the wait for a dispensable copy.
 pub(super) const GRACE_MIN: Duration = Duration::from_millis(250);
@@ -25,10 +25,10 @@ pub(super) const GRACE_MAX: Duration = Duration::from_secs(2);
 /// Time at which the body of an extent was complete.
 pub(super) type EndedAt = Arc<Mutex<Option<Instant>>>;
 
-/// The pipes of one extent.
+/// The channels of one extent.
 pub(crate) struct Fanout {
-    pipes: Vec<Pipe>,
-    /// Number of pipes that must succeed.
+    channels: Vec<Sender>,
+    /// Number of channels that must succeed.
     needed: usize,
     begun: Instant,
     /// Time spent waiting for slow devices.
@@ -37,12 +37,12 @@ pub(crate) struct Fanout {
 }
 
 impl Fanout {
-    /// A fanout of `pipes`, of which `needed` must succeed.
-    pub(super) fn new(pipes: Vec<Pipe>, needed: usize, ended_at: EndedAt) -> Self {
-        Self { pipes, needed, begun: Instant::now(), waited: Duration::ZERO, ended_at }
+    /// A fanout of `channels`, of which `needed` must succeed.
+    pub(super) fn new(channels: Vec<Sender>, needed: usize, ended_at: EndedAt) -> Self {
+        Self { channels, needed, begun: Instant::now(), waited: Duration::ZERO, ended_at }
     }
 
-    /// Waits until all pipes have room or were given up.
+    /// Waits until all channels have room or were given up.
     pub(crate) async fn room(&mut self) {
         while !self.have_room(true).await {
             let since = Instant::now();
@@ -50,7 +50,9 @@ impl Fanout {
             let allowed = working.clamp(GRACE_MIN, GRACE_MAX).saturating_sub(self.waited);
             let caught_up = timeout(allowed, self.have_room(false)).await;
             self.waited += since.elapsed();
-            if caught_up.is_err() && self.cut(|pipe| !pipe.has_room(), |pipe| pipe.hungry) {
+            if caught_up.is_err()
+                && self.cut(|channel| !channel.has_room(), |channel| channel.hungry)
+            {
                 self.waited = Duration::ZERO;
             }
         }
@@ -64,46 +66,48 @@ impl Fanout {
                 return output;
             }
             // A device that has received nothing yet proves nothing.
-            self.cut(Standing::stands_still, |pipe| pipe.waiting_cost == 0 && pipe.taken_bytes > 0);
+            self.cut(Standing::stands_still, |channel| {
+                channel.waiting_cost == 0 && channel.taken_bytes > 0
+            });
         }
     }
 
     /// Pushes a chunk to all copies.
     pub(crate) fn push(&self, piece: &Bytes, permit: &Permit) {
-        for pipe in &self.pipes {
-            pipe.push(piece.clone(), permit.clone());
+        for channel in &self.channels {
+            channel.push(piece.clone(), permit.clone());
         }
     }
 
     /// Pushes a chunk to one fragment.
     pub(crate) fn give(&self, at: usize, piece: Bytes, permit: Permit) {
-        self.pipes[at].push(piece, permit);
+        self.channels[at].push(piece, permit);
     }
 
     /// Marks the end of one fragment.
     pub(crate) fn end(&self, at: usize) {
-        self.pipes[at].finish();
+        self.channels[at].finish();
     }
 
     /// Marks the end of the extent.
     pub(crate) fn finish(self) {
         *self.ended_at.lock() = Some(Instant::now());
-        self.pipes.iter().for_each(Pipe::finish);
+        self.channels.iter().for_each(Sender::finish);
     }
 
-    /// Waits until all pipes have room or no reader; returns true. With `or_hungry`, also returns
-    /// false once enough devices wait for bytes while others are full.
+    /// Waits until all channels have room or no reader; returns true. With `or_hungry`, also
+    /// returns false once enough devices wait for bytes while others are full.
     async fn have_room(&self, or_hungry: bool) -> bool {
         poll_fn(|context| {
             let mut ready = 0;
-            for pipe in &self.pipes {
-                ready += usize::from(pipe.poll_ready(context));
+            for channel in &self.channels {
+                ready += usize::from(channel.poll_ready(context));
             }
-            if ready == self.pipes.len() {
+            if ready == self.channels.len() {
                 return Poll::Ready(true);
             }
-            let is_hungry = |pipe: &&Pipe| or_hungry && pipe.poll_hungry(context);
-            if self.pipes.iter().filter(is_hungry).count() >= self.needed {
+            let is_hungry = |channel: &&Sender| or_hungry && channel.poll_hungry(context);
+            if self.channels.iter().filter(is_hungry).count() >= self.needed {
                 return Poll::Ready(false);
             }
             Poll::Pending
@@ -111,17 +115,17 @@ impl Fanout {
         .await
     }
 
-    /// Cuts the pipes that are `behind`, if enough others are `well`; returns false otherwise.
+    /// Cuts the channels that are `behind`, if enough others are `well`; returns false otherwise.
     fn cut(&self, behind: impl Fn(&Standing) -> bool, well: impl Fn(&Standing) -> bool) -> bool {
-        let standings: Vec<_> = self.pipes.iter().map(Pipe::standing).collect();
-        let is_well = |pipe: &&Standing| pipe.stored || (!pipe.abandoned && well(pipe));
+        let standings: Vec<_> = self.channels.iter().map(Sender::standing).collect();
+        let is_well = |channel: &&Standing| channel.stored || (!channel.abandoned && well(channel));
         let well = standings.iter().filter(is_well).count();
         if well < self.needed {
             return false;
         }
-        for (pipe, standing) in self.pipes.iter().zip(&standings) {
+        for (channel, standing) in self.channels.iter().zip(&standings) {
             if !standing.abandoned && behind(standing) {
-                pipe.cut();
+                channel.cut();
             }
         }
         true

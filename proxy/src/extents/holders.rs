@@ -4,7 +4,7 @@ use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{DeviceId, Error, ExtentId};
 use martlet_ring::Ring;
 
-use super::health::Health;
+use crate::health::Health;
 
 /// Homes of a fragment. While its replica moves, the previous home comes first.
 pub(crate) fn homes(ring: &Ring, id: ExtentId) -> Vec<DeviceId> {

@@ -6,7 +6,7 @@
 use martlet_protocol::{DeviceId, ExtentId};
 use martlet_ring::Ring;
 
-use super::health::Health;
+use crate::health::Health;
 
 /// Devices of an extent's pieces, and candidates for replacement.
 #[derive(Debug)]

@@ -19,26 +19,26 @@ use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{DeviceId, Error, ErrorKind, PolicyId, Result};
 use tokio::time::Instant;
 
-use super::flow::{Flow, IDLE_MAX};
-use super::seek::Sought;
-use crate::store::Inner;
+use super::client::ExtentClient;
+use super::fragment_reader::{FragmentReader, IDLE_MAX};
+use super::replica_selection::ReplicaSelection;
 
 /// Longest pause of a stream if no other device has the extent.
 const IDLE_ALONE_MAX: Duration = Duration::from_mins(1);
 /// Pause of a reader after which a broken stream isn't blamed on the node.
 pub(crate) const READER_IDLE_MAX: Duration = Duration::from_secs(3);
 
-type Opening = BoxFuture<'static, Result<(DeviceId, Flow)>>;
+type Opening = BoxFuture<'static, Result<(DeviceId, FragmentReader)>>;
 
 enum Source {
-    Flowing(DeviceId, Flow),
+    Flowing(DeviceId, FragmentReader),
     Opening(Opening),
     Ended,
 }
 
 /// Stream of one extent's bytes.
 pub(crate) struct ExtentStream {
-    inner: Arc<Inner>,
+    client: Arc<ExtentClient>,
     policy: PolicyId,
     extent: ExtentRef,
     /// Range not returned yet.
@@ -56,22 +56,22 @@ pub(crate) struct ExtentStream {
 impl ExtentStream {
     /// Opens a non-empty `range` of an extent. Its first bytes have arrived when this returns.
     pub(crate) async fn open(
-        inner: &Arc<Inner>,
+        client: &Arc<ExtentClient>,
         policy: PolicyId,
         extent: ExtentRef,
         range: Range<u64>,
     ) -> Result<Self> {
-        let sought = Sought { policy, extent, barred: &[], failure: None };
-        let (device, flow) = open(inner, sought, range.clone()).await?;
+        let sought = ReplicaSelection { policy, extent, barred: &[], failure: None };
+        let (device, flow) = open(client, sought, range.clone()).await?;
         Ok(Self {
-            inner: inner.clone(),
+            client: client.clone(),
             policy,
             extent,
             range,
             source: Source::Flowing(device, flow),
             barred: Vec::new(),
             progressed: false,
-            alone: inner.cluster().data(policy)?.replicas() == 1,
+            alone: client.cluster().data(policy)?.replicas() == 1,
             given_at: Instant::now(),
         })
     }
@@ -92,25 +92,29 @@ impl ExtentStream {
             self.barred.push((device, is_corrupt));
         }
         if !is_corrupt && !reader_was_away {
-            self.inner.extents.health.failed(device);
+            self.client.health.failed(device);
         }
         tracing::debug!(extent = %self.extent.id, %device, %error, "continuing a read on another \
                                                                     device");
-        let (inner, policy, extent) = (self.inner.clone(), self.policy, self.extent);
+        let (client, policy, extent) = (self.client.clone(), self.policy, self.extent);
         let (barred, range) = (self.barred.clone(), self.range.clone());
         self.source = Source::Opening(Box::pin(async move {
             let barred: Vec<_> = barred.into_iter().map(|(device, _)| device).collect();
-            let sought = Sought { policy, extent, barred: &barred, failure: Some(error) };
-            open(&inner, sought, range).await
+            let sought = ReplicaSelection { policy, extent, barred: &barred, failure: Some(error) };
+            open(&client, sought, range).await
         }));
     }
 }
 
 /// Opens an extent on the first device that sends bytes.
-async fn open(inner: &Inner, sought: Sought<'_>, range: Range<u64>) -> Result<(DeviceId, Flow)> {
+async fn open(
+    client: &ExtentClient,
+    sought: ReplicaSelection<'_>,
+    range: Range<u64>,
+) -> Result<(DeviceId, FragmentReader)> {
     let id = sought.extent.id;
-    let ask = move |device, node| Flow::open(node, device, id, range.clone()).boxed();
-    inner.seek(sought, ask).await
+    let ask = move |device, node| FragmentReader::open(node, device, id, range.clone()).boxed();
+    client.seek(sought, ask).await
 }
 
 impl Stream for ExtentStream {

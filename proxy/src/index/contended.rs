@@ -13,12 +13,12 @@ const MARKS: usize = 1024;
 const MARKED_FOR: Duration = Duration::from_secs(10);
 
 /// Marks of contended keys.
-pub(crate) struct Contended {
+pub(super) struct Contended {
     until: Mutex<Vec<Option<Instant>>>,
 }
 
 impl Contended {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { until: Mutex::new(vec![None; MARKS]) }
     }
 

@@ -7,11 +7,11 @@ use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
 use martlet_protocol::{Backend, DeviceId, Error, Given, RegisterKey, Result};
 use tokio::time::Instant;
 
+use super::client::RegisterClient;
 use super::place::{Calls, Place, Role};
-use super::read::{Seen, is_absent, lacks_bytes, newest};
-use crate::store::Inner;
+use super::views::{Seen, is_absent, lacks_bytes, newest};
 
-impl Inner {
+impl RegisterClient {
     /// The newest view of primaries, previous holders and handoffs, after too few primaries have
     /// replied. Absence needs replies from as many nodes as a write, none of which holds the entry.
     /// A handoff without a hint doesn't count.
@@ -23,22 +23,23 @@ impl Inner {
         (mut seen, mut calls, failure): (Vec<Seen>, Calls<RegisterView>, Error),
     ) -> Result<(RegisterView, Given)> {
         for device in place.previous() {
-            self.ask(&mut calls, place, (device, Role::Previous), key, want);
+            self.replicas.ask(&mut calls, place, (device, Role::Previous), key, want);
         }
         for device in place.handoffs() {
-            self.ask(&mut calls, place, (device, Role::Handoff), key, want);
+            self.replicas.ask(&mut calls, place, (device, Role::Handoff), key, want);
         }
         let began = Instant::now();
         loop {
-            let deadline = self.give_up_at(&calls, began);
-            let Ok(Some((device, role, reply))) = self.reply(&mut calls, deadline).await else {
+            let deadline = self.replicas.give_up_at(&calls, began);
+            let Ok(Some((device, role, reply))) = self.replicas.reply(&mut calls, deadline).await
+            else {
                 break;
             };
             if let Ok(view) = reply {
                 seen.push(Seen { device, role, view });
             }
         }
-        self.note_silence(&calls, began);
+        self.replicas.note_silence(&calls, began);
         let Some(best) = newest(&seen) else { return Err(failure) };
         if is_absent(&best.view) {
             let knows = |seen: &&Seen| seen.role != Role::Handoff || seen.view.entry.is_some();
@@ -64,7 +65,7 @@ impl Inner {
         mut holders: Vec<DeviceId>,
     ) -> Result<()> {
         let (last, first): (Vec<_>, Vec<_>) =
-            place.handoffs().partition(|device| self.silent.is_shunned(*device));
+            place.handoffs().partition(|device| self.replicas.health.is_shunned(*device));
         let mut left = first.into_iter().chain(last);
         let mut asked: Vec<DeviceId> = Vec::new();
         let mut calls = Calls::new();
@@ -83,9 +84,13 @@ impl Inner {
                 let call = move |node: Arc<dyn Backend>| async move {
                     node.keep_hint(device, write).await
                 };
-                calls.push(device, Role::Handoff, place.call(device, self.call_time(), call));
+                calls.push(
+                    device,
+                    Role::Handoff,
+                    place.call(device, self.replicas.call_time(), call),
+                );
             }
-            match self.reply(&mut calls, Instant::now() + self.patience()).await {
+            match self.replicas.reply(&mut calls, Instant::now() + self.replicas.patience()).await {
                 Ok(Some((device, _, reply))) => {
                     asked.retain(|asked| *asked != device);
                     match reply {

@@ -6,8 +6,8 @@ use martlet_protocol::Stamp;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::Entry;
 
+use super::intent::{Intent, Step};
 use super::place::Place;
-use super::{Intent, Step};
 use crate::error::Result;
 
 /// A ballot after its promise: no device that promised accepts anything below it.

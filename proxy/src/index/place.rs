@@ -1,4 +1,4 @@
-//! Devices of a register, and calls to them.
+//! Devices of a register, and concurrent calls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,21 +6,16 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use martlet_protocol::{Backend, DeviceId, Error, ErrorKind, Partition, RegisterKey, Result, Term};
+use martlet_protocol::{Backend, DeviceId, Error, Partition, Result, Term};
 use martlet_ring::Sets;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::cluster::Cluster;
 use crate::quorum::QuorumTally;
-use crate::store::Inner;
 
 /// Handoffs for each replica that are written to and queried, in ring order.
 const HANDOFFS_PER_REPLICA: usize = 3;
-/// Multiple of the hedging time that recently silent devices are given.
-const SHUNNED_HEDGES: u32 = 3;
-/// Interval at which the arrival of the next ring is checked.
-const RING_WAIT: Duration = Duration::from_millis(20);
 
 /// Devices of a register by the rings and term of one moment.
 pub(crate) struct Place {
@@ -141,86 +136,6 @@ where
             Err(_) => Err(Error::unavailable(format!("device {device} does not answer"))),
         }
     })
-}
-
-impl Inner {
-    /// The current place of a register.
-    pub(crate) fn place_of(&self, key: &RegisterKey) -> Result<Place> {
-        self.place_at(key.placement())
-    }
-
-    /// The current place of a placement hash.
-    pub(crate) fn place_at(&self, placement: u64) -> Result<Place> {
-        Place::of(self.cluster(), self.term(), placement)
-    }
-
-    /// Returns true if a newer term or ring applies than that of `place`. Refused requests may be
-    /// repeated at the new place (rule P1).
-    pub(crate) fn has_moved_on(&self, place: &Place) -> bool {
-        self.cluster().index().term_at(self.term()) != Some(place.term)
-    }
-
-    /// Returns true if a newer term or ring applies after a failure. If a device is at a later term
-    /// than this proxy's ring, first waits for the next ring. The wait is at most that for a silent
-    /// device.
-    pub(crate) async fn has_moved_on_after(&self, place: &Place, error: Option<&Error>) -> bool {
-        let until = Instant::now() + self.patience();
-        let is_behind = error.is_some_and(|error| error.newer_term().is_some());
-        while is_behind && !self.has_moved_on(place) && Instant::now() < until {
-            sleep(RING_WAIT).await;
-        }
-        self.has_moved_on(place)
-    }
-
-    /// Stores the term that an error reports.
-    pub(crate) fn learn(&self, error: &Error) {
-        if let Some(newer) = error.newer_term() {
-            self.raise_term(newer);
-        }
-    }
-
-    /// The next reply, recorded in the device's health. A refusal because of an outdated term
-    /// counts as a reply.
-    pub(crate) async fn reply<T: Send + 'static>(
-        &self,
-        calls: &mut Calls<T>,
-        deadline: Instant,
-    ) -> Result<Option<(DeviceId, Role, Result<T>)>, Elapsed> {
-        let reply = calls.next(deadline).await;
-        match &reply {
-            Ok(Some((device, _, Err(error)))) if error.newer_term().is_some() => {
-                self.learn(error);
-                self.silent.answered(*device);
-            }
-            Ok(Some((device, _, Err(error)))) if error.kind() == ErrorKind::Unavailable => {
-                self.silent.failed(*device);
-            }
-            Ok(Some((device, ..))) => self.silent.answered(*device),
-            _ => {}
-        }
-        reply
-    }
-
-    /// Deadline of calls that began at `began`; shorter if all remaining devices were silent
-    /// lately.
-    pub(crate) fn give_up_at<T: Send + 'static>(
-        &self,
-        calls: &Calls<T>,
-        began: Instant,
-    ) -> Instant {
-        let shunned = |device: &DeviceId| self.silent.is_shunned(*device);
-        if !calls.waiting().is_empty() && calls.waiting().iter().all(shunned) {
-            return began + self.hedge_time() * SHUNNED_HEDGES;
-        }
-        began + self.patience()
-    }
-
-    /// Records the devices that have not replied.
-    pub(crate) fn note_silence<T: Send + 'static>(&self, calls: &Calls<T>, began: Instant) {
-        for device in calls.waiting() {
-            self.silent.overtaken(*device, began.elapsed());
-        }
-    }
 }
 
 /// Role in which a device was queried.

@@ -5,24 +5,16 @@
 //! newest entry that no quorum holds is first written to a quorum. After a newer term, the read
 //! starts over at that term.
 
-use std::time::Duration;
-
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::Body;
-use martlet_protocol::{DeviceId, Error, Given, Level, RegisterKey, Result, Stamp, WriteId};
+use martlet_protocol::{Error, Given, Level, RegisterKey, Result, Stamp};
 use tokio::time::Instant;
 
-use super::asking::Asking;
+use super::client::RegisterClient;
+use super::fanout::Asking;
 use super::place::{Calls, Place, Role};
 use super::settle::Differing;
-use crate::store::Inner;
-
-/// Reply of one device.
-pub(super) struct Seen {
-    pub(super) device: DeviceId,
-    pub(super) role: Role,
-    pub(super) view: RegisterView,
-}
+use super::views::{Seen, identity, is_absent, lacks_bytes, newest, order, weightier};
+use crate::context::RequestContext;
 
 /// Result of querying the members.
 pub(super) enum Sight {
@@ -32,24 +24,6 @@ pub(super) enum Sight {
     Differ(Vec<Seen>),
     /// Too few have replied yet.
     Short(Vec<Seen>, Calls<RegisterView>, Error),
-}
-
-pub(super) fn order(view: &RegisterView) -> Stamp {
-    view.entry.as_ref().map_or(Stamp::ZERO, |entry| entry.order)
-}
-
-/// Returns true if no client-visible entry exists.
-pub(super) fn is_absent(view: &RegisterView) -> bool {
-    view.entry.as_ref().is_none_or(|entry| entry.value.is_tombstone())
-}
-
-pub(super) fn identity(view: &RegisterView) -> Option<(Stamp, WriteId)> {
-    view.entry.as_ref().map(|entry| (entry.order, entry.write_id))
-}
-
-/// The newest view, preferably with inline bytes.
-pub(super) fn newest(seen: &[Seen]) -> Option<&Seen> {
-    seen.iter().max_by_key(|seen| (identity(&seen.view), seen.view.inline.is_some()))
 }
 
 /// Returns true if a quorum of each set has replied.
@@ -66,31 +40,36 @@ fn agreed(place: &Place, seen: &[Seen]) -> bool {
     place.has_quorum(holders.map(|seen| seen.device))
 }
 
-/// Of two errors, the more informative one: a device at a later term.
-pub(crate) fn weightier(held: Option<Error>, error: Error) -> Error {
-    held.filter(|held| held.newer_term().is_some()).unwrap_or(error)
-}
-
-/// Returns true if requested inline bytes are missing from a view.
-pub(super) fn lacks_bytes(view: &RegisterView, want: Want) -> bool {
-    let body = view.entry.as_ref().and_then(|entry| entry.value.body());
-    want == Want::EntryAndInline
-        && view.inline.is_none()
-        && matches!(body, Some(Body::Inline { .. }))
-}
-
-impl Inner {
+impl RegisterClient {
     /// Reads a register at a level, and records the consistency of the result.
     pub(crate) async fn read(
         &self,
+        context: &RequestContext,
         key: &RegisterKey,
         want: Want,
         level: Level,
     ) -> Result<RegisterView> {
         let (view, given) = self.read_given(key, want, level).await?;
-        self.note(given);
+        context.note(given);
         self.follow(order(&view));
         Ok(view)
+    }
+
+    /// The view of a register if a quorum agrees that it is absent: neither an entry nor a pending
+    /// one on the replicas queried. None if it exists, or if no quorum agrees.
+    ///
+    /// Operations that absence decides (a write that needs an object, a delete, tags) are answered
+    /// by this read and need no ballot. A ballot would leave a row with only a promise on every
+    /// replica. The reply is valid at the time of the read (rule R5). A write acknowledged before
+    /// is on a quorum, and one of the devices queried holds it. A write accepted by fewer is not
+    /// acknowledged yet, and comes after this read.
+    pub(crate) async fn absence(
+        &self,
+        context: &RequestContext,
+        key: &RegisterKey,
+    ) -> Option<RegisterView> {
+        let view = self.read(context, key, Want::Entry, Level::Strict).await.ok()?;
+        is_absent(&view).then_some(view)
     }
 
     /// Stamps later writes above the entry seen, even if this clock is late.
@@ -107,13 +86,13 @@ impl Inner {
         want: Want,
         level: Level,
     ) -> Result<(RegisterView, Given)> {
-        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
+        let deadline = Instant::now() + self.replicas.operation_time();
         loop {
-            let place = self.place_of(key)?;
+            let place = self.replicas.place_of(key)?;
             let read = self.read_at(&place, key, want, level).await;
             if let Err(error) = &read
                 && Instant::now() < deadline
-                && self.has_moved_on_after(&place, Some(error)).await
+                && self.replicas.has_moved_on_after(&place, Some(error)).await
             {
                 tracing::debug!(%error, "retrying a read at a newer term");
                 continue;
@@ -149,53 +128,38 @@ impl Inner {
             Sight::Short(seen, calls, error) => (seen, calls, error),
         };
         // Members of a later term are reachable: other devices may not reply in their place.
-        if level == Level::Strict || error.newer_term().is_some() || self.has_moved_on(place) {
+        if level == Level::Strict
+            || error.newer_term().is_some()
+            || self.replicas.has_moved_on(place)
+        {
             return Err(error);
         }
         self.read_degraded(place, key, want, (seen, calls, error)).await
     }
 
-    pub(super) fn ask(
-        &self,
-        calls: &mut Calls<RegisterView>,
-        place: &Place,
-        (device, role): (DeviceId, Role),
-        key: &RegisterKey,
-        want: Want,
-    ) {
-        let (key, term) = (key.clone(), place.term);
-        let call = place.call(device, self.call_time(), move |node| async move {
-            match role {
-                Role::Member | Role::Previous => node.read(device, &key, want, term).await,
-                Role::Handoff => node.read_hint(device, &key, want).await,
-            }
-        });
-        calls.push(device, role, call);
-    }
-
     /// Queries members until a quorum of each set agrees, differs, or is out of reach.
     pub(super) async fn read_members(&self, place: &Place, key: &RegisterKey, want: Want) -> Sight {
         let began = Instant::now();
-        let mut asking = Asking::new(self, place, key);
+        let mut asking = Asking::new(&self.replicas, place, key);
         asking.ask(&[], [want, Want::Entry]);
-        let mut wake = began + self.hedge_time();
+        let mut wake = began + self.replicas.hedge_time();
         let (mut seen, mut failed, mut failure) = (Vec::new(), Vec::new(), None);
         loop {
-            match self.reply(&mut asking.calls, wake).await {
+            match self.replicas.reply(&mut asking.calls, wake).await {
                 Ok(Some((device, role, Ok(view)))) => {
                     seen.push(Seen { device, role, view });
                     if agreed(place, &seen) {
-                        self.note_silence(&asking.calls, began);
+                        self.replicas.note_silence(&asking.calls, began);
                         return self.with_bytes(place, key, want, seen).await;
                     }
                     if enough(place, &seen) {
                         // Replies differ: the others may decide without a round of writes.
                         asking.ask_all(want);
-                        wake = Instant::now() + self.hedge_time();
+                        wake = Instant::now() + self.replicas.hedge_time();
                     }
                 }
                 Ok(Some((device, _, Err(error)))) => {
-                    let is_over = error.newer_term().is_some() && self.has_moved_on(place);
+                    let is_over = error.newer_term().is_some() && self.replicas.has_moved_on(place);
                     failure = Some(weightier(failure, error));
                     if is_over {
                         break;
@@ -208,9 +172,9 @@ impl Inner {
                 Err(_) => {
                     let silent = [asking.calls.waiting(), &failed].concat();
                     wake = if asking.ask(&silent, [want, want]) {
-                        Instant::now() + self.hedge_time()
+                        Instant::now() + self.replicas.hedge_time()
                     } else {
-                        self.give_up_at(&asking.calls, began)
+                        self.replicas.give_up_at(&asking.calls, began)
                     };
                     if wake <= Instant::now() {
                         break;
@@ -218,8 +182,8 @@ impl Inner {
                 }
             }
         }
-        self.note_silence(&asking.calls, began);
-        if enough(place, &seen) && !self.has_moved_on(place) {
+        self.replicas.note_silence(&asking.calls, began);
+        if enough(place, &seen) && !self.replicas.has_moved_on(place) {
             return Sight::Differ(seen);
         }
         let none = || Error::unavailable("too few replicas of the register answer");
@@ -257,8 +221,15 @@ impl Inner {
         let holders = seen.iter().filter(|s| identity(&s.view) == identity(&best.view));
         for holder in holders {
             let mut calls = Calls::new();
-            self.ask(&mut calls, place, (holder.device, holder.role), key, Want::EntryAndInline);
-            let reply = self.reply(&mut calls, Instant::now() + self.patience()).await;
+            self.replicas.ask(
+                &mut calls,
+                place,
+                (holder.device, holder.role),
+                key,
+                Want::EntryAndInline,
+            );
+            let reply =
+                self.replicas.reply(&mut calls, Instant::now() + self.replicas.patience()).await;
             if let Ok(Some((_, _, Ok(view)))) = reply
                 && identity(&view) == identity(&best.view)
             {
@@ -271,15 +242,15 @@ impl Inner {
     /// The first view from any member that has the entry; none if one reports absence, or if all
     /// fail.
     async fn read_any(&self, place: &Place, key: &RegisterKey, want: Want) -> Option<RegisterView> {
-        let mut left = self.in_turn(place).into_iter();
+        let mut left = self.replicas.in_turn(place).into_iter();
         let mut calls = Calls::new();
-        let patience = Instant::now() + self.patience();
+        let patience = Instant::now() + self.replicas.patience();
         loop {
             if let Some(device) = left.next() {
-                self.ask(&mut calls, place, (device, Role::Member), key, want);
+                self.replicas.ask(&mut calls, place, (device, Role::Member), key, want);
             }
-            let wake = (Instant::now() + self.hedge_time()).min(patience);
-            match self.reply(&mut calls, wake).await {
+            let wake = (Instant::now() + self.replicas.hedge_time()).min(patience);
+            match self.replicas.reply(&mut calls, wake).await {
                 Ok(Some((_, _, Ok(view)))) => return Some(view).filter(|view| !is_absent(view)),
                 Ok(None) => return None,
                 Err(_) if Instant::now() >= patience => return None,

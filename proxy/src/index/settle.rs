@@ -10,11 +10,11 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::{Error, Level, RegisterKey, Result, WriteId};
 use tokio::time::Instant;
 
+use super::client::RegisterClient;
+use super::intent::{Intent, Step, WriteError, WriteOutcome};
 use super::place::{Calls, Place, Role};
-use super::read::{Seen, identity, lacks_bytes, newest};
-use super::{Failed, Intent, Landed, Step};
+use super::views::{Seen, identity, lacks_bytes, newest};
 use crate::quorum::QuorumTally;
-use crate::store::Inner;
 
 /// Differing replies to a read.
 pub(super) struct Differing<'a> {
@@ -32,7 +32,7 @@ impl Differing<'_> {
     }
 }
 
-impl Inner {
+impl RegisterClient {
     /// Brings the newest reply to a quorum: copies it to the devices that lack it, or runs a ballot
     /// if a promise prevents that (rules R5, R6, T2).
     pub(super) async fn settle(
@@ -89,11 +89,11 @@ impl Inner {
             };
             let device = seen.device;
             let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
-            calls.push(device, Role::Member, place.call(device, self.call_time(), call));
+            calls.push(device, Role::Member, place.call(device, self.replicas.call_time(), call));
         }
-        let deadline = Instant::now() + self.patience();
+        let deadline = Instant::now() + self.replicas.patience();
         while !holders.is_met() {
-            match self.reply(&mut calls, deadline).await {
+            match self.replicas.reply(&mut calls, deadline).await {
                 Ok(Some((device, _, reply))) => {
                     holders.push(device, matches!(reply, Ok(WriteReply::Stored)));
                 }
@@ -112,10 +112,10 @@ impl Inner {
             level: Level::Strict,
             claim: None,
         };
-        match self.decide(intent, &mut |_| Ok(Step::Keep)).await {
-            Ok(Landed::Kept(view)) => Ok(view),
+        match self.ballots.decide(intent, &mut |_| Ok(Step::Keep)).await {
+            Ok(WriteOutcome::Kept(view)) => Ok(view),
             Ok(_) => Err(Error::unavailable("replicas differ, and could not be settled")),
-            Err(Failed { error: crate::Error::Backend(error), .. }) => Err(error),
+            Err(WriteError { error: crate::Error::Backend(error), .. }) => Err(error),
             Err(failed) => Err(Error::unavailable(failed.error.to_string())),
         }
     }

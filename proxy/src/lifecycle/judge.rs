@@ -6,14 +6,14 @@
 
 use martlet_protocol::lifecycle::{ExpiryCursor, VersionCursor, VersionPosition};
 
-use super::deed::{Doomed, Terms};
+use super::expiration::{ExpirationCandidate, Terms};
 use crate::api::{ListedVersion, VersionPage};
 
 /// Result of a page.
 pub(super) struct Judged {
     /// Number of versions judged.
     pub(super) seen: u64,
-    pub(super) doomed: Vec<Doomed>,
+    pub(super) doomed: Vec<ExpirationCandidate>,
     /// Start of the next page.
     pub(super) next: Option<ExpiryCursor>,
 }

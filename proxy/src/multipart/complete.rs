@@ -2,54 +2,33 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::stream;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{
     Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Manifest, Object, Part, Upload,
     UploadState,
 };
 use martlet_protocol::extent::ExtentRole;
-use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, OBJECT_BYTES_MAX, PARTS_MAX};
+use martlet_protocol::limits::{OBJECT_BYTES_MAX, PARTS_MAX};
 use martlet_protocol::{Level, Stamp, UploadId, WriteId};
 
-use super::drive::{Driven, Driver};
-use super::part::Parts;
-use super::{Place, attributes_of};
-use crate::api::{CompleteUpload, Incoming, NamedPart, Written};
-use crate::bucket::again_if_replaced;
+use super::drive::{CompletionDriver, Driven, Driver};
+use super::part::{PartStore, Parts};
+use super::upload_site::{UploadSite, attributes_of};
+use super::uploads::Uploads;
+use crate::api::{CompleteUpload, NamedPart, Written};
+use crate::bucket::object_of;
+use crate::context::RequestContext;
 use crate::digest::{composite, joined, md5_of_md5s};
 use crate::encryption::choose_parts;
 use crate::error::{Error, Result};
-use crate::ingest::Destination;
-use crate::put::object_of;
-use crate::quota::Asked;
-use crate::store::{Inner, ObjectStore};
-use crate::unclaimed::Unclaimed;
+use crate::index::RegisterClient;
+use crate::keyring::Vault;
+use crate::orphan_guard::OrphanGuard;
+use crate::put::ObjectWriter;
+use crate::quota::{Asked, Quotas};
+use crate::upload::{BodyWriter, Destination};
 
-impl ObjectStore {
-    /// Completes an upload. A repeated request returns the first result; one with other parts fails
-    /// with [`Error::NoSuchUpload`].
-    ///
-    /// # Errors
-    /// [`Error::NoSuchUpload`], [`Error::InvalidPart`], [`Error::InvalidPartOrder`],
-    /// [`Error::EntityTooSmall`], [`Error::EntityTooLarge`], [`Error::BadChecksum`],
-    /// [`Error::BadPartChecksum`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a
-    /// key other than the upload's.
-    pub async fn complete_upload(
-        &self,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
-        complete: CompleteUpload,
-    ) -> Result<Written> {
-        check_order(&complete.parts)?;
-        let (inner, complete) = (&self.inner(), &complete);
-        again_if_replaced(|| inner.complete((bucket, key), upload, complete)).await
-    }
-}
-
-fn check_order(parts: &[NamedPart]) -> Result<()> {
+pub(super) fn check_order(parts: &[NamedPart]) -> Result<()> {
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
         return Err(Error::InvalidRequest(format!("an upload must have 1 to {PARTS_MAX} parts")));
     }
@@ -165,14 +144,47 @@ fn part_checksums_of(upload: &Upload, chosen: &[Box<Part>]) -> Vec<Vec<u8>> {
     chosen.iter().map(|part| value(part)).collect::<Option<_>>().unwrap_or_default()
 }
 
-impl Inner {
-    async fn complete(
-        self: &Arc<Self>,
+/// Completion of uploads.
+pub(super) struct Completer {
+    registers: Arc<RegisterClient>,
+    quotas: Arc<Quotas>,
+    writer: Arc<BodyWriter>,
+    vault: Arc<Vault>,
+    uploads: Arc<Uploads>,
+    parts: Arc<PartStore>,
+    driver: Arc<CompletionDriver>,
+    part_bytes_min: u64,
+}
+
+impl Completer {
+    pub(super) fn new(
+        uploads: Arc<Uploads>,
+        parts: Arc<PartStore>,
+        driver: Arc<CompletionDriver>,
+        objects: &ObjectWriter,
+        part_bytes_min: u64,
+    ) -> Self {
+        let ObjectWriter { registers, quotas, writer, vault, .. } = objects;
+        Self {
+            registers: registers.clone(),
+            quotas: quotas.clone(),
+            writer: writer.clone(),
+            vault: vault.clone(),
+            uploads,
+            parts,
+            driver,
+            part_bytes_min,
+        }
+    }
+
+    pub(super) async fn complete(
+        &self,
+        context: &Arc<RequestContext>,
         at: (&str, &str),
         upload: UploadId,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let written = Box::pin(self.complete_once(at, upload, complete)).await?;
+        let written = Box::pin(self.complete_once(context, at, upload, complete)).await?;
         // A request that names other parts than the completed ones is no repetition.
         if etag_of(&complete.parts) == Some(written.object.etag) {
             return Ok(written);
@@ -182,23 +194,24 @@ impl Inner {
 
     /// Completes an upload, or returns its earlier completion.
     async fn complete_once(
-        self: &Arc<Self>,
+        &self,
+        context: &Arc<RequestContext>,
         (bucket, key): (&str, &str),
         upload: UploadId,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let place = self.place(bucket, key, upload).await?;
-        let _turn = self.uploads.wait(&place.key, self.upload_turn_deadline()).await;
-        let upload = self.upload(&place).await?;
+        let place = self.uploads.place(context, bucket, key, upload).await?;
+        let _turn = self.uploads.end_turn(&place).await;
+        let upload = self.uploads.upload(&place).await?;
         let at = (place.bucket.id, place.object_key);
-        self.check_upload_key(&upload.attributes.marks, at)?;
+        place.context.keys.check_upload_key(&self.vault, &upload.attributes.marks, at)?;
         match &upload.state {
             UploadState::Aborted => Err(Error::NoSuchUpload),
             UploadState::Completed { write_id, etag } => {
-                self.completed_before(&place, &upload, *write_id, *etag).await
+                self.driver.completed_before(&place, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match Box::pin(self.drive(&place, &upload, Driver::Another)).await? {
+                match Box::pin(self.driver.drive(&place, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(_) => Box::pin(self.complete_charged(&place, complete)).await,
                 }
@@ -209,34 +222,33 @@ impl Inner {
 
     /// Completes an open upload. Its bytes were charged as parts, so only one object is charged.
     async fn complete_charged(
-        self: &Arc<Self>,
-        place: &Place<'_>,
+        &self,
+        place: &UploadSite<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let charge = Box::pin(self.charge(&place.bucket, Asked::completion())).await?;
+        let charge = Box::pin(self.quotas.charge(&place.bucket, Asked::completion())).await?;
         let written = self.complete_open(place, complete).await?;
-        charge.written(self.stamps.now_ms());
+        charge.written(self.registers.stamps.now_ms());
         Ok(written)
     }
 
     async fn complete_open(
-        self: &Arc<Self>,
-        place: &Place<'_>,
+        &self,
+        place: &UploadSite<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let upload = self.upload(place).await?;
+        let upload = self.uploads.upload(place).await?;
         check_given(&upload, complete)?;
         let chosen = match self.choose_in_time(place, &complete.parts).await {
             Ok(chosen) => chosen,
             Err(error) => return self.refused(place, error).await,
         };
-        self.check_key_given(place, &upload, &chosen)?;
+        Self::check_key_given(place, &upload, &chosen)?;
         let write_id = WriteId::random();
-        let (object, unclaimed) =
-            self.assemble(place, &upload, &chosen, complete, write_id).await?;
+        let (object, orphans) = self.assemble(place, &upload, &chosen, complete, write_id).await?;
         let key = place.object_register();
         // Read strictly, so that the order is above all acknowledged writes.
-        let view = self.read(&key, Want::Entry, Level::Strict).await?;
+        let view = self.registers.read(place.context, &key, Want::Entry, Level::Strict).await?;
         if let Err(error) = complete.conditions.check(object_of(&view)) {
             return self.refused(place, error).await;
         }
@@ -244,13 +256,14 @@ impl Inner {
         let before = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
         let state = UploadState::Completing {
             write_id,
-            order: self.stamps.issue_above(before),
+            order: self.registers.stamps.issue_above(before),
             object: Box::new(object),
             condition: complete.conditions.to_key_condition(),
         };
         let turn = WriteId::random();
         let (decided, by) = self
-            .take_turn(place, turn, Some(unclaimed.claim()), |upload, _| {
+            .uploads
+            .take_turn(place, turn, Some(orphans.claim()), |upload, _| {
                 (upload.state == UploadState::Open).then(|| state.clone())
             })
             .await?;
@@ -258,25 +271,25 @@ impl Inner {
             UploadState::Completing { write_id: decided_id, .. } => {
                 let own = *decided_id == write_id;
                 if !own {
-                    unclaimed.release();
+                    orphans.release();
                 }
                 let is_first = own && by == turn;
                 let driver =
                     if is_first { Driver::Decider { follows, turn } } else { Driver::Another };
-                match Box::pin(self.drive(place, &decided, driver)).await? {
+                match Box::pin(self.driver.drive(place, &decided, driver)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => {
-                        unclaimed.release();
+                        orphans.release();
                         Err(error)
                     }
                 }
             }
             UploadState::Completed { write_id, etag } => {
-                unclaimed.release();
-                self.completed_before(place, &decided, *write_id, *etag).await
+                orphans.release();
+                self.driver.completed_before(place, &decided, *write_id, *etag).await
             }
             UploadState::Open | UploadState::Aborted => {
-                unclaimed.release();
+                orphans.release();
                 Err(Error::NoSuchUpload)
             }
         }
@@ -285,7 +298,7 @@ impl Inner {
     /// Chooses the named parts; tries again after a missing part that may have been in transit.
     async fn choose_in_time(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         named: &[NamedPart],
     ) -> Result<Vec<Box<Part>>> {
         match self.choose(place, named).await {
@@ -301,39 +314,41 @@ impl Inner {
 
     /// Refuses a completion without the customer's key if checksums came with the bytes.
     fn check_key_given(
-        &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         upload: &Upload,
         chosen: &[Box<Part>],
     ) -> Result<()> {
         if !has_given_checksums(upload, chosen) {
             return Ok(());
         }
-        self.want_upload_key(&upload.attributes.marks, (place.bucket.id, place.object_key))
+        place
+            .context
+            .keys
+            .require_upload_key(&upload.attributes.marks, (place.bucket.id, place.object_key))
     }
 
     /// Returns true if the upload is still open and a walk finds all acknowledged parts. Fails
     /// while a part may be in transit.
-    async fn has_all_parts(&self, place: &Place<'_>) -> Result<bool> {
-        let is_open = self.upload(place).await?.state == UploadState::Open;
+    async fn has_all_parts(&self, place: &UploadSite<'_>) -> Result<bool> {
+        let is_open = self.uploads.upload(place).await?.state == UploadState::Open;
         if is_open {
-            self.check_no_parts_kept(place).await?;
+            self.parts.check_no_parts_kept(place).await?;
         }
         Ok(is_open)
     }
 
     /// Response if the named parts can't be chosen or the condition doesn't hold. A concurrent
     /// completion may have freed the parts and written the object.
-    async fn refused(self: &Arc<Self>, place: &Place<'_>, error: Error) -> Result<Written> {
-        let upload = self.upload(place).await?;
+    async fn refused(&self, place: &UploadSite<'_>, error: Error) -> Result<Written> {
+        let upload = self.uploads.upload(place).await?;
         match &upload.state {
             UploadState::Open => Err(error),
             UploadState::Aborted => Err(Error::NoSuchUpload),
             UploadState::Completed { write_id, etag } => {
-                self.completed_before(place, &upload, *write_id, *etag).await
+                self.driver.completed_before(place, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match Box::pin(self.drive(place, &upload, Driver::Another)).await? {
+                match Box::pin(self.driver.drive(place, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => Err(error),
                 }
@@ -342,12 +357,12 @@ impl Inner {
     }
 
     /// Finds and checks the named parts.
-    async fn choose(&self, place: &Place<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
-        let mut parts = Parts::new(self, place, 0, named.len(), Level::Strict)?;
+    async fn choose(&self, place: &UploadSite<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
+        let mut parts = Parts::new(&self.registers, place, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
         for (at, wanted) in named.iter().enumerate() {
             let part = parts.find(wanted.number, |part| check_part(wanted, part)).await?;
-            let minimum = self.options.part_bytes_min;
+            let minimum = self.part_bytes_min;
             if at + 1 < named.len() && part.size < minimum {
                 let (number, size) = (wanted.number, part.size);
                 return Err(Error::EntityTooSmall { number, size, minimum });
@@ -359,13 +374,13 @@ impl Inner {
 
     /// Builds the object of the chosen parts.
     async fn assemble(
-        self: &Arc<Self>,
-        place: &Place<'_>,
+        &self,
+        place: &UploadSite<'_>,
         upload: &Upload,
         chosen: &[Box<Part>],
         complete: &CompleteUpload,
         write_id: WriteId,
-    ) -> Result<(Object, Unclaimed)> {
+    ) -> Result<(Object, OrphanGuard)> {
         let size: u64 = chosen.iter().map(|part| part.size).sum();
         if size > OBJECT_BYTES_MAX {
             return Err(Error::EntityTooLarge { size, maximum: OBJECT_BYTES_MAX });
@@ -402,50 +417,25 @@ impl Inner {
             policy: manifest.policy,
             inline_bytes_max: 0,
         };
-        let (body, unclaimed) = self.store_manifest(manifest, to).await?;
+        let (body, orphans) = self.writer.store_manifest(manifest, to).await?;
         let etag = ETag::Multipart {
             md5: md5_of_md5s(chosen.iter().map(|part| &part.md5)),
             parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
         };
-        self.tell_of(&upload.attributes.marks, (place.bucket.id, place.object_key))?;
+        place.context.keys.report(&upload.attributes.marks, (place.bucket.id, place.object_key))?;
         let mut attributes = attributes_of(upload);
         let numbers: Vec<u32> = complete.parts.iter().map(|part| part.number).collect();
         choose_parts(&mut attributes.marks, &numbers)?;
         let object = Object {
             size,
             etag,
-            modified_ms: self.stamps.now_ms(),
+            modified_ms: self.registers.stamps.now_ms(),
             attributes,
             checksums: checksum.into_iter().collect(),
             upload: Some(upload.id),
             body,
             version: None,
         };
-        Ok((object, unclaimed))
-    }
-
-    /// A manifest as a body: stored in the entry, or in extents if it is too long.
-    pub(crate) async fn store_manifest(
-        self: &Arc<Self>,
-        manifest: Manifest,
-        to: Destination<'_>,
-    ) -> Result<(Body, Unclaimed)> {
-        let policy = manifest.policy;
-        let small = manifest.extents.len() <= MANIFEST_EXTENTS_INLINE_MAX
-            && manifest.parts.len() <= MANIFEST_EXTENTS_INLINE_MAX;
-        if small {
-            return Ok((Body::Extents(manifest), Unclaimed::new(self.clone())));
-        }
-        let encoded = Bytes::from(manifest.encode());
-        let incoming = Incoming {
-            size: Some(encoded.len() as u64),
-            bytes: Box::pin(stream::once(std::future::ready(Ok(encoded)))),
-            md5: None,
-            compute: Vec::new(),
-            expected: Box::new(|| Ok(Vec::new())),
-        };
-        let to = Destination { role: ExtentRole::Manifest, policy, inline_bytes_max: 0, ..to };
-        let ingested = self.ingest(incoming, to).await?;
-        Ok((Body::Spilled { policy, manifest: ingested.extents }, ingested.unclaimed))
+        Ok((object, orphans))
     }
 }

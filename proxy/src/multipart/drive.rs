@@ -18,17 +18,21 @@ use martlet_protocol::entry::{
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, Stamp, UploadId, Version, WriteId};
+use tokio::sync::Semaphore;
 
-use super::{Place, attributes_of};
+use super::part::PartStore;
+use super::upload_site::{UploadSite, attributes_of};
+use super::uploads::Uploads;
 use crate::api::{WriteConditions, Written};
-use crate::bucket::busy;
+use crate::bucket::{BucketCatalog, busy, object_of};
+use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Failed, Intent, Landed, Proposal, Step};
+use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
 use crate::lock::completed;
-use crate::put::object_of;
-use crate::store::Inner;
-use crate::versions::New;
+use crate::versions::{New, VersionStore};
 
+/// Completed uploads whose parts one proxy frees concurrently.
+const FREEING_MAX: usize = 8;
 /// Maximum number of decisions of one completion.
 const TURNS: usize = 8;
 
@@ -82,12 +86,33 @@ fn nobody_can_tell() -> Error {
     martlet_protocol::Error::unavailable("the outcome of the upload is unknown").into()
 }
 
-impl Inner {
+/// Execution of decided completions.
+pub(super) struct CompletionDriver {
+    registers: Arc<RegisterClient>,
+    catalog: Arc<BucketCatalog>,
+    versions: Arc<VersionStore>,
+    uploads: Arc<Uploads>,
+    parts: Arc<PartStore>,
+    /// Permits for completed uploads whose parts are being freed.
+    freeing: Arc<Semaphore>,
+}
+
+impl CompletionDriver {
+    pub(super) fn new(
+        uploads: Arc<Uploads>,
+        parts: Arc<PartStore>,
+        versions: Arc<VersionStore>,
+    ) -> Self {
+        let (registers, catalog) = (uploads.registers.clone(), uploads.catalog.clone());
+        let freeing = Arc::new(Semaphore::new(FREEING_MAX));
+        Self { registers, catalog, versions, uploads, parts, freeing }
+    }
+
     /// Drives a decision to its end: the object is written and the upload is completed. Its parts
     /// are freed in the background.
     pub(super) async fn drive(
-        self: &Arc<Self>,
-        place: &Place<'_>,
+        &self,
+        place: &UploadSite<'_>,
         upload: &Upload,
         driver: Driver,
     ) -> Result<Driven> {
@@ -115,7 +140,10 @@ impl Inner {
                 ) => return self.refuse(place, turn, error).await,
                 (Err(error), _) => return Err(error),
             };
-            let view = self.read(&place.object_register(), Want::Entry, Level::Strict).await?;
+            let view = self
+                .registers
+                .read(place.context, &place.object_register(), Want::Entry, Level::Strict)
+                .await?;
             let conditions = WriteConditions::from_key_condition(condition);
             if let Err(error) = conditions.check(object_of(&view)) {
                 return self.refuse(place, turn, error).await;
@@ -126,8 +154,8 @@ impl Inner {
     }
 
     async fn completed(
-        self: &Arc<Self>,
-        place: &Place<'_>,
+        &self,
+        place: &UploadSite<'_>,
         decision: Decision<'_>,
         (stamp, version): (Stamp, Option<Version>),
     ) -> Result<Driven> {
@@ -141,40 +169,48 @@ impl Inner {
 
     /// Frees the parts of a completed upload in the background, with limited concurrency. The
     /// expire worker frees parts that are left over.
-    fn free_parts_soon(self: &Arc<Self>, place: &Place<'_>, taken: Body) {
+    fn free_parts_soon(&self, place: &UploadSite<'_>, taken: Body) {
         let Ok(turn) = self.freeing.clone().try_acquire_owned() else {
             tracing::debug!(upload = %place.id, "leaving parts of a completed upload to the expire \
                                                  worker");
             return;
         };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (inner, name, object_key) =
-            (self.clone(), place.name.to_owned(), place.object_key.to_owned());
+        let (parts, context) = (self.parts.clone(), place.context.clone());
+        let (name, object_key) = (place.name.to_owned(), place.object_key.to_owned());
         let (id, bucket, key) = (place.id, place.bucket.clone(), place.key.clone());
-        let (asked, began) = (place.asked, place.began);
+        let began = place.began;
         runtime.spawn(async move {
             let _turn = turn;
-            let place =
-                Place { name: &name, object_key: &object_key, id, bucket, key, asked, began };
-            if let Err(error) = inner.free_parts(&place, &taken).await {
+            let place = UploadSite {
+                context: &context,
+                name: &name,
+                object_key: &object_key,
+                id,
+                bucket,
+                key,
+                began,
+            };
+            if let Err(error) = parts.free_parts(&place, &taken).await {
                 tracing::warn!(upload = %id, %error, "could not delete parts after completion");
             }
         });
     }
 
     /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
-    pub(crate) async fn finish_upload(
-        self: &Arc<Self>,
+    pub(super) async fn finish_upload(
+        &self,
+        context: &Arc<RequestContext>,
         bucket: &str,
         key: &str,
         id: UploadId,
     ) -> Result<bool> {
-        let place = match self.place(bucket, key, id).await {
+        let place = match self.uploads.place(context, bucket, key, id).await {
             Err(Error::NoSuchBucket) => return Ok(false),
             place => place?,
         };
-        let _turn = self.uploads.wait(&place.key, self.upload_turn_deadline()).await;
-        let upload = match self.upload(&place).await {
+        let _turn = self.uploads.end_turn(&place).await;
+        let upload = match self.uploads.upload(&place).await {
             Err(Error::NoSuchUpload) => return Ok(false),
             upload => upload?,
         };
@@ -187,28 +223,28 @@ impl Inner {
 
     /// Takes over the turn of another proxy's decision. From then on that proxy can't prove that
     /// the object was never written.
-    async fn take_over(&self, place: &Place<'_>, upload: &Upload) -> Result<()> {
+    async fn take_over(&self, place: &UploadSite<'_>, upload: &Upload) -> Result<()> {
         let turn = WriteId::random();
         let same = |now: &Upload, _| (now.state == upload.state).then(|| now.state.clone());
-        let (_, by) = self.take_turn(place, turn, None, same).await?;
+        let (_, by) = self.uploads.take_turn(place, turn, None, same).await?;
         if by == turn { Ok(()) } else { Err(busy()) }
     }
 
     /// Changes an upload whose turn no other proxy has taken over.
     async fn change_in_turn(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         turn: WriteId,
         next: &UploadState,
     ) -> Result<(Upload, WriteId)> {
         let own = WriteId::random();
         let change = |_: &Upload, by| (by == turn).then(|| next.clone());
-        let (upload, by) = self.take_turn(place, own, None, change).await?;
+        let (upload, by) = self.uploads.take_turn(place, own, None, change).await?;
         if by == own { Ok((upload, own)) } else { Err(nobody_can_tell()) }
     }
 
     /// Reopens the upload: a condition failed, and the object was never written.
-    async fn refuse(&self, place: &Place<'_>, turn: WriteId, error: Error) -> Result<Driven> {
+    async fn refuse(&self, place: &UploadSite<'_>, turn: WriteId, error: Error) -> Result<Driven> {
         self.change_in_turn(place, turn, &UploadState::Open).await?;
         Ok(Driven::Reopened(error))
     }
@@ -216,7 +252,7 @@ impl Inner {
     /// Decides again above the entry found. Only if the object was never written.
     async fn decide_anew(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         decision: Decision<'_>,
         turn: WriteId,
         found: &RegisterView,
@@ -224,7 +260,10 @@ impl Inner {
         let before = found.entry.as_ref();
         let state = UploadState::Completing {
             write_id: decision.write_id,
-            order: self.stamps.issue_above(before.map_or(Stamp::ZERO, |entry| entry.order)),
+            order: self
+                .registers
+                .stamps
+                .issue_above(before.map_or(Stamp::ZERO, |entry| entry.order)),
             object: Box::new(decision.object.clone()),
             condition: decision.condition.clone(),
         };
@@ -236,19 +275,19 @@ impl Inner {
     /// Aborts an upload whose object may or may not have been written and overwritten. Its bytes
     /// may already be garbage, so its parts can't be offered again.
     async fn give_up(
-        self: &Arc<Self>,
-        place: &Place<'_>,
+        &self,
+        place: &UploadSite<'_>,
         decided: WriteId,
         object: &Object,
     ) -> Result<Driven> {
         self.leave_completing(place, decided, UploadState::Aborted).await?;
-        self.free_parts(place, &object.body).await?;
+        self.parts.free_parts(place, &object.body).await?;
         Err(nobody_can_tell())
     }
 
     async fn leave_completing(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         decided: WriteId,
         next: UploadState,
     ) -> Result<()> {
@@ -256,14 +295,14 @@ impl Inner {
             UploadState::Completing { write_id, .. } if *write_id == decided => Some(next.clone()),
             _ => None,
         };
-        self.change_upload(place, None, change).await.map(drop)
+        self.uploads.change_upload(place, None, change).await.map(drop)
     }
 
     /// Writes the object of a decision, at most once over all drivers. None if it may have been
     /// written already.
     async fn write_object(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         decision: Decision<'_>,
     ) -> Result<Option<(Stamp, Option<Version>)>> {
         let Decision { write_id, order, object, condition, driver } = decision;
@@ -272,7 +311,7 @@ impl Inner {
         let value = &Value::Object(Box::new(object.clone()));
         let mut bucket = place.bucket.clone();
         for _ in 0..2 {
-            let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
             let generation = bucket.generation;
             let level = place.level();
             let intent =
@@ -293,22 +332,28 @@ impl Inner {
             let value = &*completed(&bucket, value)?;
             let mut decided = if bucket.versioning().state.keeps_versions() {
                 let new = New { value, inline: None };
-                self.append(&bucket, intent, new, &mut check).await
+                self.versions.append(place.context, &bucket, intent, new, &mut check).await
             } else {
                 let mut evaluate = |view: &RegisterView| {
                     let goes_ahead = check(view)?;
                     let write = || Step::Write(Proposal::of(value.clone()));
                     Ok(if goes_ahead { write() } else { Step::Keep })
                 };
-                self.decide(intent, &mut evaluate).await.map(|landed| (landed, None))
+                self.registers
+                    .ballots
+                    .decide(intent, &mut evaluate)
+                    .await
+                    .map(|landed| (landed, None))
             };
             if !conditions.is_empty() {
-                decided = decided.map_err(Failed::of_conditions);
+                decided = decided.map_err(WriteError::of_conditions);
             }
             match decided? {
-                (Landed::At(stamp), version) => return Ok(Some((stamp, version))),
-                (Landed::Kept(view), _) => return self.found(place, &bucket, &view).await,
-                (Landed::Fenced, _) => bucket = self.refreshed(place.name, &bucket).await?,
+                (WriteOutcome::At(stamp), version) => return Ok(Some((stamp, version))),
+                (WriteOutcome::Kept(view), _) => return self.found(place, &bucket, &view).await,
+                (WriteOutcome::Fenced, _) => {
+                    bucket = self.catalog.refreshed(place.context, place.name, &bucket).await?;
+                }
             }
         }
         Err(busy())
@@ -317,7 +362,7 @@ impl Inner {
     /// The upload's object at its key or, in a versioned bucket, among the noncurrent versions.
     async fn found(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         bucket: &Bucket,
         view: &RegisterView,
     ) -> Result<Option<(Stamp, Option<Version>)>> {
@@ -325,20 +370,26 @@ impl Inner {
         if current.is_some() || !bucket.versioning().state.keeps_versions() {
             return Ok(current);
         }
-        let beside = self.version_of_upload(&place.object_register(), place.id).await?;
+        let beside = self
+            .versions
+            .version_of_upload(place.context, &place.object_register(), place.id)
+            .await?;
         Ok(beside.map(|entry| (entry.order, entry.value.version())))
     }
 
     /// Response to a repetition of a finished completion.
     pub(super) async fn completed_before(
         &self,
-        place: &Place<'_>,
+        place: &UploadSite<'_>,
         upload: &Upload,
         write_id: WriteId,
         etag: ETag,
     ) -> Result<Written> {
         debug_assert_eq!(upload.id, place.id);
-        let view = self.read(&place.object_register(), Want::Entry, place.level()).await?;
+        let view = self
+            .registers
+            .read(place.context, &place.object_register(), Want::Entry, place.level())
+            .await?;
         if let (Some(object), Some(entry)) = (object_of(&view), &view.entry)
             && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
@@ -346,7 +397,10 @@ impl Inner {
             return Ok(Written { object, stamp, source_version: None });
         }
         if place.bucket.versioning().state.keeps_versions()
-            && let Some(entry) = self.version_of_upload(&place.object_register(), upload.id).await?
+            && let Some(entry) = self
+                .versions
+                .version_of_upload(place.context, &place.object_register(), upload.id)
+                .await?
             && let Value::Object(object) = entry.value
         {
             return Ok(Written { object: *object, stamp: entry.order, source_version: None });

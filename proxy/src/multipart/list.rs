@@ -6,13 +6,13 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Upload, UploadState, Value};
 use tokio::time::Instant;
 
-use super::info;
+use super::upload_site::info;
 use crate::api::{ListUploads, UploadPage};
 use crate::bucket::again_if_replaced;
+use crate::context::RequestContext;
 use crate::error::Result;
-use crate::listing::folded;
+use crate::listing::{Listings, folded};
 use crate::merge::successor;
-use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
 fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {
@@ -34,28 +34,33 @@ fn is_shown(upload: &Upload) -> bool {
     matches!(upload.state, UploadState::Open | UploadState::Completing { .. })
 }
 
-impl ObjectStore {
+impl Listings {
     /// Lists a page of the open uploads of a bucket.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
-    pub async fn list_uploads(&self, bucket: &str, list: ListUploads) -> Result<UploadPage> {
-        let (inner, list) = (&self.inner(), &list);
+    pub(crate) async fn list_uploads(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        list: ListUploads,
+    ) -> Result<UploadPage> {
+        let list = &list;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = inner.bucket(bucket).await?;
-            let page = inner.list_uploads(&known, list).await?;
+            let known = self.catalog.bucket(context, bucket).await?;
+            let page = self.upload_page(context, &known, list).await?;
             if page.uploads.is_empty() && page.prefixes.is_empty() {
-                inner.check_not_replaced(bucket, &known, began).await?;
+                self.catalog.check_not_replaced(context, bucket, &known, began).await?;
             }
             Ok(page)
         })
         .await
     }
-}
 
-impl Inner {
-    async fn list_uploads(&self, bucket: &Bucket, list: &ListUploads) -> Result<UploadPage> {
+    async fn upload_page(
+        &self,
+        context: &RequestContext,
+        bucket: &Bucket,
+        list: &ListUploads,
+    ) -> Result<UploadPage> {
         let mut page = UploadPage::default();
         if list.limit == 0 {
             return Ok(page);
@@ -65,8 +70,14 @@ impl Inner {
         // Nodes don't fold: the upload id at the end of a name may contain a delimiter.
         let paths = Paths::all(bucket, RegisterKind::Upload).below(prefix);
         let expected = list.limit.saturating_add(1);
-        let mut walk =
-            Walk::new(self, &paths, start(list, delimiter), expected, self.level(bucket))?;
+        let mut walk = Walk::new(
+            &self.registers,
+            context,
+            &paths,
+            start(list, delimiter),
+            expected,
+            context.level(bucket),
+        )?;
         let mut last = None;
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };

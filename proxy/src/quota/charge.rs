@@ -6,7 +6,8 @@ use martlet_protocol::BucketId;
 use martlet_protocol::entry::{Attributes, Bucket};
 use martlet_protocol::usage::Usage;
 
-use super::{Account, Bounds, Exceeded};
+use super::account::Account;
+use super::exceeded::{Bounds, Exceeded};
 
 /// Usage that a write requests before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 use martlet_protocol::BucketId;
 use martlet_protocol::usage::Usage;
 
-use super::{Bounds, Exceeded, Whose};
+use super::exceeded::{Bounds, Exceeded, Whose};
 
 /// Maximum number of time slots for the recent usage of one bucket.
 const SLOTS_MAX: usize = 64;

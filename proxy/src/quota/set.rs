@@ -4,7 +4,7 @@ use martlet_protocol::Setting;
 use martlet_protocol::settings::Settings;
 use martlet_protocol::usage::Quota;
 
-use super::quota_of;
+use super::client::quota_of;
 use crate::error::Result;
 use crate::store::ObjectStore;
 

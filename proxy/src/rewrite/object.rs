@@ -21,15 +21,15 @@ use martlet_protocol::{Level, PolicyId, RegisterKind, Stamp, VersionId, WriteId}
 
 use super::pace::Attempt;
 use crate::api::Incoming;
-use crate::bucket::busy;
+use crate::bucket::{Site, busy, object_of};
+use crate::context::RequestContext;
 use crate::digest::md5_of_md5s;
 use crate::encryption::stored_pieces;
 use crate::error::{Error, Result};
-use crate::index::{Failed, Intent, Landed};
-use crate::ingest::{Destination, Ingested};
-use crate::put::{Site, object_of};
-use crate::store::Inner;
-use crate::unclaimed::Unclaimed;
+use crate::index::{Intent, WriteError, WriteOutcome};
+use crate::orphan_guard::OrphanGuard;
+use crate::store::Services;
+use crate::upload::{Destination, Ingested};
 use crate::versions::Revision;
 use crate::walk::Paths;
 
@@ -48,7 +48,7 @@ pub(super) enum Outcome {
 #[derive(Default)]
 struct Fresh {
     claim: AtomicBool,
-    unclaimed: Vec<Unclaimed>,
+    orphans: Vec<OrphanGuard>,
 }
 
 impl Fresh {
@@ -59,43 +59,42 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        for unclaimed in &self.unclaimed {
-            unclaimed.claim().store(*self.claim.get_mut(), Ordering::Release);
+        for orphans in &self.orphans {
+            orphans.claim().store(*self.claim.get_mut(), Ordering::Release);
         }
     }
 }
 
-impl Inner {
-    /// Current and right policy of an object, if they differ.
-    pub(super) fn astray(&self, bucket: &Bucket, object: &Object) -> Option<(PolicyId, PolicyId)> {
-        let from = match &object.body {
-            Body::Extents(manifest) if !manifest.extents.is_empty() => manifest.policy,
-            Body::Spilled { policy, .. } => *policy,
-            Body::Empty | Body::Inline { .. } | Body::Extents(_) => return None,
-        };
-        // An old class that names no policy has no effect.
-        let to = self.policy_of(bucket, &object.attributes).unwrap_or(bucket.policy);
-        (from != to).then_some((from, to))
-    }
+/// Move of one object.
+pub(super) struct ObjectMove<'a> {
+    pub(super) services: &'a Services,
+    pub(super) context: &'a RequestContext,
+}
 
+impl ObjectMove<'_> {
     /// Moves an object to the policy of new writes.
     pub(super) async fn rewrite_object(
-        self: &Arc<Self>,
+        &self,
         bucket: &str,
         (key, version): (&str, VersionId),
         attempt: &Arc<Attempt>,
     ) -> Result<Outcome> {
-        let site = self.site(bucket, key).await?;
+        let site = self.services.buckets.site(self.context, bucket, key).await?;
         let how = (Want::Entry, Level::Strict);
-        let head = self.read(&site.key, how.0, how.1).await?;
-        let view = self.view_of(&site.key, head, Some(version), how).await?;
+        let head = self.services.registers.read(self.context, &site.key, how.0, how.1).await?;
+        let view = self
+            .services
+            .versions
+            .view_of(self.context, &site.key, head, Some(version), how)
+            .await?;
         let (Some(entry), Some(object)) = (&view.entry, object_of(&view)) else {
             return Ok(Outcome::InPlace);
         };
-        let Some((_, policy)) = self.astray(&site.bucket, object) else {
+        let Some((_, policy)) = astray(self.context, &site.bucket, object) else {
             return Ok(Outcome::InPlace);
         };
-        let (write_id, commit_by_ms) = (WriteId::random(), self.stamps.now_ms() + COMMIT_WINDOW_MS);
+        let (write_id, commit_by_ms) =
+            (WriteId::random(), self.services.registers.stamps.now_ms() + COMMIT_WINDOW_MS);
         let to = Destination {
             bucket: site.bucket.id,
             key,
@@ -108,20 +107,20 @@ impl Inner {
         };
         let mut fresh = Fresh::default();
         let body = self.body_anew(object, to, &mut fresh, attempt).await?;
-        self.check_nothing_kept(register_of(&site)).await?;
+        self.services.buckets.fences.check_nothing_kept(register_of(&site)).await?;
         let read = (version, entry.write_id);
         self.replace(site, read, (write_id, commit_by_ms), &body, &fresh).await
     }
 
     /// Writes the bytes of an object anew, verified against its ETag.
     async fn body_anew(
-        self: &Arc<Self>,
+        &self,
         object: &Object,
         to: Destination<'_>,
         fresh: &mut Fresh,
         attempt: &Arc<Attempt>,
     ) -> Result<Body> {
-        let before = self.manifest(&object.body).await?;
+        let before = self.services.bodies.manifest(&object.body).await?;
         let before = before.ok_or_else(|| differs("has no extents"))?;
         let lengths = stored_pieces(object, &before.parts);
         if before.length() != lengths.iter().sum::<u64>() {
@@ -132,12 +131,13 @@ impl Inner {
         let mut md5s = Vec::new();
         for range in one_after_another(&lengths) {
             let (size, offset) = (range.end - range.start, range.start);
-            let bytes = self.read_extents(before.policy, &before.extents, range).await?;
+            let bytes =
+                self.services.bodies.read_extents(before.policy, &before.extents, range).await?;
             let incoming = Incoming { size: Some(size), ..unchecked(attempt.paced(bytes)) };
-            let Ingested { md5, extents, unclaimed, .. } =
-                self.ingest(incoming, Destination { offset, ..to }).await?;
+            let Ingested { md5, extents, orphans, .. } =
+                self.services.body_writer.ingest(incoming, Destination { offset, ..to }).await?;
             manifest.extents.extend(extents);
-            fresh.unclaimed.push(unclaimed);
+            fresh.orphans.push(orphans);
             md5s.push(md5);
         }
         // The ETag of an encrypted object covers plain bytes, which are not available here. The
@@ -146,8 +146,8 @@ impl Inner {
         if is_plain && !is_of(object.etag, &md5s) {
             return Err(differs("does not match its ETag"));
         }
-        let (body, unclaimed) = self.store_manifest(manifest, to).await?;
-        fresh.unclaimed.push(unclaimed);
+        let (body, orphans) = self.services.body_writer.store_manifest(manifest, to).await?;
+        fresh.orphans.push(orphans);
         Ok(body)
     }
 
@@ -168,16 +168,22 @@ impl Inner {
             let claim = Some(&fresh.claim);
             let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
             let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-            let mut revision = Revision::new(self, Some(version), &mut change, false);
-            match self.decide_by(intent, floor, &mut revision).await {
-                Ok(Landed::At(_)) => return Ok(Outcome::Moved),
+            let mut revision = Revision::new(
+                &self.services.versions,
+                self.context,
+                Some(version),
+                &mut change,
+                false,
+            );
+            match self.services.registers.ballots.decide_by(intent, floor, &mut revision).await {
+                Ok(WriteOutcome::At(_)) => return Ok(Outcome::Moved),
                 // A register beside the head names the new extents.
                 Ok(_) | Err(_) if revision.is_beside => {
                     fresh.claim.store(true, Ordering::Release);
                     return Err(unsettled());
                 }
-                Ok(Landed::Kept(_))
-                | Err(Failed {
+                Ok(WriteOutcome::Kept(_))
+                | Err(WriteError {
                     error: Error::NoSuchKey | Error::NoSuchVersion | Error::DeleteMarker { .. },
                     maybe_written: false,
                     ..
@@ -185,11 +191,15 @@ impl Inner {
                     fresh.release();
                     return Ok(Outcome::Overtaken);
                 }
-                Ok(Landed::Fenced) => {
+                Ok(WriteOutcome::Fenced) => {
                     fresh.release();
-                    site.bucket = self.refreshed(site.name, &site.bucket).await?;
+                    site.bucket = self
+                        .services
+                        .buckets
+                        .refreshed(self.context, site.name, &site.bucket)
+                        .await?;
                 }
-                Err(Failed { error, maybe_written, .. }) => {
+                Err(WriteError { error, maybe_written, .. }) => {
                     if !maybe_written {
                         fresh.release();
                     }
@@ -199,6 +209,22 @@ impl Inner {
         }
         Err(busy())
     }
+}
+
+/// Current and right policy of an object, if they differ.
+pub(super) fn astray(
+    context: &RequestContext,
+    bucket: &Bucket,
+    object: &Object,
+) -> Option<(PolicyId, PolicyId)> {
+    let from = match &object.body {
+        Body::Extents(manifest) if !manifest.extents.is_empty() => manifest.policy,
+        Body::Spilled { policy, .. } => *policy,
+        Body::Empty | Body::Inline { .. } | Body::Extents(_) => return None,
+    };
+    // An old class that names no policy has no effect.
+    let to = context.cluster.policy_of(bucket, &object.attributes).unwrap_or(bucket.policy);
+    (from != to).then_some((from, to))
 }
 
 /// Paths of an object's register, and those of keys that begin with its key.

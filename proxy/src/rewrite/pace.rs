@@ -13,12 +13,34 @@ use martlet_protocol::{ByteStream, Error};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::RewriteOptions;
-
 /// Interval at which waiting clients are checked.
 const LOOK: Duration = Duration::from_millis(50);
 /// Checks after which a chunk is read although clients wait.
 const LOOKS_MAX: u32 = 20;
+
+/// Returns true if clients wait longer than they should.
+pub type ClientsWait = dyn Fn() -> bool + Send + Sync;
+
+/// Speed limits of a rewrite.
+#[derive(Clone, Default)]
+pub struct RewriteOptions {
+    /// Maximum rate in bytes per second; none for no limit.
+    pub bytes_per_s: Option<u64>,
+    /// Called before each chunk. While it returns true, the chunk is delayed, by at most one
+    /// second.
+    pub clients_wait: Option<Arc<ClientsWait>>,
+}
+
+impl fmt::Debug for RewriteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes_per_s, clients_wait } = self;
+        let gives_way = clients_wait.is_some();
+        f.debug_struct("RewriteOptions")
+            .field("bytes_per_s", bytes_per_s)
+            .field("gives_way", &gives_way)
+            .finish()
+    }
+}
 
 /// The pace of one rewrite.
 pub(super) struct Pace {
@@ -128,7 +150,7 @@ mod tests {
     use super::*;
 
     fn of(bytes_per_s: u64, clients_wait: bool) -> Arc<Pace> {
-        let clients_wait: Arc<super::super::ClientsWait> = Arc::new(move || clients_wait);
+        let clients_wait: Arc<ClientsWait> = Arc::new(move || clients_wait);
         let options =
             RewriteOptions { bytes_per_s: Some(bytes_per_s), clients_wait: Some(clients_wait) };
         Arc::new(Pace::new(options))

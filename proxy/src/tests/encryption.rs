@@ -68,15 +68,19 @@ fn from(first: usize, last: usize) -> Selection {
 
 /// Stored bytes of an object.
 async fn stored(store: &ObjectStore, key: &str) -> Bytes {
-    let inner = store.inner();
-    let found = inner.find("b", ObjectName::from(key), Want::EntryAndInline).await.unwrap();
+    let services = &store.services;
+    let found = services
+        .reader
+        .find(&store.context(), "b", ObjectName::from(key), Want::EntryAndInline)
+        .await
+        .unwrap();
     let length = match &found.object.body {
         Body::Empty => return Bytes::new(),
         Body::Inline { .. } if found.locked.is_none() => found.object.size,
         Body::Inline { .. } => found.object.size + 16,
-        _ => inner.manifest(&found.object.body).await.unwrap().unwrap().length(),
+        _ => services.bodies.manifest(&found.object.body).await.unwrap().unwrap().length(),
     };
-    let mut stream = inner.open_stored(&found, 0..length).await.unwrap();
+    let mut stream = services.bodies.open_stored(&found, 0..length).await.unwrap();
     let mut bytes = BytesMut::new();
     while let Some(piece) = stream.next().await {
         bytes.extend_from_slice(&piece.unwrap());
@@ -293,7 +297,9 @@ async fn parts_of_one_length_that_were_exchanged_in_the_index_open_nothing() {
             manifest.extents.swap(0, 1);
             Ok(Some(object))
         };
-        store.inner().revise_object("b", "key".into(), &mut exchange).await.unwrap();
+        let context = store.context();
+        let reviser = &store.services.reviser;
+        reviser.revise_object(&context, "b", "key".into(), &mut exchange).await.unwrap();
         assert!(read(1).await.is_err() && read(2).await.is_err(), "{numbers:?}");
         assert!(get(&store, customer(1), "key", Selection::Whole).await.is_err());
         let across = from(CHUNK, CHUNK + 100);
@@ -401,8 +407,9 @@ async fn what_was_spoiled_is_an_error_before_any_byte() {
     let marks = other.object.attributes.marks.clone();
     let place = (harness.store.bucket("b").await.unwrap().id, "k");
     let locked = Locked::of(&marks, place).unwrap();
-    let inner = session(&harness.store, customer(1)).0.inner();
-    let moved = inner.unlock(locked.as_ref(), Whose::Own);
+    let context = session(&harness.store, customer(1)).0.context();
+    let vault = &harness.store.services.vault;
+    let moved = context.keys.unlock(vault, locked.as_ref(), Whose::Own);
     assert!(matches!(moved, Err(Error::InvalidArgument(_))));
     let device = DeviceId(1);
     for id in harness.memory.extents(device) {

@@ -155,8 +155,10 @@ async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_lo
     }
     let bucket = harness.store.bucket("b").await.unwrap();
     let paths = Paths::all(&bucket, RegisterKind::Object);
-    let inner = harness.store.inner();
-    let mut walk = Walk::new(&inner, &paths, ListStart::First, 2, Level::Strict).unwrap();
+    let (services, context) = (&harness.store.services, harness.store.context());
+    let mut walk =
+        Walk::new(&services.registers, &context, &paths, ListStart::First, 2, Level::Strict)
+            .unwrap();
     walk.next().await.unwrap().unwrap();
     assert_eq!(walk.seen, 2, "one key and the word that there is more");
     for at in 0..2999 {

@@ -65,8 +65,14 @@ async fn p1_a_write_that_meets_a_newer_term_is_sent_again_as_it_was() {
             let held = growing.nodes.held(device, &register);
             assert_eq!(held, Some(written.stamp), "{at}: {device} of {cast:?}");
         }
-        let inner = proxy.store.inner();
-        assert!(growing.devices().iter().all(|device| !inner.silent.is_shunned(*device)));
+        let services = &proxy.store.services;
+        assert!(
+            growing.devices().iter().all(|device| !services
+                .registers
+                .replicas
+                .health
+                .is_shunned(*device))
+        );
     }
 }
 
@@ -150,9 +156,11 @@ async fn p1_a_walk_begins_again_behind_the_last_name_that_it_gave_out() {
     let (proxy, calls) = overtaken(&growing, Op::List, 9).await;
     calls.store(0, Ordering::SeqCst);
     let bucket = proxy.store.bucket("b").await.unwrap();
-    let inner = proxy.store.inner();
+    let (services, context) = (&proxy.store.services, proxy.store.context());
     let paths = Paths::all(&bucket, RegisterKind::Object);
-    let mut walk = Walk::new(&inner, &paths, ListStart::First, 2, Level::Strict).unwrap();
+    let mut walk =
+        Walk::new(&services.registers, &context, &paths, ListStart::First, 2, Level::Strict)
+            .unwrap();
     let (mut names, mut given_before) = (Vec::new(), 0);
     while let Some((name, _)) = walk.next().await.unwrap() {
         if proxy.store.term() < Term::of(CHANGE, Phase::Joint) {

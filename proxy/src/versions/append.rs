@@ -9,9 +9,10 @@ use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{RegisterKey, Stamp, Version, VersionId, Versioning, WriteId};
 
 use super::beside::version_of;
+use super::store::VersionStore;
+use crate::context::RequestContext;
 use crate::error::Result;
-use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
-use crate::store::Inner;
+use crate::index::{Intent, Judge, Proposal, Round, Step, WriteError, WriteOutcome};
 
 /// The new current version.
 #[derive(Clone, Copy)]
@@ -25,7 +26,7 @@ pub(crate) type Check<'a> = dyn FnMut(&RegisterView) -> Result<bool> + Send + 'a
 
 /// Adds a new version above the existing ones.
 struct Append<'a> {
-    inner: &'a Inner,
+    versions: &'a VersionStore,
     new: New<'a>,
     /// True if the version has an id.
     numbered: bool,
@@ -46,12 +47,16 @@ impl Append<'_> {
             id: self.numbered.then_some(round.intent.write_id),
         };
         let replaces = held.is_none_or(|held| held.id.is_none() && version.id.is_none());
-        if !replaces && let Some(step) = self.inner.set_aside(round).await? {
+        if !replaces && let Some(step) = self.versions.set_aside(round).await? {
             return Ok(step);
         }
         if replaces && let Some(entry) = &round.view.entry {
             // A bucket with Object Lock never replaces versions; this is a safeguard.
-            check_removal_of(&entry.value, self.inner.stamps.now_ms(), Bypass::Nothing)?;
+            check_removal_of(
+                &entry.value,
+                self.versions.registers.stamps.now_ms(),
+                Bypass::Nothing,
+            )?;
         }
         self.version = Some(version);
         let value = with_version(self.new.value.clone(), version);
@@ -86,35 +91,43 @@ fn with_version(mut value: Value, version: Version) -> Value {
     value
 }
 
-impl Inner {
+impl VersionStore {
     /// Adds a new version in a versioned bucket, and returns it.
     pub(crate) async fn append(
         &self,
+        context: &RequestContext,
         bucket: &Bucket,
         intent: Intent<'_>,
         new: New<'_>,
         check: &mut Check<'_>,
-    ) -> Result<(Landed, Option<Version>), Failed> {
+    ) -> Result<(WriteOutcome, Option<Version>), WriteError> {
         let setting = bucket.versioning();
         let numbered = setting.state == Versioning::Enabled;
-        let mut append = Append { inner: self, new, numbered, check, version: None };
-        let landed = self.decide_by(intent, Stamp::at_ms(setting.above_ms), &mut append).await?;
-        if let (Landed::At(stamp), false) = (&landed, numbered) {
-            self.clear_null(intent, *stamp).await;
+        let mut append = Append { versions: self, new, numbered, check, version: None };
+        let landed = self
+            .registers
+            .ballots
+            .decide_by(intent, Stamp::at_ms(setting.above_ms), &mut append)
+            .await?;
+        if let (WriteOutcome::At(stamp), false) = (&landed, numbered) {
+            self.clear_null(context, intent, *stamp).await;
         }
         Ok((landed, append.version))
     }
 
     /// Removes the null version beside a head after a newer null version replaced it. It is
     /// invisible; after a failure it is removed together with the head.
-    async fn clear_null(&self, intent: Intent<'_>, order: Stamp) {
+    async fn clear_null(&self, context: &RequestContext, intent: Intent<'_>, order: Stamp) {
         let key = RegisterKey::version(intent.key, VersionId::Null);
-        let cleared = match self.beside(intent.key, VersionId::Null).await {
+        let cleared = match self.beside(context, intent.key, VersionId::Null).await {
             Ok(None) => return,
             Ok(Some(_)) => {
                 let write_id = WriteId::random();
                 let intent = Intent { key: &key, write_id, claim: None, ..intent };
-                self.write_once(intent, order, Proposal::of(Value::Tombstone)).await
+                self.registers
+                    .ballots
+                    .write_once(intent, order, Proposal::of(Value::Tombstone))
+                    .await
             }
             Err(error) => Err(error),
         };

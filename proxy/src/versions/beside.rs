@@ -5,9 +5,10 @@ use martlet_protocol::backend::{ListStart, Want};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::{Level, RegisterKey, RegisterKind, Version, VersionId, WriteId};
 
+use super::store::VersionStore;
+use crate::context::RequestContext;
 use crate::error::Result;
 use crate::index::{Proposal, Round, Step};
-use crate::store::Inner;
 use crate::walk::{Paths, Walk};
 
 /// The version in an entry, if it holds one.
@@ -16,7 +17,7 @@ pub(crate) fn version_of(entry: Option<&Entry>) -> Option<(Version, &Entry)> {
     Some((entry.value.version()?, entry))
 }
 
-impl Inner {
+impl VersionStore {
     /// Copies the head's version beside it. None once the copy is on a quorum; otherwise the next
     /// step of the ballot.
     pub(super) async fn set_aside(&self, round: Round<'_>) -> Result<Option<Step>> {
@@ -29,7 +30,7 @@ impl Inner {
             // whose extents become garbage.
             keep_body: version.id.is_some(),
         };
-        self.write_beside(round, &key, entry.write_id, proposal).await
+        self.registers.ballots.write_beside(round, &key, entry.write_id, proposal).await
     }
 
     /// Removes a version beside a head. None once a quorum has the tombstone; otherwise the next
@@ -37,12 +38,13 @@ impl Inner {
     pub(super) async fn bury(&self, round: Round<'_>, version: VersionId) -> Result<Option<Step>> {
         let key = RegisterKey::version(round.intent.key, version);
         let proposal = Proposal::of(Value::Tombstone);
-        self.write_beside(round, &key, WriteId::random(), proposal).await
+        self.registers.ballots.write_beside(round, &key, WriteId::random(), proposal).await
     }
 
     /// The latest version beside a head that is older than the head, with its inline bytes.
     pub(super) async fn latest_beside(
         &self,
+        context: &RequestContext,
         head: &RegisterKey,
         held: Version,
     ) -> Result<Option<(Value, Option<Bytes>)>> {
@@ -50,13 +52,13 @@ impl Inner {
             // Beside a head without an id, the null register holds a copy of it or a replaced
             // version.
             None => None,
-            Some(_) => self.beside(head, VersionId::Null).await?,
+            Some(_) => self.beside(context, head, VersionId::Null).await?,
         };
-        let numbered = self.latest_numbered(head, held).await?;
+        let numbered = self.latest_numbered(context, head, held).await?;
         let latest = [null, numbered].into_iter().flatten().max_by_key(|(version, _)| *version);
         let Some((version, _)) = latest else { return Ok(None) };
         let key = RegisterKey::version(head, version.name());
-        let view = self.read(&key, Want::EntryAndInline, Level::Strict).await?;
+        let view = self.registers.read(context, &key, Want::EntryAndInline, Level::Strict).await?;
         let inline = view.inline;
         Ok(view.entry.filter(|entry| entry.value.version().is_some()).map(|it| (it.value, inline)))
     }
@@ -64,23 +66,25 @@ impl Inner {
     /// Reads one version beside a head, if it exists.
     pub(super) async fn beside(
         &self,
+        context: &RequestContext,
         head: &RegisterKey,
         version: VersionId,
     ) -> Result<Option<(Version, Entry)>> {
         let key = RegisterKey::version(head, version);
-        let entry = self.read(&key, Want::Entry, Level::Strict).await?.entry;
+        let entry = self.registers.read(context, &key, Want::Entry, Level::Strict).await?.entry;
         Ok(entry.and_then(|entry| Some((entry.value.version()?, entry))))
     }
 
     async fn latest_numbered(
         &self,
+        context: &RequestContext,
         head: &RegisterKey,
         held: Version,
     ) -> Result<Option<(Version, Entry)>> {
         let write_id = held.id.unwrap_or(WriteId([0; 16]));
         let from = VersionId::Numbered { position: held.position, write_id };
         let start = ListStart::After(RegisterKey::version(head, from).name);
-        let mut walk = Walk::new(self, &run_of(head), start, 1, Level::Strict)?;
+        let mut walk = Walk::new(&self.registers, context, &run_of(head), start, 1, Level::Strict)?;
         while let Some((_, entry)) = walk.next().await? {
             if let Some(version) = entry.value.version() {
                 return Ok(Some((version, entry)));

@@ -1,35 +1,24 @@
 //! Reads of one version of a key.
 
-use std::sync::Arc;
-
 use martlet_protocol::backend::{ListStart, RegisterView, Want};
-use martlet_protocol::entry::{Bucket, Entry, Value};
+use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::{Level, RegisterKey, UploadId, VersionId};
 
 use super::beside::{run_of, version_of};
+use super::store::VersionStore;
+use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::store::Inner;
 use crate::walk::Walk;
 
 /// Maximum number of versions of a key that are searched for that of an upload.
 const SEARCHED_MAX: usize = 1000;
 
-impl Inner {
-    /// A bucket for a request that names a version. An unversioned bucket is read again, since the
-    /// cache may be older than its versioning.
-    pub(crate) async fn bucket_with_versions(&self, name: &str) -> Result<Arc<Bucket>> {
-        let known = self.bucket(name).await?;
-        if known.versioning().state.keeps_versions() {
-            return Ok(known);
-        }
-        self.buckets.forget(name);
-        self.bucket(name).await
-    }
-
+impl VersionStore {
     /// The view of a version: the head that was read, or the register beside it. The head is read
     /// first, since versions move from there; a move back leaves a copy.
     pub(crate) async fn view_of(
         &self,
+        context: &RequestContext,
         head: &RegisterKey,
         view: RegisterView,
         version: Option<VersionId>,
@@ -37,9 +26,10 @@ impl Inner {
     ) -> Result<RegisterView> {
         let held = version_of(view.entry.as_ref()).map(|(held, _)| held.name());
         match version {
-            Some(version) if held != Some(version) => {
-                Ok(self.read(&RegisterKey::version(head, version), want, level).await?)
-            }
+            Some(version) if held != Some(version) => Ok(self
+                .registers
+                .read(context, &RegisterKey::version(head, version), want, level)
+                .await?),
             _ => Ok(view),
         }
     }
@@ -47,10 +37,12 @@ impl Inner {
     /// The version created by an upload, if it is among the latest ones beside a head.
     pub(crate) async fn version_of_upload(
         &self,
+        context: &RequestContext,
         head: &RegisterKey,
         upload: UploadId,
     ) -> Result<Option<Entry>> {
-        let mut walk = Walk::new(self, &run_of(head), ListStart::First, 1, Level::Strict)?;
+        let mut walk =
+            Walk::new(&self.registers, context, &run_of(head), ListStart::First, 1, Level::Strict)?;
         for _ in 0..SEARCHED_MAX {
             let Some((_, entry)) = walk.next().await? else { break };
             if matches!(&entry.value, Value::Object(object) if object.upload == Some(upload)) {

@@ -14,10 +14,11 @@ use tokio::time::Instant;
 use super::beside::{run_of, version_of};
 use crate::api::{ListVersions, ListedVersion, VersionPage};
 use crate::bucket::again_if_replaced;
+use crate::context::RequestContext;
 use crate::error::Result;
-use crate::listing::folded;
+use crate::index::RegisterClient;
+use crate::listing::{Listings, folded};
 use crate::merge::successor;
-use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
 /// Heads read at once.
@@ -61,7 +62,8 @@ const NULL_PLACE: WriteId = WriteId([0xff; 16]);
 
 /// A page under construction.
 struct Filling<'a> {
-    inner: &'a Inner,
+    registers: &'a RegisterClient,
+    context: &'a RequestContext,
     list: &'a ListVersions,
     /// The only shard to read; none for all.
     shard: Option<Shard>,
@@ -198,34 +200,32 @@ fn run(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
 
-impl Inner {
-    /// Reads a run of heads and folded prefixes.
-    async fn heads(&self, walk: &mut Walk<'_>, list: &ListVersions) -> Result<Vec<Item>> {
-        let (prefix, delimiter) =
-            (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
-        let mut items = Vec::new();
-        let most = list.limit.saturating_add(1).min(HEADS_MAX);
-        while items.len() < most
-            && let Some((name, entry)) = walk.next().await?
-        {
-            let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
-            match (fold, entry.value.version()) {
-                (None, Some(_)) => items.push(Item::Head(name, entry)),
-                (Some(fold), Some(_)) => {
-                    if let Some(next) = successor(&fold) {
-                        walk.skip_to(next);
-                    }
-                    items.push(Item::Folded(fold));
+/// Reads a run of heads and folded prefixes.
+async fn heads(walk: &mut Walk<'_>, list: &ListVersions) -> Result<Vec<Item>> {
+    let (prefix, delimiter) =
+        (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
+    let mut items = Vec::new();
+    let most = list.limit.saturating_add(1).min(HEADS_MAX);
+    while items.len() < most
+        && let Some((name, entry)) = walk.next().await?
+    {
+        let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
+        match (fold, entry.value.version()) {
+            (None, Some(_)) => items.push(Item::Head(name, entry)),
+            (Some(fold), Some(_)) => {
+                if let Some(next) = successor(&fold) {
+                    walk.skip_to(next);
                 }
-                (None, None) if walk.seen > SEEN_MAX => {
-                    items.push(Item::Pause(name));
-                    break;
-                }
-                (_, None) => {}
+                items.push(Item::Folded(fold));
             }
+            (None, None) if walk.seen > SEEN_MAX => {
+                items.push(Item::Pause(name));
+                break;
+            }
+            (_, None) => {}
         }
-        Ok(items)
     }
+    Ok(items)
 }
 
 /// Start of a page's heads.
@@ -239,37 +239,39 @@ fn start(list: &ListVersions) -> ListStart {
     }
 }
 
-impl ObjectStore {
+impl Listings {
     /// Lists a page of the versions of a bucket's objects, in order of key, the latest first. In an
     /// unversioned bucket each object is a null version.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
-    pub async fn list_versions(&self, bucket: &str, list: ListVersions) -> Result<VersionPage> {
-        let (inner, list) = (&self.inner(), &list);
+    pub(crate) async fn list_versions(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        list: ListVersions,
+    ) -> Result<VersionPage> {
+        let list = &list;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = inner.bucket_with_versions(bucket).await?;
-            let page = inner.list_versions(&known, list, None).await?;
+            let known = self.catalog.bucket_with_versions(context, bucket).await?;
+            let page = self.version_page(context, &known, list, None).await?;
             if page.versions.is_empty() && page.prefixes.is_empty() {
-                inner.check_not_replaced(bucket, &known, began).await?;
+                self.catalog.check_not_replaced(context, bucket, &known, began).await?;
             }
             Ok(page)
         })
         .await
     }
-}
 
-impl Inner {
     /// Lists a page of the versions in one shard of a bucket, or in all shards.
-    pub(crate) async fn list_versions(
+    pub(crate) async fn version_page(
         &self,
+        context: &RequestContext,
         bucket: &Bucket,
         list: &ListVersions,
         shard: Option<Shard>,
     ) -> Result<VersionPage> {
-        let (level, page) = (self.level(bucket), VersionPage::default());
-        let mut filling = Filling { inner: self, list, shard, level, page, last: None };
+        let (level, page) = (context.level(bucket), VersionPage::default());
+        let registers = &self.registers;
+        let mut filling = Filling { registers, context, list, shard, level, page, last: None };
         if list.limit > 0 && !list.prefix.contains('\0') {
             filling.fill(bucket).await?;
         }
@@ -288,7 +290,7 @@ impl<'a> Filling<'a> {
     }
 
     async fn fill(&mut self, bucket: &Bucket) -> Result<()> {
-        let (inner, list) = (self.inner, self.list);
+        let list = self.list;
         if let (Some(key), Some(version)) = (&list.after_key, list.after_version)
             && !self.fill_rest(bucket, key, version).await?
         {
@@ -296,10 +298,11 @@ impl<'a> Filling<'a> {
         }
         let paths = self.paths(bucket, RegisterKind::Object);
         let expected = list.limit.saturating_add(1);
-        let mut walk = Walk::new(inner, &paths, start(list), expected, self.level)?;
-        walk.honour(inner.ask.read_after);
+        let mut walk =
+            Walk::new(self.registers, self.context, &paths, start(list), expected, self.level)?;
+        walk.honour(self.context.ask.read_after);
         loop {
-            let items = inner.heads(&mut walk, list).await?;
+            let items = heads(&mut walk, list).await?;
             if items.is_empty() || !self.fill_with(bucket, items).await? {
                 return Ok(());
             }
@@ -309,10 +312,11 @@ impl<'a> Filling<'a> {
     /// Adds the versions of a key after a given one; returns false if the page is full.
     async fn fill_rest(&mut self, bucket: &Bucket, key: &str, after: VersionId) -> Result<bool> {
         let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        let head = self.inner.read(&register, Want::Entry, self.level).await?.entry;
+        let head =
+            self.registers.read(self.context, &register, Want::Entry, self.level).await?.entry;
         let Some((held, head)) = version_of(head.as_ref()) else { return Ok(true) };
         let null = RegisterKey::version(&register, VersionId::Null);
-        let null = self.inner.read(&null, Want::Entry, self.level).await?.entry;
+        let null = self.registers.read(self.context, &null, Want::Entry, self.level).await?.entry;
         let null = version_of(null.as_ref()).filter(|_| held.id.is_some());
         let below = match (after, null) {
             (VersionId::Numbered { position, write_id }, _) => (position, write_id),
@@ -326,7 +330,7 @@ impl<'a> Filling<'a> {
         let paths = run_of(&register);
         let expected = self.list.limit.saturating_add(1);
         let start = ListStart::After(after.name);
-        let walk = Walk::new(self.inner, &paths, start, expected, self.level)?;
+        let walk = Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
         let rest = Rest { below: Some(below), null: null.map(|(at, entry)| (at, entry.clone())) };
         let mut beside = Some(Beside { walk, ahead: None });
         self.key((register.name.clone(), head.clone()), &mut beside, rest).await
@@ -368,7 +372,7 @@ impl<'a> Filling<'a> {
         let paths = self.paths(bucket, RegisterKind::Version);
         let expected = self.list.limit.saturating_add(1);
         let start = ListStart::At(run(first));
-        let walk = Walk::new(self.inner, &paths, start, expected, self.level)?;
+        let walk = Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
         Ok(Some(Beside { walk, ahead: None }))
     }
 }

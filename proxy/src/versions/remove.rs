@@ -11,11 +11,12 @@ use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{Stamp, Version, VersionId};
 
 use super::beside::version_of;
+use super::store::VersionStore;
 use crate::api::DeleteConditions;
+use crate::bucket::Site;
+use crate::context::RequestContext;
 use crate::error::Result;
-use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
-use crate::put::Site;
-use crate::store::Inner;
+use crate::index::{Intent, Judge, Proposal, Round, Step, WriteError, WriteOutcome};
 
 /// Returns true if an entry is the expected one.
 pub(super) type Fits<'a> = dyn Fn(&Entry) -> bool + Send + Sync + 'a;
@@ -33,7 +34,8 @@ pub(crate) enum Provided<'a> {
 
 /// Removes one version of a key.
 struct Removal<'a> {
-    inner: &'a Inner,
+    versions: &'a VersionStore,
+    context: &'a RequestContext,
     version: VersionId,
     /// Locks that may be bypassed.
     bypass: Bypass,
@@ -51,7 +53,7 @@ impl Removal<'_> {
         let gone = if is_head {
             head.clone()
         } else {
-            match self.inner.beside(round.intent.key, self.version).await? {
+            match self.versions.beside(self.context, round.intent.key, self.version).await? {
                 // With a null head, a null version beside it is invisible; the head is the null
                 // version.
                 Some((_, entry)) => entry,
@@ -64,17 +66,17 @@ impl Removal<'_> {
         if let Provided::Asked(conditions) = self.provided {
             conditions.check(Some(&gone.value))?;
         }
-        check_removal_of(&gone.value, self.inner.stamps.now_ms(), self.bypass)?;
+        check_removal_of(&gone.value, self.versions.registers.stamps.now_ms(), self.bypass)?;
         self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
         // Before the head changes: a copy of the version may exist beside it, or be under way.
-        if let Some(step) = self.inner.bury(round, self.version).await? {
+        if let Some(step) = self.versions.bury(round, self.version).await? {
             return Ok(step);
         }
         if !is_head {
             let inline = round.view.inline.clone();
             return Ok(Step::Write(Proposal::again(head.value.clone(), inline)));
         }
-        let next = self.inner.latest_beside(round.intent.key, held).await?;
+        let next = self.versions.latest_beside(self.context, round.intent.key, held).await?;
         let (value, inline) = next.unwrap_or((Value::Tombstone, None));
         Ok(Step::Write(Proposal { value, inline, keep_body: false }))
     }
@@ -87,7 +89,11 @@ impl Removal<'_> {
             Provided::Alone(fits) => {
                 is_head
                     && fits(entry)
-                    && self.inner.latest_beside(round.intent.key, held).await?.is_none()
+                    && self
+                        .versions
+                        .latest_beside(self.context, round.intent.key, held)
+                        .await?
+                        .is_none()
             }
         })
     }
@@ -105,7 +111,7 @@ impl Judge for Removal<'_> {
     fn found(&mut self, _own: &Entry) {}
 }
 
-impl Inner {
+impl VersionStore {
     /// Removes a version if it exists and no effective lock protects it. Returns true if it was a
     /// delete marker.
     pub(crate) async fn remove_version(
@@ -114,10 +120,10 @@ impl Inner {
         intent: Intent<'_>,
         (version, bypass): (VersionId, Bypass),
         conditions: &DeleteConditions,
-    ) -> Result<(Landed, bool), Failed> {
+    ) -> Result<(WriteOutcome, bool), WriteError> {
         // A key without a head has no versions.
-        if let Some(view) = self.absence(intent.key).await {
-            return Ok((Landed::Kept(view), false));
+        if let Some(view) = self.registers.absence(site.context, intent.key).await {
+            return Ok((WriteOutcome::Kept(view), false));
         }
         let provided = Provided::Asked(conditions);
         let removed = self.remove_version_if(site, intent, (version, bypass), provided).await;
@@ -131,10 +137,11 @@ impl Inner {
         intent: Intent<'_>,
         (version, bypass): (VersionId, Bypass),
         provided: Provided<'_>,
-    ) -> Result<(Landed, bool), Failed> {
+    ) -> Result<(WriteOutcome, bool), WriteError> {
         let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-        let mut removal = Removal { inner: self, version, bypass, provided, was_marker: false };
-        let landed = self.decide_by(intent, floor, &mut removal).await?;
+        let (versions, context, was_marker) = (self, site.context, false);
+        let mut removal = Removal { versions, context, version, bypass, provided, was_marker };
+        let landed = self.registers.ballots.decide_by(intent, floor, &mut removal).await?;
         Ok((landed, removal.was_marker))
     }
 }

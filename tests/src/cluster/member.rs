@@ -249,7 +249,9 @@ impl ClusterMember {
         let mut members: Vec<&mut Self> = members.into_iter().collect();
         // Syncs in the moment of the cut may return success for bytes that are gone. A process without
         // power acknowledges nothing, so each stops before its disk.
-        members.iter_mut().for_each(|member| member.pause());
+        for member in &members {
+            member.pause();
+        }
         assert!(Image::cut_all_power(members.iter().map(|it| it.disk())), "the power stays on");
         for member in &mut members {
             member.kill();

@@ -16,16 +16,16 @@ use tokio::time::{Instant, timeout};
 
 use super::obtain::obtain;
 use super::stripe::Stripe;
-use crate::store::Inner;
+use crate::extents::ExtentClient;
 
 /// Fails if a piece can't be read now.
 pub(crate) async fn check(
-    inner: &Arc<Inner>,
+    client: &Arc<ExtentClient>,
     policy: PolicyId,
     (extent, geometry): (ExtentRef, Geometry),
     pieces: &[&FragmentColumns],
 ) -> Result<()> {
-    let stripe = Arc::new(Stripe::new(inner, policy, extent, geometry));
+    let stripe = Arc::new(Stripe::new(client, policy, extent, geometry));
     let here = join_all(pieces.iter().map(|piece| is_at_home(&stripe, piece.fragment))).await;
     let absent: Vec<_> =
         pieces.iter().zip(&here).filter(|(_, here)| !**here).map(|(piece, _)| *piece).collect();

@@ -14,12 +14,12 @@ use tokio::time::{Instant, sleep_until};
 use super::census::Census;
 use super::recovering::Recovering;
 use super::stripe::{Place, Stripe};
-use crate::extents::Flow;
+use crate::extents::FragmentReader;
 
 /// Source of a fragment's bytes.
 pub(super) enum Source {
     /// A stored fragment.
-    Flowing(Place, Flow),
+    Flowing(Place, FragmentReader),
     /// Reconstruction from other fragments.
     Recovering(Recovering),
 }

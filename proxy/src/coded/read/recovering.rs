@@ -88,13 +88,13 @@ impl Recovering {
         self.rest.start = columns.end;
         let (stripe, fragment, patient) = (self.stripe.clone(), self.fragment, self.patient);
         self.steps.push_back(Step(tokio::spawn(async move {
-            let inner = stripe.inner.clone();
+            let client = stripe.client.clone();
             let columns_bytes = usize::try_from(columns.end - columns.start).unwrap_or(usize::MAX);
             // The sources and the result.
             let held = columns_bytes.saturating_mul(stripe.needed(columns.start) + 1);
-            let share = held.min(inner.extents.recovery_bytes_max);
+            let share = held.min(client.recovery_bytes_max);
             let share = u32::try_from(share).unwrap_or(u32::MAX);
-            let _share = inner.extents.recoveries.acquire_many(share).await;
+            let _share = client.recoveries.acquire_many(share).await;
             let gathered = gather(&stripe, fragment, &columns, patient).await?;
             make(&stripe, fragment, &columns, &gathered)
         })));

@@ -20,8 +20,7 @@ use tokio::time::Instant;
 
 use super::obtain::{Source, obtain};
 use super::stripe::Stripe;
-use crate::extents::{IDLE_MAX, READER_IDLE_MAX};
-use crate::store::Inner;
+use crate::extents::{ExtentClient, IDLE_MAX, READER_IDLE_MAX};
 
 enum State {
     Open(Source),
@@ -42,12 +41,12 @@ pub(crate) struct FragmentStream {
 impl FragmentStream {
     /// Opens a non-empty piece of an extent. Its first bytes have arrived when this returns.
     pub(crate) async fn open(
-        inner: &Arc<Inner>,
+        client: &Arc<ExtentClient>,
         policy: PolicyId,
         (extent, geometry): (ExtentRef, Geometry),
         piece: FragmentColumns,
     ) -> Result<Self> {
-        let stripe = Arc::new(Stripe::new(inner, policy, extent, geometry));
+        let stripe = Arc::new(Stripe::new(client, policy, extent, geometry));
         let FragmentColumns { fragment, columns } = piece;
         let source = obtain(stripe.clone(), fragment, columns.clone()).await?;
         let (state, given_at) = (State::Open(source), Instant::now());

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::cluster::Cluster;
-use crate::extents::{Flow, Health, homes};
-use crate::store::Inner;
+use crate::extents::{ExtentClient, FragmentReader, homes};
+use crate::health::Health;
 
 /// Timeout of a device's reply.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub(super) struct Place {
 
 /// One coded extent, as seen by one read.
 pub(super) struct Stripe {
-    pub(super) inner: Arc<Inner>,
+    pub(super) client: Arc<ExtentClient>,
     cluster: Arc<Cluster>,
     policy: PolicyId,
     id: ExtentId,
@@ -45,17 +45,17 @@ struct Known {
 
 impl Stripe {
     pub(super) fn new(
-        inner: &Arc<Inner>,
+        client: &Arc<ExtentClient>,
         policy: PolicyId,
         extent: ExtentRef,
         geometry: Geometry,
     ) -> Self {
-        let (inner, cluster) = (inner.clone(), inner.cluster());
-        Self { inner, cluster, policy, id: extent.id.whole(), geometry, known: Mutex::default() }
+        let (client, cluster) = (client.clone(), client.cluster());
+        Self { client, cluster, policy, id: extent.id.whole(), geometry, known: Mutex::default() }
     }
 
     pub(super) fn health(&self) -> &Health {
-        &self.inner.extents.health
+        &self.client.health
     }
 
     pub(super) fn ring(&self) -> Result<&Ring> {
@@ -67,7 +67,7 @@ impl Stripe {
     }
 
     pub(super) fn codec(&self) -> Codec {
-        self.inner.extents.codecs.get(self.geometry.code())
+        self.client.codecs.get(self.geometry.code())
     }
 
     pub(super) fn id(&self) -> ExtentId {
@@ -118,12 +118,12 @@ impl Stripe {
     }
 
     /// Opens columns of a fragment, and records the result.
-    pub(super) async fn open(&self, place: Place, columns: Range<u64>) -> Result<Flow> {
+    pub(super) async fn open(&self, place: Place, columns: Range<u64>) -> Result<FragmentReader> {
         let begun = Instant::now();
         let Place { fragment, device } = place;
         let opened = async {
             let node = self.node(device)?;
-            let opening = Flow::open(node, device, self.id_of(fragment), columns);
+            let opening = FragmentReader::open(node, device, self.id_of(fragment), columns);
             let silent = |_| Error::unavailable(format!("device {device} doesn't answer"));
             timeout(ANSWER_TIME, opening).await.map_err(silent)?
         };

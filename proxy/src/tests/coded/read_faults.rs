@@ -224,7 +224,7 @@ async fn a_reader_that_goes_away_leaves_nothing_running() {
         rig.node.reads();
         tokio::time::sleep(Duration::from_secs(30)).await;
         assert!(rig.node.reads().is_empty(), "nothing more is asked after {pieces}");
-        let recoveries = &rig.store.inner().extents.recoveries;
+        let recoveries = &rig.store.services.extents.recoveries;
         assert_eq!(recoveries.available_permits(), 32 * MIB, "after {pieces}");
     }
 }

@@ -102,7 +102,7 @@ async fn where_an_object_lies_is_told_of_its_data_fragments() {
     let extent = rig.keep(&bytes).await;
     let handoffs = handoffs(&rig, &extent);
     stray(&rig, &extent, &bytes, FragmentIndex(2), handoffs[1]).await;
-    let places = rig.store.inner().stat_parts(POLICY, extent).await.unwrap();
+    let places = rig.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
     let told: Vec<_> = places
         .iter()
         .map(|(offset, device, stat)| {
@@ -119,12 +119,12 @@ async fn where_an_object_lies_is_told_of_its_data_fragments() {
     ];
     assert_eq!(told, expected);
     rig.lose(&extent, &fragments(&[1])).await;
-    let places = rig.store.inner().stat_parts(POLICY, extent).await.unwrap();
+    let places = rig.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
     let offsets: Vec<_> = places.iter().map(|(offset, ..)| *offset).collect();
     assert_eq!(offsets, [0, 524_288, 786_432], "what is lost lies nowhere");
     rig.let_be([rig.home(extent.id, at(0)), rig.home(extent.id, at(3))], Conduct::Hangs);
     let begun = Instant::now();
-    let places = rig.store.inner().stat_parts(POLICY, extent).await.unwrap();
+    let places = rig.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
     assert_eq!((places.len(), places[0].1), (1, handoffs[1]), "and so does what is out of reach");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

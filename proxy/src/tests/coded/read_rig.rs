@@ -111,7 +111,7 @@ impl Rig {
         extents: &[ExtentRef],
         range: Range<u64>,
     ) -> Result<ByteStream> {
-        self.store.inner().read_extents(POLICY, extents, range).await
+        self.store.services.bodies.read_extents(POLICY, extents, range).await
     }
 
     /// Reads a byte range of extents.

@@ -10,10 +10,10 @@ use martlet_protocol::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
 use martlet_protocol::{Backend, BucketId, ExtentId, WriteId};
 
 use super::rig::{POLICY, Rig, extents};
-use crate::ingest::{Destination, Ingested};
+use crate::orphan_guard::OrphanGuard;
 use crate::tests::harness::{body, pattern, put, settle, unsized_body};
 use crate::tests::multipart::naming;
-use crate::unclaimed::Unclaimed;
+use crate::upload::{Destination, Ingested};
 use crate::{NewUpload, StoreOptions, WriteConditions, Written};
 
 const MIB: u64 = 1024 * 1024;
@@ -200,7 +200,7 @@ async fn parts_and_manifests_that_spill_are_coded_too() {
 #[tokio::test(start_paused = true)]
 async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
     let rig = Rig::new("2+1", 3).await;
-    let inner = rig.store.inner();
+    let services = &rig.store.services;
     let extent = ExtentRef { id: ExtentId([7; 16]).whole(), length: 9, blake3: [1; 32] };
     let to = Destination {
         bucket: BucketId::random(),
@@ -219,13 +219,13 @@ async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
             checksums: Vec::new(),
             inline: None,
             extents: vec![extent; 200],
-            unclaimed: Unclaimed::new(inner.clone()),
+            orphans: OrphanGuard::new(services.extents.clone()),
         };
-        let (body, spilled) = inner.body_for(&mut ingested, to).await.unwrap();
+        let (body, spilled) = services.body_writer.body_for(&mut ingested, to).await.unwrap();
         let Body::Spilled { manifest, .. } = &body else { panic!("200 extents spill") };
         let found = Manifest::decode(&rig.whole(&manifest[0]).await).unwrap();
         assert_eq!(found.extents, [extent; 200]);
-        ingested.unclaimed.claim().store(is_claimed, Ordering::Release);
+        ingested.orphans.claim().store(is_claimed, Ordering::Release);
         drop((ingested, spilled));
         settle().await;
         assert_eq!(rig.node.memory.extents_in_use().is_empty(), !is_claimed);

@@ -25,7 +25,7 @@ async fn rig(buffer_bytes_max: usize) -> Rig {
 
 /// Bytes of the budget in use.
 fn taken(rig: &Rig, budget: usize) -> usize {
-    budget - rig.store.inner().buffer.available_permits()
+    budget - rig.store.services.extents.buffer.available_permits()
 }
 
 /// Writes a body, and releases its extents so that the test itself holds little memory.
@@ -62,7 +62,7 @@ async fn sixty_four_writers_share_the_budget_and_all_come_to_their_end() {
         assert!(most <= budget + beyond, "{conduct:?}: {most} bytes at once");
         tokio::time::sleep(Duration::from_secs(70)).await;
         assert_eq!((held.now.load(Ordering::SeqCst), taken(&rig, budget)), (0, 0), "{conduct:?}");
-        assert_eq!(rig.store.inner().extents.kept.available_permits(), budget / 4);
+        assert_eq!(rig.store.services.extents.kept.available_permits(), budget / 4);
     }
 }
 
@@ -104,7 +104,7 @@ async fn clients_that_stopped_give_way_to_one_who_waits() {
     for size in [Some(6_000_000), None] {
         // The stopped write holds parity of 8 MiB, which is the limit.
         let stopped = stopping(&bytes, Some(bytes.len() as u64));
-        let stopped = put(&rig.store, "stopped", stopped, WriteConditions::default());
+        let stopped = Box::pin(put(&rig.store, "stopped", stopped, WriteConditions::default()));
         let other = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let begun = Instant::now();

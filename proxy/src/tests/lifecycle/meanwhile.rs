@@ -3,7 +3,7 @@
 use martlet_protocol::lifecycle::{LifecycleAction, VersionPosition};
 
 use super::*;
-use crate::lifecycle::{Doomed, Outcome, Terms};
+use crate::lifecycle::{ExpirationCandidate, Expirations, Outcome, Terms};
 
 /// Treats version number `at` of a listing as due.
 async fn doom(
@@ -11,12 +11,12 @@ async fn doom(
     at: usize,
     fate: LifecycleAction,
     standing: fn(u64) -> VersionPosition,
-) -> Doomed {
+) -> ExpirationCandidate {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
     let mut page = fixture.store().list_versions("b", list).await.unwrap();
     let version = page.versions.remove(at);
     let (modified_ms, standing) = (version.modified_ms, standing(version.modified_ms));
-    Doomed { key: version.key, id: version.id, modified_ms, standing, fate }
+    ExpirationCandidate { key: version.key, id: version.id, modified_ms, standing, fate }
 }
 
 fn current(modified_ms: u64) -> VersionPosition {
@@ -31,9 +31,11 @@ fn alone(modified_ms: u64) -> VersionPosition {
     VersionPosition::LoneMarker { modified_ms }
 }
 
-async fn carry(fixture: &Fixture, rules: &Lifecycle, doomed: &Doomed) -> Outcome {
+async fn carry(fixture: &Fixture, rules: &Lifecycle, doomed: &ExpirationCandidate) -> Outcome {
     let terms = Terms { rules, day: DAY, now_ms: fixture.clock.now_ms() };
-    fixture.store().inner().carry("b", doomed, &terms).await
+    let store = fixture.store();
+    let (services, context) = (&*store.services, &*store.context());
+    Expirations { services, context }.carry("b", doomed, &terms).await
 }
 
 fn is_done(outcome: &Outcome) -> bool {

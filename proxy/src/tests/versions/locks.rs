@@ -158,7 +158,8 @@ async fn what_nobody_can_read_is_removed_by_nobody() {
         object.attributes.marks.set(Mark::Retention, b"of a later version".to_vec());
         Ok(Some(object))
     };
-    store.inner().revise_object("b", named(id), &mut change).await.unwrap();
+    let context = store.context();
+    store.services.reviser.revise_object(&context, "b", named(id), &mut change).await.unwrap();
     clock.set_ms(NOW_MS * 2);
     let removed = store
         .delete_version_past("b", ("k", id), Bypass::Governance, &DeleteConditions::default())

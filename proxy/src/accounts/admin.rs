@@ -1,0 +1,18 @@
+//! Operations of operators on accounts: create, read, change and delete tenants, users, roles and
+//! keys.
+//!
+//! A tenant's canonical id is registered before the tenant, and deleted after it. So the owner of
+//! every bucket has a name.
+
+mod client;
+mod keys;
+mod limits;
+mod roles;
+mod tenants;
+mod users;
+
+pub use client::{Accounts, Listed};
+pub use keys::NewKey;
+pub(super) use keys::belonging;
+pub use roles::{NewRole, RoleChange};
+pub use users::NewUser;

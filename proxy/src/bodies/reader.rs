@@ -1,0 +1,217 @@
+//! Reads of extents in order, with the next one opened ahead, and of manifests.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use futures::future::{BoxFuture, join_all, try_join};
+use futures::{FutureExt, Stream, StreamExt};
+use martlet_protocol::backend::ExtentStat;
+use martlet_protocol::entry::{Body, Manifest};
+use martlet_protocol::extent::{ExtentRef, overlap};
+use martlet_protocol::{Backend, ByteStream, DeviceId, Error, PolicyId, Result};
+use tokio::sync::Semaphore;
+
+use super::parts::{PartStream, Parts};
+use crate::coded::read::geometry;
+use crate::extents::{ExtentClient, ReplicaSelection};
+use crate::manifests::Manifests;
+
+/// The next part is opened when the current one has this many bytes left. That covers the lookup of
+/// a device, and bounds the time for which a slow reader holds two streams.
+const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Reads of bodies and manifests.
+pub(crate) struct BodyReader {
+    extents: Arc<ExtentClient>,
+    manifests: Manifests,
+    /// Permits for hashing threads.
+    pub(crate) hashers: Arc<Semaphore>,
+}
+
+impl BodyReader {
+    pub(crate) fn new(extents: Arc<ExtentClient>, hashers: Arc<Semaphore>) -> Self {
+        Self { extents, manifests: Manifests::default(), hashers }
+    }
+
+    /// The manifest of a body in extents; loads a spilled one. None for empty and inline bodies.
+    pub(crate) async fn manifest(&self, body: &Body) -> Result<Option<Arc<Manifest>>> {
+        match body {
+            Body::Empty | Body::Inline { .. } => Ok(None),
+            Body::Extents(manifest) => Ok(Some(Arc::new(manifest.clone()))),
+            Body::Spilled { policy, manifest } => self.spilled(*policy, manifest).await.map(Some),
+        }
+    }
+
+    /// Reads a spilled manifest from its extents, or from the cache.
+    pub(crate) async fn spilled(
+        &self,
+        policy: PolicyId,
+        extents: &[ExtentRef],
+    ) -> Result<Arc<Manifest>> {
+        let first = extents.first().ok_or_else(|| Error::corrupt("a manifest has no extents"))?.id;
+        if let Some(known) = self.manifests.get(first) {
+            return Ok(known);
+        }
+        let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let mut stream = self.read_extents(policy, extents, 0..length).await?;
+        let mut bytes = BytesMut::new();
+        while let Some(piece) = stream.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        let manifest = Arc::new(Manifest::decode(&bytes)?);
+        self.manifests.put(first, manifest.clone());
+        Ok(manifest)
+    }
+
+    /// Reads bytes `range` of the concatenated extents. Returns once the first part is open and the
+    /// rest of the first extent is known to be readable.
+    pub(crate) async fn read_extents(
+        &self,
+        policy: PolicyId,
+        extents: &[ExtentRef],
+        range: Range<u64>,
+    ) -> Result<ByteStream> {
+        let mut under = VecDeque::new();
+        let mut start = 0;
+        for extent in extents {
+            let length = u64::from(extent.length);
+            if let Some(piece) = overlap(&range, start, length) {
+                under.push_back((*extent, piece));
+            }
+            start += length;
+        }
+        if range.end > start {
+            return Err(Error::corrupt("a manifest is shorter than its object"));
+        }
+        let mut parts = Parts::new(&self.extents, policy, under);
+        let Some(first) = parts.next()? else {
+            return Ok(futures::stream::empty().boxed());
+        };
+        let (current, ()) =
+            try_join(first.open(self.extents.clone(), policy), parts.check()).await?;
+        if parts.is_empty() {
+            return Ok(Box::pin(current));
+        }
+        let (extents, current) = (self.extents.clone(), Some(current));
+        Ok(Box::pin(Reader { extents, policy, parts, current, ahead: Ahead::Nothing }))
+    }
+
+    /// Locations for reads in place, each with its offset in the extent: one device of a copy, or
+    /// the devices of its data fragments. Missing fragments are left out; a normal read
+    /// reconstructs their bytes.
+    pub(crate) async fn stat_parts(
+        &self,
+        policy: PolicyId,
+        extent: ExtentRef,
+    ) -> Result<Vec<(u64, DeviceId, ExtentStat)>> {
+        let length = u64::from(extent.length);
+        let Some(geometry) = geometry(&self.extents.cluster(), policy, length)? else {
+            let (device, stat) = self.stat_extent(policy, extent).await?;
+            return Ok(vec![(0, device, stat)]);
+        };
+        let lies = geometry.pieces(0..length)?.into_iter().map(|piece| async move {
+            let id = extent.id.fragment(piece.fragment.0);
+            let offset = geometry.offset(&piece)?;
+            match self.stat_extent(policy, ExtentRef { id, ..extent }).await {
+                Ok((device, stat)) => Some((offset, device, stat)),
+                Err(error) => {
+                    tracing::debug!(fragment = %id, %error, "bytes of an object are missing");
+                    None
+                }
+            }
+        });
+        Ok(join_all(lies).await.into_iter().flatten().collect())
+    }
+
+    /// Device and location of a copy or fragment.
+    async fn stat_extent(
+        &self,
+        policy: PolicyId,
+        extent: ExtentRef,
+    ) -> Result<(DeviceId, ExtentStat)> {
+        let selection = ReplicaSelection { policy, extent, barred: &[], failure: None };
+        let ask = move |device, node: Arc<dyn Backend>| {
+            async move { node.stat_extent(device, extent.id).await }.boxed()
+        };
+        self.extents.seek(selection, ask).await
+    }
+}
+
+enum Ahead {
+    Nothing,
+    Opening(BoxFuture<'static, Result<PartStream>>),
+    Open(PartStream),
+    Failed(Error),
+}
+
+/// Stream over consecutive parts.
+struct Reader {
+    extents: Arc<ExtentClient>,
+    policy: PolicyId,
+    parts: Parts,
+    /// None after an error.
+    current: Option<PartStream>,
+    ahead: Ahead,
+}
+
+impl Reader {
+    /// Opens the next part if the current one is near its end.
+    fn open_ahead(&mut self) {
+        let near = self.current.as_ref().is_some_and(|current| current.left() <= AHEAD_BYTES);
+        if !near || !matches!(self.ahead, Ahead::Nothing) {
+            return;
+        }
+        match self.parts.next() {
+            Ok(Some(part)) => {
+                let (extents, policy) = (self.extents.clone(), self.policy);
+                self.ahead = Ahead::Opening(part.open(extents, policy).boxed());
+            }
+            Ok(None) => {}
+            Err(error) => self.ahead = Ahead::Failed(error),
+        }
+    }
+
+    fn poll_ahead(&mut self, context: &mut Context<'_>) {
+        self.open_ahead();
+        if let Ahead::Opening(opening) = &mut self.ahead
+            && let Poll::Ready(opened) = opening.poll_unpin(context)
+        {
+            self.ahead = opened.map_or_else(Ahead::Failed, Ahead::Open);
+        }
+    }
+
+    fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
+        self.current = None;
+        self.ahead = Ahead::Nothing;
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl Stream for Reader {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            self.poll_ahead(context);
+            let Some(current) = &mut self.current else { return Poll::Ready(None) };
+            match ready!(current.poll_next_unpin(context)) {
+                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                Some(Err(error)) => return self.fail(error),
+                None => {}
+            }
+            match std::mem::replace(&mut self.ahead, Ahead::Nothing) {
+                Ahead::Nothing => self.current = None,
+                Ahead::Failed(error) => return self.fail(error),
+                Ahead::Open(next) => self.current = Some(next),
+                opening @ Ahead::Opening(..) => {
+                    self.ahead = opening;
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}

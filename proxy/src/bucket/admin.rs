@@ -1,0 +1,211 @@
+//! Creation, deletion, and listing of buckets, and their consistency level.
+
+use std::sync::Arc;
+
+use martlet_protocol::backend::{ListStart, RegisterView};
+use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::limits::INDEX_SHARDS_MAX;
+use martlet_protocol::{BucketId, Level, RegisterKind, WriteId};
+
+use super::catalog::BucketCatalog;
+use super::record::{bucket_of, busy, root};
+use crate::api::{NamedBucket, NewBucket};
+use crate::context::RequestContext;
+use crate::error::{Error, Result};
+use crate::index::{Intent, Proposal, RegisterClient, Step, WriteOutcome};
+use crate::quota::{Asked, Quotas};
+use crate::walk::{Paths, Walk};
+
+/// Changes of buckets.
+pub(crate) struct BucketAdmin {
+    pub(super) registers: Arc<RegisterClient>,
+    pub(super) catalog: Arc<BucketCatalog>,
+    pub(super) quotas: Arc<Quotas>,
+}
+
+impl BucketAdmin {
+    pub(crate) fn new(catalog: Arc<BucketCatalog>, quotas: Arc<Quotas>) -> Self {
+        Self { registers: catalog.registers.clone(), catalog, quotas }
+    }
+
+    /// Creates a bucket.
+    pub(crate) async fn create(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        new: NewBucket,
+    ) -> Result<Bucket> {
+        let shards = new.index_shards;
+        if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
+            let message =
+                format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
+            return Err(Error::InvalidRequest(message));
+        }
+        let policy = context.cluster.policy_asked(new.policy.as_deref())?;
+        let bucket = Bucket {
+            id: BucketId::random(),
+            created_ms: self.registers.stamps.now_ms(),
+            generation: 1,
+            state: BucketState::Open,
+            index_shards: shards,
+            policy,
+            owner: new.owner,
+            consistency: Level::default(),
+            settings: new.settings,
+        };
+        let charge = Box::pin(self.quotas.charge(&bucket, Asked::bucket(name, &bucket))).await?;
+        let key = root(name);
+        let intent = Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms());
+        let mut evaluate = |view: &RegisterView| match bucket_of(view) {
+            Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
+            None => Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket.clone()))))),
+        };
+        let landed = self.registers.ballots.decide(intent, &mut evaluate).await;
+        self.catalog.forget(name);
+        match landed? {
+            WriteOutcome::At(_) => {
+                charge.written(self.registers.stamps.now_ms());
+                Ok(bucket)
+            }
+            WriteOutcome::Kept(_) | WriteOutcome::Fenced => Err(busy()),
+        }
+    }
+
+    /// Deletes a bucket that holds no objects. Open uploads are deleted with it.
+    pub(crate) async fn delete(&self, context: &RequestContext, name: &str) -> Result<()> {
+        self.catalog.forget(name);
+        // Checked first, so that the usual refusal doesn't disturb writers.
+        if !self.is_empty(context, &*self.catalog.bucket(context, name).await?).await? {
+            return Err(Error::BucketNotEmpty);
+        }
+        let (closing, bucket) = self.close(name).await?;
+        self.catalog.forget(name);
+        let empty = self.found_empty(context, &bucket).await;
+        if !matches!(empty, Ok(true)) {
+            self.catalog.reopen(name, Some(closing)).await?;
+            return empty.and(Err(Error::BucketNotEmpty));
+        }
+        let key = root(name);
+        let intent = Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms());
+        let mut evaluate = |view: &RegisterView| match &view.entry {
+            Some(entry) if entry.write_id == closing => {
+                Ok(Step::Write(Proposal::of(Value::Tombstone)))
+            }
+            _ => Err(Error::ConditionalConflict),
+        };
+        let landed = self.registers.ballots.decide(intent, &mut evaluate).await;
+        self.catalog.forget(name);
+        landed?;
+        self.catalog.fences.purge(&bucket).await;
+        Ok(())
+    }
+
+    /// Sets the default consistency level of a bucket's requests. Level strict is in force once
+    /// this returns: writes of proxies that cache the old level are refused.
+    pub(crate) async fn set_consistency(&self, name: &str, level: Level) -> Result<Bucket> {
+        let key = root(name);
+        let mut set = None;
+        let mut evaluate = |view: &RegisterView| {
+            let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
+            if bucket.state == BucketState::Closing {
+                return Err(busy());
+            }
+            if bucket.consistency == level {
+                set = Some(bucket);
+                return Ok(Step::Keep);
+            }
+            bucket.consistency = level;
+            if level == Level::Strict {
+                bucket.generation += 1;
+            }
+            set = Some(bucket.clone());
+            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+        };
+        let landed = self
+            .registers
+            .ballots
+            .decide(
+                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
+                &mut evaluate,
+            )
+            .await;
+        self.catalog.forget(name);
+        landed?;
+        let bucket = set.ok_or_else(busy)?;
+        if level == Level::Strict {
+            self.catalog.fences.fence(&bucket, true).await?;
+        }
+        Ok(bucket)
+    }
+
+    /// Buckets in order of name, above `after`; and true if more follow.
+    pub(crate) async fn list(
+        &self,
+        context: &RequestContext,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<NamedBucket>, bool)> {
+        let paths = Paths::root(prefix);
+        let start = after.map_or(ListStart::First, |name| ListStart::After(name.to_owned().into()));
+        let level = context.level_or_default();
+        let mut walk =
+            Walk::new(&self.registers, context, &paths, start, limit.saturating_add(1), level)?;
+        let mut buckets = Vec::new();
+        while let Some((name, entry)) = walk.next().await? {
+            let Value::Bucket(bucket) = entry.value else { continue };
+            if buckets.len() == limit {
+                return Ok((buckets, true));
+            }
+            buckets.push(NamedBucket { name: crate::walk::text(name)?, bucket: *bucket });
+        }
+        Ok((buckets, false))
+    }
+
+    /// Returns true if a closed bucket is empty for good. All devices are fenced, no shard holds an
+    /// object, and no hints for it are pending.
+    async fn found_empty(&self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
+        let before = self.registers.replicas.topology.term();
+        if !self.catalog.fences.fence(bucket, false).await? {
+            return Err(busy());
+        }
+        if !self.is_empty(context, bucket).await? {
+            return Ok(false);
+        }
+        self.catalog.fences.check_no_hints(bucket).await?;
+        // A ring change moved some registers to devices that may lack the fence.
+        if self.registers.replicas.topology.term() > before { Err(busy()) } else { Ok(true) }
+    }
+
+    /// Sets a bucket to `Closing`, also if another request is deleting it.
+    async fn close(&self, name: &str) -> Result<(WriteId, Bucket)> {
+        let key = root(name);
+        let write_id = WriteId::random();
+        let mut closed = None;
+        let mut evaluate = |view: &RegisterView| {
+            let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
+            bucket.state = BucketState::Closing;
+            bucket.generation += 1;
+            closed = Some(bucket.clone());
+            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+        };
+        self.registers
+            .ballots
+            .decide(Intent::of_root(&key, write_id, self.registers.stamps.now_ms()), &mut evaluate)
+            .await?;
+        Ok((write_id, closed.ok_or_else(busy)?))
+    }
+
+    /// Returns true if a quorum of every shard holds no object of the bucket.
+    pub(super) async fn is_empty(&self, context: &RequestContext, bucket: &Bucket) -> Result<bool> {
+        let paths = Paths::all(bucket, RegisterKind::Object);
+        let mut walk =
+            Walk::new(&self.registers, context, &paths, ListStart::First, 100, Level::Strict)?;
+        while let Some((_, entry)) = walk.next().await? {
+            if !entry.value.is_tombstone() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

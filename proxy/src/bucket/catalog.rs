@@ -1,0 +1,194 @@
+//! Buckets by name, from the cache or from their registers.
+
+use std::sync::Arc;
+
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::{Given, Level, RegisterKey, WriteId};
+use tokio::time::Instant;
+
+use super::cache::BucketCache;
+use super::fence::Fences;
+use super::record::{bucket_of, busy, check_key, check_same, root};
+use super::site::Site;
+use crate::context::RequestContext;
+use crate::error::{Error, Result};
+use crate::index::{Intent, Proposal, RegisterClient, Step};
+
+/// Time after which a closing bucket counts as abandoned by its deleter, in milliseconds.
+const CLOSING_MS_MAX: u64 = 60_000;
+
+/// Buckets by name, from the cache or from their registers.
+pub(crate) struct BucketCatalog {
+    pub(super) registers: Arc<RegisterClient>,
+    pub(crate) fences: Fences,
+    pub(super) cache: BucketCache,
+}
+
+impl BucketCatalog {
+    pub(crate) fn new(registers: Arc<RegisterClient>, cache_ms: u64) -> Self {
+        let fences = Fences::new(registers.replicas.clone());
+        Self { registers, fences, cache: BucketCache::new(cache_ms) }
+    }
+
+    /// A cached bucket of any age.
+    pub(crate) fn remembered(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.cache.get_old(name)
+    }
+
+    /// Removes a bucket from the cache.
+    pub(crate) fn forget(&self, name: &str) {
+        self.cache.forget(name);
+    }
+
+    /// A bucket by name, from the cache or from its register.
+    pub(crate) async fn bucket(&self, context: &RequestContext, name: &str) -> Result<Arc<Bucket>> {
+        let default = context.level_or_default();
+        let (mut bucket, mut given) = match self.cache.get(name) {
+            Some(known) => known,
+            None => match self.look_up(context, name, default).await {
+                Err(error @ Error::Backend(_)) => {
+                    // An expired cache entry serves unless the level is strict.
+                    let known = self.cache.get_old(name);
+                    (
+                        known.filter(|known| context.level(known) != Level::Strict).ok_or(error)?,
+                        Given::Degraded,
+                    )
+                }
+                found => found?,
+            },
+        };
+        if context.level(&bucket) == Level::Strict && given != Given::Quorum {
+            (bucket, given) = self.look_up(context, name, Level::Strict).await?;
+        }
+        context.note(given);
+        Ok(bucket)
+    }
+
+    pub(super) async fn look_up(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        level: Level,
+    ) -> Result<(Arc<Bucket>, Given)> {
+        let since = Instant::now();
+        let (view, given) = self.registers.read_given(&root(name), Want::Entry, level).await?;
+        let Some(bucket) = bucket_of(&view) else {
+            if given == Given::Quorum {
+                self.cache.forget(name);
+            }
+            context.note(given);
+            return Err(Error::NoSuchBucket);
+        };
+        let bucket = Arc::new(bucket.clone());
+        self.cache.put(name, since, bucket.clone(), given);
+        Ok((bucket, given))
+    }
+
+    /// A bucket that accepts writes. Reopens a closing bucket that its deleter abandoned.
+    pub(crate) async fn open_bucket(
+        &self,
+        context: &RequestContext,
+        name: &str,
+    ) -> Result<Arc<Bucket>> {
+        let bucket = self.bucket(context, name).await?;
+        match bucket.state {
+            BucketState::Open => Ok(bucket),
+            BucketState::Closing => self.reopen(name, None).await,
+        }
+    }
+
+    /// Reads the bucket again after a replica refused a write as fenced. Reopens an abandoned one.
+    ///
+    /// # Errors
+    /// [`Error::BucketReplaced`] if another bucket has the name. The caller may repeat the whole
+    /// operation there.
+    pub(crate) async fn refreshed(
+        &self,
+        context: &RequestContext,
+        name: &str,
+        before: &Bucket,
+    ) -> Result<Arc<Bucket>> {
+        let mut bucket =
+            self.bucket_after(context, name, Instant::now(), context.level(before)).await?;
+        if bucket.state == BucketState::Closing {
+            bucket = self.reopen(name, None).await?;
+        }
+        check_same(before, &bucket)?;
+        if bucket.generation <= before.generation {
+            // The process that reopened it did not reach enough replicas.
+            self.fences.fence(&bucket, true).await?;
+        }
+        Ok(bucket)
+    }
+
+    /// Reopens a closing bucket: the one that write `closing` closed, or an abandoned one.
+    pub(super) async fn reopen(&self, name: &str, closing: Option<WriteId>) -> Result<Arc<Bucket>> {
+        let (key, since) = (root(name), Instant::now());
+        let now_ms = self.registers.stamps.now_ms();
+        let mut opened = None;
+        let mut evaluate = |view: &RegisterView| {
+            let (Some(entry), Some(bucket)) = (&view.entry, bucket_of(view)) else {
+                return Err(Error::NoSuchBucket);
+            };
+            let stale = entry.order.time_ms() + CLOSING_MS_MAX < now_ms;
+            if bucket.state == BucketState::Open {
+                opened = Some(bucket.clone());
+                return Ok(Step::Keep);
+            }
+            if closing != Some(entry.write_id) && !stale {
+                return Err(busy());
+            }
+            let mut bucket = bucket.clone();
+            bucket.state = BucketState::Open;
+            bucket.generation += 1;
+            opened = Some(bucket.clone());
+            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+        };
+        self.registers
+            .ballots
+            .decide(
+                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
+                &mut evaluate,
+            )
+            .await?;
+        let bucket = Arc::new(opened.ok_or_else(busy)?);
+        self.fences.fence(&bucket, true).await?;
+        self.cache.put(name, since, bucket.clone(), Given::Quorum);
+        Ok(bucket)
+    }
+
+    /// Register and bucket of an object to write.
+    pub(crate) async fn site<'a>(
+        &self,
+        context: &'a RequestContext,
+        name: &'a str,
+        key: &str,
+    ) -> Result<Site<'a>> {
+        check_key(key)?;
+        let began = Instant::now();
+        let bucket = self.open_bucket(context, name).await?;
+        let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
+        Ok(Site { context, name, bucket, key, began })
+    }
+
+    /// Refuses to report an absence if the site's bucket was replaced.
+    pub(crate) async fn check_site(&self, site: &Site<'_>) -> Result<()> {
+        self.check_not_replaced(site.context, site.name, &site.bucket, site.began).await
+    }
+
+    /// A bucket for a request that names a version. An unversioned bucket is read again, since the
+    /// cache may be older than its versioning.
+    pub(crate) async fn bucket_with_versions(
+        &self,
+        context: &RequestContext,
+        name: &str,
+    ) -> Result<Arc<Bucket>> {
+        let known = self.bucket(context, name).await?;
+        if known.versioning().state.keeps_versions() {
+            return Ok(known);
+        }
+        self.cache.forget(name);
+        self.bucket(context, name).await
+    }
+}

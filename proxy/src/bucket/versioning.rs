@@ -1,0 +1,118 @@
+//! Start and suspension of versioning in a bucket (rule M2).
+//!
+//! A plain write doesn't know the version that it replaces. So no plain write may be pending when
+//! the first version is kept:
+//!
+//! ```text
+//! Off ──▶ Preparing ──▶ Enabled ◀──▶ Suspended
+//!            │ every device refuses writes of proxies that don't know of Preparing,
+//!            │ and keeps no hints for the bucket
+//! ```
+//!
+//! From `Preparing` on, all writes are ballots. Ballots on versions are above a time after the last
+//! plain write, in case a replica holds one that no quorum knows of.
+
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::{RegisterKind, Setting, Versioning, VersioningSetting, WriteId};
+
+use super::admin::BucketAdmin;
+use super::record::{bucket_of, busy, root};
+use crate::error::{Error, Result};
+use crate::index::{Intent, Proposal, Step, WriteOutcome};
+use crate::walk::Paths;
+
+/// Bound on the skew of proxies' clocks, so that every plain write is ordered below every later
+/// version, in milliseconds. The cluster's time differs between processes by a few milliseconds
+/// (C1).
+const SKEW_MS_MAX: u64 = 2000;
+
+impl BucketAdmin {
+    /// Enables or suspends versioning of a bucket.
+    pub(crate) async fn set_versioning(&self, name: &str, is_on: bool) -> Result<()> {
+        let wanted = if is_on { Versioning::Enabled } else { Versioning::Suspended };
+        let mut bucket = self
+            .change_versioning(name, |now| match now.state {
+                Versioning::Off => VersioningSetting { state: Versioning::Preparing, ..now },
+                Versioning::Preparing => now,
+                Versioning::Enabled | Versioning::Suspended => {
+                    VersioningSetting { state: wanted, ..now }
+                }
+            })
+            .await?;
+        if bucket.versioning().state == Versioning::Preparing {
+            self.check_no_plain_write_left(&bucket).await?;
+            let above_ms = self.registers.stamps.now_ms() + SKEW_MS_MAX;
+            bucket = self
+                .change_versioning(name, |now| match now.state {
+                    Versioning::Preparing => VersioningSetting { state: wanted, above_ms },
+                    _ => VersioningSetting { state: wanted, ..now },
+                })
+                .await?;
+        }
+        self.catalog.fences.fence(&bucket, true).await?;
+        Ok(())
+    }
+}
+
+impl BucketAdmin {
+    /// Refuses unless every device of the index is fenced against plain writes of the bucket and
+    /// keeps no hints for it.
+    async fn check_no_plain_write_left(&self, bucket: &Bucket) -> Result<()> {
+        let before = self.registers.replicas.topology.term();
+        if !self.catalog.fences.fence(bucket, true).await? {
+            return Err(busy());
+        }
+        self.catalog.fences.check_nothing_kept(Paths::all(bucket, RegisterKind::Object)).await?;
+        // A ring change moved some registers to devices that may lack the fence.
+        if self.registers.replicas.topology.term() > before { Err(busy()) } else { Ok(()) }
+    }
+
+    /// Changes the versioning state by compare-and-set, and returns the bucket. Its new generation
+    /// lets a fence refuse proxies with the old state.
+    async fn change_versioning(
+        &self,
+        name: &str,
+        change: impl Fn(VersioningSetting) -> VersioningSetting + Send + Sync,
+    ) -> Result<Bucket> {
+        let key = root(name);
+        let mut changed = None;
+        let mut evaluate = |view: &RegisterView| {
+            let before = bucket_of(view).ok_or(Error::NoSuchBucket)?;
+            if before.state == BucketState::Closing {
+                return Err(busy());
+            }
+            let mut bucket: Bucket = before.clone();
+            let setting = change(before.versioning());
+            let is_locked = before.settings.get(Setting::ObjectLock).is_some();
+            if is_locked && setting.state != Versioning::Enabled {
+                return Err(Error::InvalidBucketState(
+                    "An Object Lock configuration is present on this bucket, so the versioning \
+                     state cannot be changed."
+                        .into(),
+                ));
+            }
+            if setting == before.versioning() {
+                changed = Some(bucket);
+                return Ok(Step::Keep);
+            }
+            bucket.settings.set(Setting::Versioning, setting.document())?;
+            bucket.generation += 1;
+            changed = Some(bucket.clone());
+            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+        };
+        let landed = self
+            .registers
+            .ballots
+            .decide(
+                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
+                &mut evaluate,
+            )
+            .await;
+        self.catalog.forget(name);
+        match landed? {
+            WriteOutcome::At(_) | WriteOutcome::Kept(_) => changed.ok_or_else(busy),
+            WriteOutcome::Fenced => Err(busy()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! State of one operation, or of a session's operations.
+
+use std::sync::Arc;
+
+use martlet_protocol::entry::{Bucket, Object};
+use martlet_protocol::{Given, Level};
+use parking_lot::Mutex;
+
+use crate::cluster::Cluster;
+use crate::consistency::Ask;
+use crate::encryption::RequestKeys;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+
+/// Parameters of a request, and the consistency of its replies.
+#[derive(Clone)]
+pub(crate) struct RequestContext {
+    /// The rings of its start.
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) ask: Ask,
+    /// Encryption keys of the request, and the encryption to report.
+    pub(crate) keys: Arc<RequestKeys>,
+    /// Access check of the objects that it reads.
+    guard: Option<Arc<dyn Guard>>,
+    given: Arc<Mutex<Given>>,
+}
+
+impl RequestContext {
+    pub(crate) fn new(cluster: Arc<Cluster>, ask: Ask) -> Self {
+        let given = Arc::new(Mutex::new(Given::Quorum));
+        Self { cluster, ask, keys: Arc::default(), guard: None, given }
+    }
+
+    /// This context with a guard. Both record the consistency of their replies together.
+    pub(crate) fn guarded(&self, guard: Arc<dyn Guard>) -> Self {
+        Self { guard: Some(guard), ..self.clone() }
+    }
+
+    /// Level of an operation in a bucket.
+    pub(crate) fn level(&self, bucket: &Bucket) -> Level {
+        self.ask.level.unwrap_or(bucket.consistency)
+    }
+
+    /// Level of an operation outside of a bucket.
+    pub(crate) fn level_or_default(&self) -> Level {
+        self.ask.level.unwrap_or_default()
+    }
+
+    /// Records the consistency of a part of the operation: the weakest part counts.
+    pub(crate) fn note(&self, given: Given) {
+        if given > Given::Quorum {
+            let mut worst = self.given.lock();
+            *worst = given.max(*worst);
+        }
+    }
+
+    /// Consistency of the replies so far.
+    pub(crate) fn given(&self) -> Given {
+        *self.given.lock()
+    }
+
+    /// Refuses objects that the guard doesn't admit.
+    pub(crate) fn admit(&self, object: &Object) -> Result<()> {
+        match &self.guard {
+            Some(guard) if !guard.admits(object) => Err(Error::AccessDenied),
+            _ => Ok(()),
+        }
+    }
+}

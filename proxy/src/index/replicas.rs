@@ -1,0 +1,207 @@
+//! Calls to the devices of registers: places, timeouts, and the devices' health.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use martlet_protocol::backend::{Backend, EntryWrite, RegisterView, Want};
+use martlet_protocol::{DeviceId, Error, ErrorKind, RegisterKey, Result};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep};
+
+use super::place::{Calls, Place, Role};
+use super::replica_votes::ReplicaVotes;
+use crate::health::Health;
+use crate::options::StoreOptions;
+use crate::topology::Topology;
+
+/// Multiple of the hedging time that recently silent devices are given.
+const SHUNNED_HEDGES: u32 = 3;
+/// Interval at which the arrival of the next ring is checked.
+const RING_WAIT: Duration = Duration::from_millis(20);
+
+/// Calls to the devices of registers.
+pub(crate) struct ReplicaClient {
+    pub(crate) topology: Arc<Topology>,
+    options: StoreOptions,
+    /// Health of devices in calls to registers.
+    pub(crate) health: Health,
+    /// Counter of reads, to rotate replicas.
+    turn: AtomicUsize,
+}
+
+impl ReplicaClient {
+    pub(crate) fn new(topology: Arc<Topology>, options: StoreOptions) -> Self {
+        Self { topology, options, health: Health::default(), turn: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn call_time(&self) -> Duration {
+        Duration::from_millis(self.options.index_call_ms)
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.options.index_patience_ms)
+    }
+
+    pub(crate) fn hedge_time(&self) -> Duration {
+        Duration::from_millis(self.options.index_hedge_ms)
+    }
+
+    /// Time limit of an operation on a register, including its turn.
+    pub(crate) fn operation_time(&self) -> Duration {
+        Duration::from_millis(self.options.index_operation_ms)
+    }
+
+    /// Deadline of the wait for a turn. It leaves half of the operation's time for the operation.
+    pub(crate) fn turn_deadline(&self) -> Instant {
+        Instant::now() + self.operation_time() / 2
+    }
+
+    /// Deadline of the turn of an operation that ends an upload. Its only competitors end that
+    /// upload too, which takes several operations.
+    pub(crate) fn upload_turn_deadline(&self) -> Instant {
+        Instant::now() + self.operation_time() * 2
+    }
+
+    /// Sends a write to all members. Returns once a quorum has it, or at the deadline. Slower
+    /// members receive it in the background.
+    pub(super) async fn tell<'p>(&self, place: &'p Place, write: &EntryWrite) -> ReplicaVotes<'p> {
+        let mut votes = ReplicaVotes::of(&place.sets);
+        let mut calls = Calls::new();
+        for device in place.members() {
+            let write = write.clone();
+            let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
+            calls.push(device, Role::Member, place.call(device, self.call_time(), call));
+        }
+        let began = Instant::now();
+        let mut deadline = began + self.patience();
+        while let Ok(Some((device, _, reply))) = self.reply(&mut calls, deadline).await {
+            votes.push(device, reply);
+            deadline = deadline.min(self.give_up_at(&calls, began));
+            if votes.is_taken() {
+                return votes;
+            }
+            if votes.is_answered() {
+                // Enough replies to go on; a short wait may still complete the quorum.
+                deadline = deadline.min(Instant::now() + self.hedge_time());
+            }
+        }
+        if !calls.waiting().is_empty() {
+            self.note_silence(&calls, began);
+            votes.leave_silent();
+        }
+        votes
+    }
+
+    /// The current place of a register.
+    pub(crate) fn place_of(&self, key: &RegisterKey) -> Result<Place> {
+        self.place_at(key.placement())
+    }
+
+    /// The current place of a placement hash.
+    pub(crate) fn place_at(&self, placement: u64) -> Result<Place> {
+        Place::of(self.topology.cluster(), self.topology.term(), placement)
+    }
+
+    /// Returns true if a newer term or ring applies than that of `place`. Refused requests may be
+    /// repeated at the new place (rule P1).
+    pub(crate) fn has_moved_on(&self, place: &Place) -> bool {
+        self.topology.cluster().index().term_at(self.topology.term()) != Some(place.term)
+    }
+
+    /// Returns true if a newer term or ring applies after a failure. If a device is at a later term
+    /// than this proxy's ring, first waits for the next ring. The wait is at most that for a silent
+    /// device.
+    pub(crate) async fn has_moved_on_after(&self, place: &Place, error: Option<&Error>) -> bool {
+        let until = Instant::now() + self.patience();
+        let is_behind = error.is_some_and(|error| error.newer_term().is_some());
+        while is_behind && !self.has_moved_on(place) && Instant::now() < until {
+            sleep(RING_WAIT).await;
+        }
+        self.has_moved_on(place)
+    }
+
+    /// The next reply, recorded in the device's health. A refusal because of an outdated term
+    /// counts as a reply.
+    pub(crate) async fn reply<T: Send + 'static>(
+        &self,
+        calls: &mut Calls<T>,
+        deadline: Instant,
+    ) -> Result<Option<(DeviceId, Role, Result<T>)>, Elapsed> {
+        let reply = calls.next(deadline).await;
+        match &reply {
+            Ok(Some((device, _, Err(error)))) if error.newer_term().is_some() => {
+                self.topology.learn(error);
+                self.health.answered(*device);
+            }
+            Ok(Some((device, _, Err(error)))) if error.kind() == ErrorKind::Unavailable => {
+                self.health.failed(*device);
+            }
+            Ok(Some((device, ..))) => self.health.answered(*device),
+            _ => {}
+        }
+        reply
+    }
+
+    /// Deadline of calls that began at `began`; shorter if all remaining devices were silent
+    /// lately.
+    pub(crate) fn give_up_at<T: Send + 'static>(
+        &self,
+        calls: &Calls<T>,
+        began: Instant,
+    ) -> Instant {
+        let shunned = |device: &DeviceId| self.health.is_shunned(*device);
+        if !calls.waiting().is_empty() && calls.waiting().iter().all(shunned) {
+            return began + self.hedge_time() * SHUNNED_HEDGES;
+        }
+        began + self.patience()
+    }
+
+    /// Records the devices that have not replied.
+    pub(crate) fn note_silence<T: Send + 'static>(&self, calls: &Calls<T>, began: Instant) {
+        for device in calls.waiting() {
+            self.health.overtaken(*device, began.elapsed());
+        }
+    }
+
+    /// Members in the order of this read: those that count in all sets come first, each group
+    /// rotated to spread the load. Recently failed devices come last.
+    pub(super) fn in_turn(&self, place: &Place) -> Vec<DeviceId> {
+        let mut members: Vec<_> = place.members().collect();
+        if members.len() > 1 {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let common = place.sets.common();
+            let (both, one) = members.split_at_mut(common);
+            for part in [both, one].into_iter().filter(|part| !part.is_empty()) {
+                part.rotate_left(turn % part.len());
+            }
+            let shunned: Vec<_> = members.iter().map(|d| self.health.shuns(*d)).collect();
+            if shunned.contains(&true) {
+                let mut shunned = shunned.into_iter();
+                let (last, first): (Vec<_>, _) =
+                    members.into_iter().partition(|_| shunned.next() == Some(true));
+                members = first;
+                members.extend(last);
+            }
+        }
+        members
+    }
+
+    pub(super) fn ask(
+        &self,
+        calls: &mut Calls<RegisterView>,
+        place: &Place,
+        (device, role): (DeviceId, Role),
+        key: &RegisterKey,
+        want: Want,
+    ) {
+        let (key, term) = (key.clone(), place.term);
+        let call = place.call(device, self.call_time(), move |node| async move {
+            match role {
+                Role::Member | Role::Previous => node.read(device, &key, want, term).await,
+                Role::Handoff => node.read_hint(device, &key, want).await,
+            }
+        });
+        calls.push(device, role, call);
+    }
+}

@@ -1,0 +1,230 @@
+//! Expiration of one version, by a ballot that judges the entry again.
+
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
+use martlet_protocol::lifecycle::{
+    Day, DueAction, Lifecycle, LifecycleAction, Subject, VersionPosition,
+};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::lock::{Bypass, check_removal};
+use martlet_protocol::{Stamp, Version, VersionId, Versioning, WriteId};
+
+use crate::api::ListedVersion;
+use crate::bucket::Site;
+use crate::context::RequestContext;
+use crate::error::{Error, Result};
+use crate::index::{Proposal, Step, WriteError, WriteOutcome};
+use crate::store::Services;
+use crate::versions::{New, Provided};
+
+/// Rules and time of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) rules: &'a Lifecycle,
+    pub(crate) day: Day,
+    /// Time of the page and of all its ballots, in milliseconds since 1970.
+    pub(crate) now_ms: u64,
+}
+
+/// A due version, as read from a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExpirationCandidate {
+    pub(crate) key: String,
+    pub(crate) id: VersionId,
+    pub(crate) modified_ms: u64,
+    pub(crate) standing: VersionPosition,
+    pub(crate) fate: LifecycleAction,
+}
+
+/// Result of an expiration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The version was removed, or a delete marker was created.
+    Done(Trace),
+    /// The version doesn't exist, or is no longer due.
+    Moot,
+    /// The version stays for now.
+    Kept,
+}
+
+/// Effect of an expiration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    /// Stamp of the write.
+    pub(crate) stamp: Stamp,
+    /// The delete marker that was created, or the version that was removed; none without
+    /// versioning.
+    pub(crate) version: Option<VersionId>,
+    pub(crate) is_new_marker: bool,
+}
+
+impl Terms<'_> {
+    fn is_due(&self, due: Option<DueAction<'_>>) -> Option<LifecycleAction> {
+        due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.fate)
+    }
+
+    /// Returns the version as due, if the page shows it as due and removable.
+    pub(crate) fn doom(
+        &self,
+        version: &ListedVersion,
+        standing: VersionPosition,
+    ) -> Option<ExpirationCandidate> {
+        let found = version.object.as_deref();
+        let object = found.map(|object| (object.size, object.attributes.tags.as_slice()));
+        let due = self.rules.due(&Subject { key: &version.key, object }, standing, self.day);
+        let fate = self.is_due(due)?;
+        (fate != LifecycleAction::Remove || may_remove(found, self.now_ms)).then(|| {
+            ExpirationCandidate {
+                fate,
+                key: version.key.clone(),
+                id: version.id,
+                modified_ms: version.modified_ms,
+                standing,
+            }
+        })
+    }
+
+    /// Returns true if an entry is the selected version and is still due.
+    fn still_due(&self, doomed: &ExpirationCandidate, entry: &Entry) -> bool {
+        let (modified_ms, object) = match &entry.value {
+            Value::Object(object) => {
+                (object.modified_ms, Some((object.size, object.attributes.tags.as_slice())))
+            }
+            Value::DeleteMarker(marker) => (marker.modified_ms, None),
+            _ => return false,
+        };
+        let due = self.rules.due(&Subject { key: &doomed.key, object }, doomed.standing, self.day);
+        modified_ms == doomed.modified_ms && self.is_due(due) == Some(doomed.fate)
+    }
+}
+
+/// Returns true if a rule may remove the version: it isn't locked.
+fn may_remove(object: Option<&Object>, now_ms: u64) -> bool {
+    let is_free =
+        |object: &Object| check_removal(&object.attributes.marks, now_ms, Bypass::Nothing).is_ok();
+    object.is_none_or(is_free)
+}
+
+fn object_in(entry: &Entry) -> Option<&Object> {
+    match &entry.value {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+/// Expiration of the objects of a bucket.
+pub(crate) struct Expirations<'a> {
+    pub(crate) services: &'a Services,
+    pub(crate) context: &'a RequestContext,
+}
+
+impl Expirations<'_> {
+    /// Expires a due version.
+    pub(crate) async fn carry(
+        &self,
+        bucket: &str,
+        doomed: &ExpirationCandidate,
+        terms: &Terms<'_>,
+    ) -> Outcome {
+        match Box::pin(self.try_to_carry(bucket, doomed, terms)).await {
+            Ok((WriteOutcome::At(stamp), version)) => {
+                let is_new_marker = doomed.fate == LifecycleAction::Expire && version.is_some();
+                Outcome::Done(Trace { stamp, version, is_new_marker })
+            }
+            Ok((WriteOutcome::Kept(_), _)) | Err(Error::NoSuchBucket) => Outcome::Moot,
+            Ok((WriteOutcome::Fenced, _)) => {
+                // The rules may have changed.
+                self.services.buckets.forget(bucket);
+                Outcome::Kept
+            }
+            Err(error) => {
+                let key = &doomed.key;
+                tracing::debug!(bucket, key, %error, "keeping a due version for now");
+                Outcome::Kept
+            }
+        }
+    }
+
+    async fn try_to_carry(
+        &self,
+        bucket: &str,
+        doomed: &ExpirationCandidate,
+        terms: &Terms<'_>,
+    ) -> Result<(WriteOutcome, Option<VersionId>)> {
+        let site = self.services.buckets.site(self.context, bucket, &doomed.key).await?;
+        let landed = match doomed.fate {
+            LifecycleAction::Expire => self.expire_current(&site, doomed, terms).await,
+            LifecycleAction::Remove => {
+                let removed = self.remove_doomed(&site, doomed, terms).await;
+                removed.map(|landed| (landed, Some(doomed.id)))
+            }
+            LifecycleAction::Abort => unreachable!("versions are never aborted"),
+        };
+        Ok(landed?)
+    }
+
+    /// Creates a delete marker and returns its version; without versioning, deletes the object.
+    async fn expire_current(
+        &self,
+        site: &Site<'_>,
+        doomed: &ExpirationCandidate,
+        terms: &Terms<'_>,
+    ) -> Result<(WriteOutcome, Option<VersionId>), WriteError> {
+        let now_ms = self.services.registers.stamps.now_ms();
+        let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let versioning = site.bucket.versioning().state;
+        let goes = |view: &RegisterView| {
+            let entry = view.entry.as_ref();
+            let entry = entry.filter(|entry| matches!(entry.value, Value::Object(_)));
+            // A marker with an id preserves the object; one without replaces it.
+            let fits = |entry: &Entry| {
+                terms.still_due(doomed, entry)
+                    && (versioning == Versioning::Enabled || may_remove(object_in(entry), now_ms))
+            };
+            entry.is_some_and(fits)
+        };
+        if !versioning.keeps_versions() {
+            let mut evaluate = |view: &RegisterView| {
+                let tombstone = || Step::Write(Proposal::of(Value::Tombstone));
+                Ok(if goes(view) { tombstone() } else { Step::Keep })
+            };
+            return Ok((
+                self.services.registers.ballots.decide(intent, &mut evaluate).await?,
+                None,
+            ));
+        }
+        let marker = DeleteMarker { modified_ms: now_ms, version: None };
+        let value = &Value::DeleteMarker(Box::new(marker));
+        let new = New { value, inline: None };
+        let mut check = |view: &RegisterView| Ok(goes(view));
+        let (landed, version) = self
+            .services
+            .versions
+            .append(self.context, &site.bucket, intent, new, &mut check)
+            .await?;
+        Ok((landed, version.map(Version::name)))
+    }
+
+    /// Removes a noncurrent version, or a lone delete marker.
+    async fn remove_doomed(
+        &self,
+        site: &Site<'_>,
+        doomed: &ExpirationCandidate,
+        terms: &Terms<'_>,
+    ) -> Result<WriteOutcome, WriteError> {
+        let now_ms = self.services.registers.stamps.now_ms();
+        let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let fits =
+            |entry: &Entry| terms.still_due(doomed, entry) && may_remove(object_in(entry), now_ms);
+        let provided = match doomed.standing {
+            VersionPosition::LoneMarker { .. } => Provided::Alone(&fits),
+            _ => Provided::Noncurrent(&fits),
+        };
+        let removed = self
+            .services
+            .versions
+            .remove_version_if(site, intent, (doomed.id, Bypass::Nothing), provided)
+            .await;
+        removed.map(|(landed, _)| landed)
+    }
+}

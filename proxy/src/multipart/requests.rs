@@ -1,0 +1,358 @@
+//! Requests on uploads and their parts.
+
+use std::sync::Arc;
+
+use martlet_protocol::entry::{
+    Body, ChecksumAlgorithm, ChecksumKind, ETag, Part, Upload, UploadState, Value,
+};
+use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
+use martlet_protocol::usage::Usage;
+use martlet_protocol::{RegisterKey, UploadId, WriteId};
+
+use super::complete::{Completer, check_order};
+use super::drive::{CompletionDriver, Driver};
+use super::part::PartStore;
+use super::upload_site::{UploadSite, check_kind, info, new_id};
+use super::uploads::Uploads;
+use crate::api::{
+    CompleteUpload, CopyPart, Incoming, NewUpload, ObjectName, PartPage, UploadInfo, Written,
+    WrittenPart,
+};
+use crate::bucket::{BucketCatalog, again_if_replaced, busy};
+use crate::context::RequestContext;
+use crate::error::{Error, Result};
+use crate::index::{RegisterClient, WriteOutcome};
+use crate::keyring::Vault;
+use crate::put::ObjectWriter;
+use crate::quota::{Asked, Quotas};
+use crate::read::ObjectReader;
+use crate::upload::{BodyWriter, Destination, body_of};
+
+fn part_number(number: u32) -> Result<u16> {
+    let valid = u16::try_from(number).ok().filter(|number| (1..=PARTS_MAX).contains(number));
+    valid.ok_or_else(|| {
+        let message =
+            format!("Part number must be an integer between 1 and {PARTS_MAX}, inclusive.");
+        Error::InvalidArgument(message)
+    })
+}
+
+/// Checks that a part has the checksum that its upload announced. A composite checksum makes it
+/// mandatory. CRC64NVME is the default of uploads without a checksum, so their parts may have any.
+fn check_given(upload: &Upload, given: &[ChecksumAlgorithm]) -> Result<()> {
+    let Some((algorithm, kind)) = upload.checksum else { return Ok(()) };
+    let holds = match given {
+        [] => kind == ChecksumKind::FullObject,
+        given => algorithm == ChecksumAlgorithm::Crc64Nvme || given.contains(&algorithm),
+    };
+    if holds {
+        return Ok(());
+    }
+    let name = |algorithm: &ChecksumAlgorithm| format!("{algorithm:?}").to_ascii_lowercase();
+    Err(Error::InvalidRequest(format!(
+        "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+        name(&algorithm),
+        given.first().map_or_else(|| "null".to_owned(), name)
+    )))
+}
+
+/// Requests on uploads and their parts.
+pub(crate) struct Multipart {
+    registers: Arc<RegisterClient>,
+    catalog: Arc<BucketCatalog>,
+    quotas: Arc<Quotas>,
+    writer: Arc<BodyWriter>,
+    vault: Arc<Vault>,
+    reader: Arc<ObjectReader>,
+    uploads: Arc<Uploads>,
+    parts: Arc<PartStore>,
+    driver: Arc<CompletionDriver>,
+    completer: Completer,
+}
+
+impl Multipart {
+    pub(crate) fn new(
+        reader: Arc<ObjectReader>,
+        objects: &ObjectWriter,
+        part_bytes_min: u64,
+    ) -> Self {
+        let ObjectWriter { registers, catalog, quotas, versions, writer, vault } = objects;
+        let uploads = Arc::new(Uploads::new(registers.clone(), catalog.clone()));
+        let parts = Arc::new(PartStore::new(uploads.clone(), reader.bodies.clone()));
+        let driver = CompletionDriver::new(uploads.clone(), parts.clone(), versions.clone());
+        let driver = Arc::new(driver);
+        let completer =
+            Completer::new(uploads.clone(), parts.clone(), driver.clone(), objects, part_bytes_min);
+        Self {
+            registers: registers.clone(),
+            catalog: catalog.clone(),
+            quotas: quotas.clone(),
+            writer: writer.clone(),
+            vault: vault.clone(),
+            reader,
+            uploads,
+            parts,
+            driver,
+            completer,
+        }
+    }
+
+    /// Creates an upload.
+    pub(crate) async fn create_upload(
+        &self,
+        context: &Arc<RequestContext>,
+        bucket: &str,
+        key: &str,
+        new: &NewUpload,
+    ) -> Result<UploadInfo> {
+        check_kind(new.checksum)?;
+        again_if_replaced(|| self.create_once(context, bucket, key, new)).await
+    }
+
+    /// Aborts an upload, and frees its parts.
+    pub(crate) async fn abort_upload(
+        &self,
+        context: &Arc<RequestContext>,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> Result<()> {
+        again_if_replaced(|| self.abort_once(context, bucket, key, upload)).await
+    }
+
+    /// Completes an upload. A repeated request returns the first result.
+    pub(crate) async fn complete_upload(
+        &self,
+        context: &Arc<RequestContext>,
+        at: (&str, &str),
+        upload: UploadId,
+        complete: &CompleteUpload,
+    ) -> Result<Written> {
+        check_order(&complete.parts)?;
+        again_if_replaced(|| self.completer.complete(context, at, upload, complete)).await
+    }
+
+    /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
+    pub(crate) async fn finish_upload(
+        &self,
+        context: &Arc<RequestContext>,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> Result<bool> {
+        self.driver.finish_upload(context, bucket, key, upload).await
+    }
+
+    /// Usage and number of all writes of the upload's parts.
+    pub(crate) async fn usage_of_parts(
+        &self,
+        context: &Arc<RequestContext>,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> Result<(Usage, u64)> {
+        self.parts.usage_of_parts(context, bucket, key, upload).await
+    }
+
+    /// Lists a page of the parts of an open upload, in order of number, above `after`.
+    pub(crate) async fn list_parts(
+        &self,
+        context: &Arc<RequestContext>,
+        at: (&str, &str),
+        upload: UploadId,
+        after: u32,
+        limit: usize,
+    ) -> Result<PartPage> {
+        self.parts.list_parts(context, at, upload, after, limit).await
+    }
+
+    async fn create_once(
+        &self,
+        context: &Arc<RequestContext>,
+        bucket: &str,
+        key: &str,
+        new: &NewUpload,
+    ) -> Result<UploadInfo> {
+        self.catalog.check_new_lock(context, bucket, &new.attributes.marks).await?;
+        let now_ms = self.registers.stamps.now_ms();
+        let mut place = self.uploads.place(context, bucket, key, new_id(now_ms)).await?;
+        let mut attributes = new.attributes.clone();
+        context.keys.encrypt_new(&self.vault, &place.bucket, key, &mut attributes, true)?;
+        let upload = Upload {
+            key: key.to_owned(),
+            id: place.id,
+            initiated_ms: now_ms,
+            policy: context.cluster.policy_of(&place.bucket, &attributes)?,
+            attributes,
+            checksum: new.checksum,
+            state: UploadState::Open,
+        };
+        let asked = Asked::upload(key, &upload.attributes);
+        let charge = Box::pin(self.quotas.charge(&place.bucket, asked)).await?;
+        let value = Value::Upload(Box::new(upload.clone()));
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let intent = place.intent(write_id, now_ms + COMMIT_WINDOW_MS);
+            match self.registers.write(context, intent, &value, None, false).await? {
+                WriteOutcome::At(_) => {
+                    charge.written(self.registers.stamps.now_ms());
+                    return Ok(info(upload));
+                }
+                _ => place.bucket = self.catalog.refreshed(context, bucket, &place.bucket).await?,
+            }
+        }
+        Err(busy())
+    }
+
+    async fn abort_once(
+        &self,
+        context: &Arc<RequestContext>,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> Result<()> {
+        let place = self.uploads.place(context, bucket, key, upload).await?;
+        let _turn = self.uploads.end_turn(&place).await;
+        let before = self.uploads.upload(&place).await?;
+        if matches!(before.state, UploadState::Completing { .. }) {
+            Box::pin(self.driver.drive(&place, &before, Driver::Another)).await.map(drop)?;
+        }
+        let after = self
+            .uploads
+            .change_upload(&place, None, |upload| {
+                (upload.state == UploadState::Open).then_some(UploadState::Aborted)
+            })
+            .await?;
+        if after.state != UploadState::Aborted {
+            return Err(Error::NoSuchUpload);
+        }
+        // Also after an earlier abort, which may have failed before this step.
+        self.parts.free_parts(&place, &Body::Empty).await?;
+        match before.state {
+            UploadState::Aborted => Err(Error::NoSuchUpload),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads an upload that accepts parts. An unfinished completion is driven to its end first.
+    async fn open_upload(&self, place: &UploadSite<'_>) -> Result<Upload> {
+        let mut upload = self.uploads.upload(place).await?;
+        if matches!(upload.state, UploadState::Completing { .. }) {
+            let _turn = self.uploads.end_turn(place).await;
+            upload = self.uploads.upload(place).await?;
+            if matches!(upload.state, UploadState::Completing { .. }) {
+                Box::pin(self.driver.drive(place, &upload, Driver::Another)).await?;
+                upload = self.uploads.upload(place).await?;
+            }
+        }
+        match upload.state {
+            UploadState::Open => Ok(upload),
+            UploadState::Completing { .. } => Err(Error::ConditionalConflict),
+            UploadState::Completed { .. } | UploadState::Aborted => Err(Error::NoSuchUpload),
+        }
+    }
+
+    /// Finds an upload that accepts parts.
+    async fn open_place<'a>(
+        &self,
+        context: &'a Arc<RequestContext>,
+        (bucket, key): (&'a str, &'a str),
+        upload: UploadId,
+    ) -> Result<(UploadSite<'a>, Upload)> {
+        again_if_replaced(|| async move {
+            let place = self.uploads.place(context, bucket, key, upload).await?;
+            let upload = self.open_upload(&place).await?;
+            Ok((place, upload))
+        })
+        .await
+    }
+
+    /// Writes a part of an open upload; `is_sent` is true if a client sent the bytes.
+    async fn put_part(
+        &self,
+        (place, upload): (&UploadSite<'_>, Upload),
+        (number, is_sent): (u16, bool),
+        mut incoming: Incoming,
+    ) -> Result<WrittenPart> {
+        if is_sent {
+            check_given(&upload, &incoming.compute)?;
+        }
+        let home = (place.bucket.id, place.object_key);
+        let secret =
+            place.context.keys.unlock_upload(&self.vault, &upload.attributes.marks, home)?;
+        let secret = secret.map(|secret| secret.of_part(number));
+        if let Some((algorithm, _)) = upload.checksum {
+            incoming.compute.push(algorithm);
+        }
+        let write_id = WriteId::random();
+        let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let destination = Destination {
+            bucket: place.bucket.id,
+            key: place.object_key,
+            write_id,
+            upload: Some(place.id),
+            role: ExtentRole::Data,
+            offset: 0,
+            policy: upload.policy,
+            inline_bytes_max: 0,
+        };
+        let asked = Asked::part(incoming.size);
+        let mut charge = Box::pin(self.quotas.charge(&place.bucket, asked)).await?;
+        let mut ingested = self.writer.ingest_as(incoming, destination, secret.as_ref()).await?;
+        let part = Part {
+            size: ingested.size,
+            md5: ingested.md5,
+            modified_ms: self.registers.stamps.now_ms(),
+            checksums: ingested.checksums.clone(),
+            body: body_of(&mut ingested, destination),
+        };
+        charge.came_to(Usage::of_part(&part))?;
+        let written = WrittenPart {
+            etag: ETag::Md5(part.md5),
+            modified_ms: part.modified_ms,
+            checksums: part.checksums.clone(),
+            announced: upload.checksum,
+            source_version: None,
+        };
+        let register = RegisterKey::part(&place.key, place.id, number, write_id);
+        let value = Value::Part(Box::new(part));
+        self.parts.commit_part(place, &register, write_id, commit_by_ms, &value, ingested).await?;
+        charge.written(self.registers.stamps.now_ms());
+        self.parts.check_still_open(place, &register).await?;
+        Ok(written)
+    }
+
+    /// Writes a part, and replaces an earlier one with its number.
+    pub(crate) async fn upload_part(
+        &self,
+        context: &Arc<RequestContext>,
+        (bucket, key): (&str, &str),
+        upload: UploadId,
+        number: u32,
+        body: Incoming,
+    ) -> Result<WrittenPart> {
+        let number = part_number(number)?;
+        let (place, upload) = self.open_place(context, (bucket, key), upload).await?;
+        self.put_part((&place, upload), (number, true), body).await
+    }
+
+    /// Writes a part from bytes of an object.
+    pub(crate) async fn copy_part(
+        &self,
+        context: &Arc<RequestContext>,
+        (bucket, key): (&str, &str),
+        upload: UploadId,
+        number: u32,
+        copy: CopyPart,
+    ) -> Result<WrittenPart> {
+        let number = part_number(number)?;
+        let (place, upload) = self.open_place(context, (bucket, key), upload).await?;
+        let (from, key) = &copy.source;
+        let source = (&**from, ObjectName { key, version: copy.source_version });
+        let (body, source_version) =
+            self.reader.source_of(context, source, &copy.source_conditions, copy.selection).await?;
+        let written = self.put_part((&place, upload), (number, false), body).await?;
+        Ok(WrittenPart { source_version, ..written })
+    }
+}

@@ -1,0 +1,113 @@
+//! Uploads in their registers: reads, and changes by compare-and-set.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{Upload, UploadState, Value};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{RegisterKey, UploadId, WriteId};
+use tokio::time::Instant;
+
+use super::upload_site::{UploadSite, upload_of};
+use crate::bucket::{BucketCatalog, busy, check_key};
+use crate::context::RequestContext;
+use crate::error::{Error, Result};
+use crate::index::{Intent, Proposal, RegisterClient, Step, WriteOutcome};
+use crate::latch::{Turn, Turns};
+
+/// Uploads in their registers.
+pub(super) struct Uploads {
+    pub(super) registers: Arc<RegisterClient>,
+    pub(super) catalog: Arc<BucketCatalog>,
+    /// Turns at the end of an upload, which contain ballots.
+    turns: Turns,
+}
+
+impl Uploads {
+    pub(super) fn new(registers: Arc<RegisterClient>, catalog: Arc<BucketCatalog>) -> Self {
+        Self { registers, catalog, turns: Turns::new() }
+    }
+
+    /// Waits for the turn to end an upload.
+    pub(super) async fn end_turn(&self, place: &UploadSite<'_>) -> Turn<'_> {
+        let deadline = self.registers.replicas.upload_turn_deadline();
+        self.turns.wait(&place.key, deadline).await
+    }
+
+    pub(super) async fn place<'a>(
+        &self,
+        context: &'a Arc<RequestContext>,
+        name: &'a str,
+        key: &'a str,
+        id: UploadId,
+    ) -> Result<UploadSite<'a>> {
+        check_key(key)?;
+        let began = Instant::now();
+        let bucket = self.catalog.open_bucket(context, name).await?;
+        let register = RegisterKey::upload(bucket.id, bucket.index_shards, key, id);
+        Ok(UploadSite { context, name, object_key: key, id, bucket, key: register, began })
+    }
+
+    pub(super) async fn upload(&self, place: &UploadSite<'_>) -> Result<Upload> {
+        let view =
+            self.registers.read(place.context, &place.key, Want::Entry, place.level()).await?;
+        if let Some(upload) = upload_of(&view) {
+            return Ok(upload.clone());
+        }
+        self.catalog
+            .check_not_replaced(place.context, place.name, &place.bucket, place.began)
+            .await?;
+        Err(Error::NoSuchUpload)
+    }
+
+    /// Changes the state of an upload by compare-and-set; `change` returns the next state, or none
+    /// to keep it. Returns the upload after that. `claim` is set before any change is possible.
+    pub(super) async fn change_upload(
+        &self,
+        place: &UploadSite<'_>,
+        claim: Option<&AtomicBool>,
+        change: impl Fn(&Upload) -> Option<UploadState> + Send + Sync,
+    ) -> Result<Upload> {
+        let turn = WriteId::random();
+        let changed = self.take_turn(place, turn, claim, |upload, _| change(upload)).await?;
+        Ok(changed.0)
+    }
+
+    /// Changes the state by a write with this id. `change` also receives the id of the last write;
+    /// the result contains the id of the upload's write afterwards.
+    pub(super) async fn take_turn(
+        &self,
+        place: &UploadSite<'_>,
+        write_id: WriteId,
+        claim: Option<&AtomicBool>,
+        change: impl Fn(&Upload, WriteId) -> Option<UploadState> + Send + Sync,
+    ) -> Result<(Upload, WriteId)> {
+        let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let mut bucket = place.bucket.clone();
+        for _ in 0..2 {
+            let mut outcome = None;
+            let mut evaluate = |view: &RegisterView| {
+                let mut upload = upload_of(view).ok_or(Error::NoSuchUpload)?.clone();
+                let before = view.entry.as_ref().map_or(write_id, |entry| entry.write_id);
+                let step = match change(&upload, before) {
+                    None => Step::Keep,
+                    Some(state) => {
+                        upload.state = state;
+                        Step::Write(Proposal::of(Value::Upload(Box::new(upload.clone()))))
+                    }
+                };
+                outcome = Some((upload, before));
+                Ok(step)
+            };
+            let generation = bucket.generation;
+            let intent = Intent { generation, claim, ..place.intent(write_id, commit_by_ms) };
+            match (Box::pin(self.registers.ballots.decide(intent, &mut evaluate)).await?, outcome) {
+                (WriteOutcome::At(_), Some((upload, _))) => return Ok((upload, write_id)),
+                (WriteOutcome::Kept(_), Some(kept)) => return Ok(kept),
+                _ => bucket = self.catalog.refreshed(place.context, place.name, &bucket).await?,
+            }
+        }
+        Err(busy())
+    }
+}

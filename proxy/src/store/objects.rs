@@ -1,0 +1,156 @@
+//! Objects: reads, writes, copies, deletions, and listings.
+
+use martlet_protocol::VersionId;
+use martlet_protocol::entry::Object;
+use martlet_protocol::lock::Bypass;
+
+use super::ObjectStore;
+use crate::api::{
+    CopyObject, DeleteConditions, Deleted, ExtentPlace, ListObjects, ObjectName, ObjectPage,
+    ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, Written,
+};
+use crate::error::Result;
+
+impl ObjectStore {
+    /// Writes an object.
+    ///
+    /// # Errors
+    /// An error of the body, a checksum mismatch, a failed condition, [`Error::QuotaExceeded`]. No
+    /// extents are left behind then.
+    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
+        let context = self.context();
+        let site = self.services.buckets.site(&context, bucket, key).await?;
+        let objects = &self.services.objects;
+        objects.put_at(site, key, put.body, put.attributes, &put.conditions).await
+    }
+
+    /// Reads an object and a selection of its bytes.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKey`], [`Error::NoSuchVersion`], [`Error::DeleteMarker`],
+    /// [`Error::NotModified`], [`Error::PreconditionFailed`], [`Error::InvalidRange`].
+    pub async fn get(
+        &self,
+        bucket: &str,
+        name: impl Into<ObjectName<'_>>,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        self.services.reader.get(&self.context(), bucket, name.into(), selection, conditions).await
+    }
+
+    /// Returns metadata only; requires the customer key for SSE-C objects.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::get`].
+    pub async fn head_by_key(
+        &self,
+        bucket: &str,
+        name: impl Into<ObjectName<'_>>,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        let (reader, context) = (&self.services.reader, self.context());
+        reader.head_by_key(&context, bucket, name.into(), selection, conditions).await
+    }
+
+    /// Returns metadata only, without a check of the customer key. Metadata is not encrypted.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::get`].
+    pub async fn head(
+        &self,
+        bucket: &str,
+        name: impl Into<ObjectName<'_>>,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        self.services.reader.head(&self.context(), bucket, name.into(), selection, conditions).await
+    }
+
+    /// Returns an object and its parts.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::head`].
+    pub async fn parts(
+        &self,
+        bucket: &str,
+        name: impl Into<ObjectName<'_>>,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectParts> {
+        self.services.reader.parts(&self.context(), bucket, name.into(), conditions).await
+    }
+
+    /// Locations of an object's bytes for reads in place: its extents, or their data fragments.
+    /// Inline objects have none, and lost or unreachable fragments are left out.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKey`], [`Error::InvalidRequest`] for an encrypted object, or an extent that
+    /// no device has.
+    pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
+        self.services.reader.places(&self.context(), bucket, key).await
+    }
+
+    /// Deletes an object; in a versioned bucket, adds a delete marker. Without conditions, a
+    /// missing object is no error.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], [`Error::PreconditionFailed`].
+    pub async fn delete(
+        &self,
+        bucket: &str,
+        key: &str,
+        conditions: impl Into<DeleteConditions>,
+    ) -> Result<Deleted> {
+        self.services.remover.delete(&self.context(), bucket, key, &conditions.into()).await
+    }
+
+    /// Deletes one version of an object for good, unless it is locked. A missing version is no
+    /// error.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], [`Error::Locked`], or too few nodes replied.
+    pub async fn delete_version(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: VersionId,
+    ) -> Result<Deleted> {
+        let nothing = DeleteConditions::default();
+        self.delete_version_past(bucket, (key, version), Bypass::Nothing, &nothing).await
+    }
+
+    /// Deletes a version like [`ObjectStore::delete_version`], with a bypass of governance locks
+    /// and with conditions.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::delete_version`], and [`Error::PreconditionFailed`].
+    pub async fn delete_version_past(
+        &self,
+        bucket: &str,
+        (key, version): (&str, VersionId),
+        bypass: Bypass,
+        conditions: &DeleteConditions,
+    ) -> Result<Deleted> {
+        let (remover, context) = (&self.services.remover, self.context());
+        remover.delete_version(&context, (bucket, key), (version, bypass), conditions).await
+    }
+
+    /// Copies an object. The copy has extents of its own (rule X1). The copied bytes are verified
+    /// against the source's ETag and checksums.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKey`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a copy
+    /// onto itself that changes nothing, [`Error::EntityTooLarge`].
+    pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<Written> {
+        self.services.copier.copy(&self.context(), bucket, key, copy).await
+    }
+
+    /// Lists a page of the objects of a bucket.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or too few nodes replied.
+    pub async fn list(&self, bucket: &str, list: ListObjects) -> Result<ObjectPage> {
+        self.services.listings.list(&self.context(), bucket, list).await
+    }
+}

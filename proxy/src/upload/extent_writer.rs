@@ -1,0 +1,330 @@
+//! The devices' side of a body: consecutive extents, as copies or as coded fragments.
+//!
+//! Up to two extents are in flight: the sync of one overlaps the arrival of the next. Bytes in
+//! channels are bounded for each extent and for the whole store. Standing bytes are reserved before
+//! the extent's first byte ([`admission`](crate::coded::admission)): parity of a coded extent, and
+//! bytes of a short copy, which devices gather until it is whole.
+//!
+//! A coded extent needs its length before it begins. Without a declared length, bytes are gathered
+//! first and then form an extent.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesOrdered;
+use martlet_erasure::Code;
+use martlet_protocol::backend::NewExtent;
+use martlet_protocol::extent::{ExtentRef, Layout, Owner};
+use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
+use martlet_protocol::{Error, ExtentId};
+
+use super::{Destination, Source};
+use crate::channel::{Permit, cost};
+use crate::coded::admission::Reserve;
+use crate::coded::write::{CodedWrite, parity_bytes};
+use crate::error::Result;
+use crate::extents::{self, ExtentClient, Fanout};
+use crate::orphan_guard::OrphanGuard;
+
+/// Concurrent extents of one body.
+const EXTENTS_IN_FLIGHT: usize = 2;
+/// Bytes of undeclared length that are gathered for one coded extent.
+const GATHERED_COST_MAX: u64 = 4 * 1024 * 1024;
+
+type Written = Result<ExtentRef, Error>;
+type Writing = FuturesOrdered<BoxFuture<'static, Written>>;
+
+/// The devices' side of a body.
+pub(super) struct ExtentWriter<'a> {
+    client: &'a Arc<ExtentClient>,
+    to: Destination<'a>,
+    orphans: &'a OrphanGuard,
+    writing: Writing,
+    written: Vec<ExtentRef>,
+    current: Option<Current>,
+    /// Bytes that the current extent still accepts.
+    room: u64,
+    sent: u64,
+}
+
+/// The current extent.
+enum Current {
+    Copies(Copies),
+    Coded(Box<CodedWrite>),
+    Gathering(Gathering),
+}
+
+/// An extent stored as whole copies.
+struct Copies {
+    fanout: Fanout,
+    bytes: u64,
+    /// Reserve for bytes that devices gather; none once the extent is too long for that.
+    reserve: Option<Reserve>,
+}
+
+impl Copies {
+    /// Counts arrived bytes. An extent above the packed limit is not gathered, so its reserve is
+    /// released.
+    fn arrived(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if self.bytes > PACKED_BYTES_MAX {
+            self.reserve = None;
+        }
+        if let Some(reserve) = &self.reserve {
+            reserve.pace().arrived(bytes);
+        }
+    }
+}
+
+/// A coded extent of unknown length.
+struct Gathering {
+    new: NewExtent,
+    code: Code,
+    pieces: Vec<Bytes>,
+    cost: u64,
+    cost_max: u64,
+    reserve: Reserve,
+}
+
+impl<'a> ExtentWriter<'a> {
+    pub(super) fn new(
+        client: &'a Arc<ExtentClient>,
+        to: Destination<'a>,
+        orphans: &'a OrphanGuard,
+    ) -> Self {
+        Self {
+            client,
+            to,
+            orphans,
+            writing: FuturesOrdered::new(),
+            written: Vec::new(),
+            current: None,
+            room: 0,
+            sent: 0,
+        }
+    }
+
+    /// Sends the bytes in `head` and the rest of the source.
+    pub(super) async fn run(
+        mut self,
+        source: &mut Source,
+        head: Vec<Bytes>,
+    ) -> Result<Vec<ExtentRef>> {
+        let stored = source.stored();
+        for chunk in head {
+            self.send(chunk, stored).await?;
+        }
+        loop {
+            let Some(chunk) = self.next(source).await? else { break };
+            self.send(chunk.clone(), stored).await?;
+            source.passed_on(&chunk);
+            let hashed = source.hashing.keep_up();
+            alongside(&mut self.writing, &mut self.written, hashed).await??;
+        }
+        if source.announced.is_some_and(|announced| announced != source.arrived) {
+            return source.check_end().map(|()| Vec::new());
+        }
+        self.end_extent().await?;
+        let hashed = source.hashing.catch_up();
+        alongside(&mut self.writing, &mut self.written, hashed).await??;
+        while let Some(done) = self.writing.next().await {
+            self.written.push(done?);
+        }
+        let stored: u64 = self.written.iter().map(|extent| u64::from(extent.length)).sum();
+        if stored != self.sent {
+            let message = format!("{} bytes were sent and {stored} stored", self.sent);
+            return Err(Error::internal(message).into());
+        }
+        Ok(self.written)
+    }
+
+    /// Next bytes of the body. A client that is too slow for standing bytes is given up.
+    async fn next(&mut self, source: &mut Source) -> Result<Option<Bytes>> {
+        let Self { writing, written, current, .. } = self;
+        let pace = match current {
+            Some(Current::Coded(coded)) => Some(coded.pace()),
+            Some(Current::Gathering(gathering)) => Some(gathering.reserve.pace()),
+            Some(Current::Copies(copies)) => copies.reserve.as_ref().map(Reserve::pace),
+            None => None,
+        };
+        let next = alongside(writing, written, source.next());
+        match pace {
+            Some(pace) => pace.wait_for(next).await??,
+            None => next.await?,
+        }
+    }
+
+    async fn send(&mut self, mut chunk: Bytes, announced: Option<u64>) -> Result<()> {
+        while !chunk.is_empty() {
+            if self.room == 0 {
+                self.end_extent().await?;
+                while self.writing.len() >= EXTENTS_IN_FLIGHT {
+                    let done = self.writing.next().await.expect("some are in flight");
+                    self.written.push(done?);
+                }
+                self.begin_extent(announced.map(|size| size - self.sent)).await?;
+            }
+            let room = usize::try_from(self.room).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+            let piece = chunk.split_to(chunk.len().min(room));
+            self.room -= piece.len() as u64;
+            self.sent += piece.len() as u64;
+            self.push(piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Pushes a chunk to the current extent, once its channels have room.
+    async fn push(&mut self, piece: Bytes) -> Result<()> {
+        let Self { client, writing, written, current, .. } = self;
+        match current {
+            None => {}
+            Some(Current::Copies(copies)) => {
+                let ready = admitted(client, &mut copies.fanout, piece.len());
+                let permit = alongside(writing, written, ready).await?;
+                copies.arrived(piece.len());
+                copies.fanout.push(&piece, &permit);
+            }
+            Some(Current::Coded(coded)) => {
+                let ready = admitted(client, coded.fanout(), piece.len());
+                let permit = alongside(writing, written, ready).await?;
+                coded.pace().arrived(piece.len());
+                coded.push(&piece, &permit)?;
+            }
+            Some(Current::Gathering(gathering)) => {
+                gathering.reserve.pace().arrived(piece.len());
+                gathering.cost += cost(&piece) as u64;
+                gathering.pieces.push(piece);
+                self.room = gathering.cost_max.saturating_sub(gathering.cost);
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_extent(&mut self) -> Result<()> {
+        match self.current.take() {
+            None => {}
+            Some(Current::Copies(copies)) => copies.fanout.finish(),
+            Some(Current::Coded(coded)) => coded.finish(),
+            Some(Current::Gathering(gathering)) => {
+                let Gathering { new, code, pieces, reserve, .. } = gathering;
+                let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+                let mut coded = self.begin_coded(code, (&new, length), reserve)?;
+                for piece in pieces {
+                    coded.push_reserved(&piece)?;
+                    // Yields to other tasks and to the devices.
+                    let others = tokio::task::yield_now();
+                    alongside(&mut self.writing, &mut self.written, others).await?;
+                }
+                coded.finish();
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next extent with the policy's redundancy; `left` is the number of bytes to come.
+    async fn begin_extent(&mut self, left: Option<u64>) -> Result<()> {
+        let cluster = self.client.cluster();
+        let code = Code::of(cluster.data(self.to.policy)?.identity().redundancy)?;
+        let new = self.new_extent();
+        let (current, room) = match (code, left) {
+            (None, left) => {
+                let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
+                let new = NewExtent { length, ..new };
+                let reserve = self.reserve_gathered(length).await?;
+                let (fanout, write) = extents::begin(self.client, &new, self.orphans.placed())?;
+                self.writing.push_back(write);
+                (Current::Copies(Copies { fanout, bytes: 0, reserve }), EXTENT_BYTES_MAX)
+            }
+            (Some(code), Some(left)) => {
+                let length = left.min(code.extent_bytes_max());
+                let reserve = self.reserve(parity_bytes(code, length)?, length).await?;
+                let coded = self.begin_coded(code, (&new, length), reserve)?;
+                (Current::Coded(Box::new(coded)), length)
+            }
+            (Some(code), None) => {
+                let cost_max = GATHERED_COST_MAX.min(code.extent_bytes_max());
+                let standing = cost_max + parity_bytes(code, cost_max)?;
+                let reserve = self.reserve(standing, cost_max).await?;
+                let pieces = Vec::new();
+                let gathering = Gathering { new, code, pieces, cost: 0, cost_max, reserve };
+                (Current::Gathering(gathering), cost_max)
+            }
+        };
+        (self.current, self.room) = (Some(current), room);
+        Ok(())
+    }
+
+    fn begin_coded(
+        &mut self,
+        code: Code,
+        extent: (&NewExtent, u64),
+        reserve: Reserve,
+    ) -> Result<CodedWrite> {
+        let placed = self.orphans.placed();
+        let (coded, write) = CodedWrite::begin(self.client, code, extent, placed, reserve)?;
+        self.writing.push_back(write);
+        Ok(coded)
+    }
+
+    /// Reserves the bytes of a copy that devices gather; none for a longer one, which they write
+    /// directly.
+    async fn reserve_gathered(&mut self, length: Option<u64>) -> Result<Option<Reserve>> {
+        match length.unwrap_or(PACKED_BYTES_MAX) {
+            length @ ..=PACKED_BYTES_MAX => self.reserve(length, length).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until `bytes` may stand for an extent of at most `length` bytes.
+    async fn reserve(&mut self, bytes: u64, length: u64) -> Result<Reserve> {
+        let admission = &self.client.admission;
+        let reserve = admission.reserve(&self.client.buffer, (bytes, length));
+        Ok(alongside(&mut self.writing, &mut self.written, reserve).await??)
+    }
+
+    /// Parameters of the extent that begins with the next byte.
+    fn new_extent(&self) -> NewExtent {
+        let owner = Owner {
+            bucket: self.to.bucket,
+            key: self.to.key.to_owned(),
+            write_id: self.to.write_id,
+            upload: self.to.upload,
+            role: self.to.role,
+            offset: self.to.offset + self.sent,
+        };
+        // The last bits are reserved for fragment numbers.
+        let id = ExtentId::random().whole();
+        let layout = Layout { policy: self.to.policy, stripe: None };
+        NewExtent { id, owner, length: None, birth_ms: None, layout }
+    }
+}
+
+/// Waits for a share of the write budget and for room in the channels. A chunk takes at most a
+/// quarter of the budget, which becomes free eventually.
+async fn admitted(client: &ExtentClient, fanout: &mut Fanout, bytes: usize) -> Permit {
+    let bytes = bytes.min((client.buffer_bytes_max / 4).max(1));
+    let share = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let acquired = client.buffer.clone().acquire_many_owned(share);
+    let permit = fanout.while_waiting(acquired).await.ok().map(Arc::new);
+    fanout.room().await;
+    permit
+}
+
+/// Awaits `future` while extents are being written; fails if an extent fails.
+async fn alongside<F: Future>(
+    writing: &mut Writing,
+    written: &mut Vec<ExtentRef>,
+    future: F,
+) -> Result<F::Output> {
+    let mut future = pin!(future);
+    loop {
+        tokio::select! {
+            biased;
+            Some(done) = writing.next(), if !writing.is_empty() => written.push(done?),
+            output = &mut future => return Ok(output),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Changes of an object's metadata. Its bytes and its version stay.
+
+use std::sync::Arc;
+
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{Stamp, WriteId};
+
+use super::find::no_object;
+use super::revise::{Change, Revision};
+use super::store::VersionStore;
+use crate::api::{ObjectName, Written};
+use crate::bucket::{BucketCatalog, busy};
+use crate::context::RequestContext;
+use crate::error::{Error, Result};
+use crate::index::{RegisterClient, WriteOutcome};
+use crate::quota::{Asked, Quotas};
+
+/// Author of a change.
+#[derive(Clone, Copy)]
+enum By {
+    Client,
+    Operator,
+}
+
+/// Changes of an object's metadata.
+pub(crate) struct Reviser {
+    pub(crate) registers: Arc<RegisterClient>,
+    pub(crate) catalog: Arc<BucketCatalog>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) versions: Arc<VersionStore>,
+}
+
+impl Reviser {
+    /// Changes an object's metadata by a separate write. Its extents keep their owner, and its
+    /// version stays. The growth of its entry is charged against the quotas.
+    pub(crate) async fn revise_object(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        name: ObjectName<'_>,
+        change: &mut Change<'_>,
+    ) -> Result<Written> {
+        self.revise_by(context, bucket, name, change, By::Client).await
+    }
+
+    /// Changes an object's metadata as [`Reviser::revise_object`] does, without a charge against
+    /// the quotas.
+    pub(crate) async fn revise_by_operator(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        name: ObjectName<'_>,
+        change: &mut Change<'_>,
+    ) -> Result<Written> {
+        self.revise_by(context, bucket, name, change, By::Operator).await
+    }
+
+    async fn revise_by(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        name: ObjectName<'_>,
+        change: &mut Change<'_>,
+        by: By,
+    ) -> Result<Written> {
+        match self.revise_once(context, bucket, name, change, by).await {
+            Err(Error::BucketReplaced) => self.revise_once(context, bucket, name, change, by).await,
+            revised => revised,
+        }
+    }
+
+    async fn revise_once(
+        &self,
+        context: &RequestContext,
+        bucket: &str,
+        ObjectName { key, version }: ObjectName<'_>,
+        change: &mut Change<'_>,
+        by: By,
+    ) -> Result<Written> {
+        let mut site = self.catalog.site(context, bucket, key).await?;
+        if let Some(view) = self.versions.absent_version(context, &site.key, version).await {
+            let (absent, at) = (no_object(view.entry.as_ref(), version), (bucket, &*site.bucket));
+            return Err(self.catalog.check_absence(context, absent, at, site.began).await);
+        }
+        let mut charge = match by {
+            By::Client => Some(Box::pin(self.quotas.charge(&site.bucket, Asked::change())).await?),
+            By::Operator => None,
+        };
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let keep_body = true;
+            let mut revision = Revision::new(&self.versions, context, version, change, keep_body);
+            revision.charge = charge.as_mut();
+            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
+            let intent = site.intent(write_id, commit_by_ms);
+            let landed = match self.registers.ballots.decide_by(intent, floor, &mut revision).await
+            {
+                Ok(landed) => landed,
+                Err(failed) => {
+                    let at = (bucket, &*site.bucket);
+                    return Err(self
+                        .catalog
+                        .check_absence(context, failed.error, at, site.began)
+                        .await);
+                }
+            };
+            match (landed, revision.revised) {
+                (WriteOutcome::At(stamp), Some(object)) => {
+                    if let Some(charge) = charge {
+                        charge.written(self.registers.stamps.now_ms());
+                    }
+                    return Ok(Written { object, stamp, source_version: None });
+                }
+                _ => site.bucket = self.catalog.refreshed(context, bucket, &site.bucket).await?,
+            }
+        }
+        Err(busy())
+    }
+}
