@@ -192,31 +192,37 @@ fn nothing_is_left_unfinished_or_praised() {
 const POINTING: [&str; 4] =
     ["docs/INVARIANTS.md", "docs/FAULT_MODEL.md", "docs/WIRE.md", "docs/ARCHITECTURE.md"];
 
+/// Returns the pointers of a page: paths of Rust files, with the name of an item if there is one.
+fn pointers(page: &str) -> Vec<(&str, Option<&str>)> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let all =
+        quoted.map(|text| text.split_once("::").map_or((text, None), |it| (it.0, Some(it.1))));
+    let is_file = |path: &str| Path::new(path).extension().is_some_and(|it| it == "rs");
+    all.filter(|(path, _)| path.contains('/') && is_file(path) && !path.contains(['{', ' ']))
+        .map(|(path, name)| (path, name.and_then(|name| name.rsplit("::").next())))
+        .collect()
+}
+
+/// Returns true if a source text defines an item of this name.
+fn defines(code: &str, name: &str) -> bool {
+    let is_part = |it: char| it.is_alphanumeric() || it == '_';
+    ["fn", "struct", "enum", "trait", "const", "type", "mod"].iter().any(|kind| {
+        let definition = format!("{kind} {name}");
+        let mut found = code.match_indices(&definition);
+        found.any(|(at, _)| !code[at + definition.len()..].starts_with(is_part))
+    })
+}
+
 #[test]
 fn pointers_of_documents_lead_somewhere() {
     let mut followed = 0;
     for page in POINTING {
         let text = fs::read_to_string(workspace::root().join(page)).unwrap();
-        for pointer in text.split('`').skip(1).step_by(2) {
-            let (path, name) =
-                pointer.split_once("::").map_or((pointer, None), |(path, name)| (path, Some(name)));
-            if !path.ends_with(".rs") || !path.contains('/') || path.contains(['{', ' ']) {
-                continue;
-            }
+        for (path, name) in pointers(&text) {
             let code = fs::read_to_string(workspace::root().join(path));
             let code = code.unwrap_or_else(|_| panic!("{page} points to {path}, which is gone"));
-            let defines = |name: &str| {
-                let kinds = ["fn", "struct", "enum", "trait", "const", "type", "mod"];
-                kinds.iter().any(|kind| {
-                    let begun = format!("{kind} {name}");
-                    code.match_indices(&begun).any(|(at, _)| {
-                        let next = code[at + begun.len()..].chars().next();
-                        !next.is_some_and(|it| it.is_alphanumeric() || it == '_')
-                    })
-                })
-            };
-            let name = name.map(|name| name.rsplit("::").next().unwrap_or(name));
-            assert!(name.is_none_or(defines), "{page}: {path} defines no {name:?}");
+            let is_defined = name.is_none_or(|name| defines(&code, name));
+            assert!(is_defined, "{page}: {path} does not define {name:?}");
             followed += 1;
         }
     }
