@@ -2,7 +2,8 @@
 //!
 //! HTTP/1.1 has one request at a time, and a client that stops reading blocks the socket. On HTTP/2
 //! a client can keep one stream's window shut and hold a reply for ever, while other streams
-//! continue. A connection without requests occupies a place. [`Streams::spent`] detects both.
+//! continue. A connection without requests occupies a place.
+//! [`Streams::wait_until_idle_or_stalled`] detects both.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -8,6 +8,8 @@ use martlet_protocol::{Level, Setting, Settings, Versioning, VersioningSetting};
 
 use super::ObjectStore;
 use crate::api::{NamedBucket, NewBucket};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 
 impl ObjectStore {

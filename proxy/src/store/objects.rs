@@ -9,6 +9,8 @@ use crate::api::{
     CopyObject, DeleteConditions, Deleted, ExtentPlace, ListObjects, ObjectName, ObjectPage,
     ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, Written,
 };
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 
 impl ObjectStore {

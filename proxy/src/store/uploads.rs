@@ -7,6 +7,8 @@ use crate::api::{
     CompleteUpload, CopyPart, Incoming, ListUploads, NewUpload, PartPage, UploadInfo, UploadPage,
     Written, WrittenPart,
 };
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 
 impl ObjectStore {

@@ -5,6 +5,8 @@ use martlet_protocol::lock::{self, Bypass, Retention};
 
 use super::ObjectStore;
 use crate::api::{ListVersions, ObjectName, VersionPage, Written};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 
 impl ObjectStore {
