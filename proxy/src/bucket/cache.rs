@@ -17,15 +17,35 @@ const CACHED_MAX: usize = 10_000;
 const TURNS: usize = 64;
 
 /// Cached buckets, each with the consistency of its read.
+///
+/// Invariant: a lookup that began before a bucket was forgotten is never cached.
 pub(crate) struct BucketCache {
     kept_for: Duration,
-    known: RwLock<HashMap<String, Known>>,
+    known: RwLock<KnownBuckets>,
     turns: [Mutex<()>; TURNS],
     hasher: RandomState,
 }
 
 /// Start of the lookup, the bucket, and the consistency of the read.
 type Known = (Instant, Arc<Bucket>, Given);
+
+/// Buckets by name, and the times at which names were forgotten.
+#[derive(Default)]
+struct KnownBuckets {
+    buckets: HashMap<String, Known>,
+    /// Time of the last [`BucketCache::forget`] of a name. Only names of existing buckets get here.
+    forgotten: HashMap<String, Instant>,
+    /// Time at which all names were forgotten last, to bound the map above.
+    all_forgotten: Option<Instant>,
+}
+
+impl KnownBuckets {
+    /// Returns true if a name was forgotten after `since`.
+    fn was_forgotten(&self, name: &str, since: Instant) -> bool {
+        self.all_forgotten.is_some_and(|at| at > since)
+            || self.forgotten.get(name).is_some_and(|at| *at > since)
+    }
+}
 
 impl BucketCache {
     pub(crate) fn new(kept_ms: u64) -> Self {
@@ -48,40 +68,54 @@ impl BucketCache {
             return None;
         }
         let known = self.known.read();
-        let (since, bucket, given) = known.get(name)?;
+        let (since, bucket, given) = known.buckets.get(name)?;
         (since.elapsed() < self.kept_for).then(|| (bucket.clone(), *given))
     }
 
     /// A bucket whose lookup began after `since`, of any age.
     pub(super) fn get_after(&self, name: &str, since: Instant) -> Option<(Arc<Bucket>, Given)> {
         let known = self.known.read();
-        let (at, bucket, given) = known.get(name)?;
+        let (at, bucket, given) = known.buckets.get(name)?;
         (*at > since).then(|| (bucket.clone(), *given))
     }
 
     /// A cached bucket of any age.
     pub(crate) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
-        self.known.read().get(name).map(|(_, bucket, _)| bucket.clone())
+        self.known.read().buckets.get(name).map(|(_, bucket, _)| bucket.clone())
     }
 
-    /// Caches the result of a lookup that began at `since`. The result is dropped if the cache
-    /// holds a later generation of the bucket, or a newer lookup found another bucket.
+    /// Caches the result of a lookup that began at `since`. The result is dropped if the name was
+    /// forgotten meanwhile, if the cache holds a later generation of the bucket, or if a newer
+    /// lookup found another bucket.
     pub(super) fn put(&self, name: &str, since: Instant, bucket: Arc<Bucket>, given: Given) {
         let mut known = self.known.write();
-        let is_overtaken = known.get(name).is_some_and(|(at, newer, _)| {
+        let is_overtaken = known.buckets.get(name).is_some_and(|(at, newer, _)| {
             if newer.id == bucket.id { newer.generation > bucket.generation } else { *at > since }
         });
-        if is_overtaken {
+        if is_overtaken || known.was_forgotten(name, since) {
             return;
         }
-        if known.len() >= CACHED_MAX {
-            known.clear();
+        if known.buckets.len() >= CACHED_MAX {
+            known.buckets.clear();
         }
-        known.insert(name.to_owned(), (since, bucket, given));
+        known.buckets.insert(name.to_owned(), (since, bucket, given));
     }
 
+    /// Forgets a bucket that was changed, or whose cached state may be too old. Lookups that are in
+    /// flight are not cached either.
     pub(crate) fn forget(&self, name: &str) {
-        self.known.write().remove(name);
+        let mut known = self.known.write();
+        known.buckets.remove(name);
+        if known.forgotten.len() >= CACHED_MAX {
+            known.forgotten.clear();
+            known.all_forgotten = Some(Instant::now());
+        }
+        known.forgotten.insert(name.to_owned(), Instant::now());
+    }
+
+    /// Removes a name for which a quorum read found no bucket.
+    pub(super) fn remove(&self, name: &str) {
+        self.known.write().buckets.remove(name);
     }
 }
 
@@ -134,5 +168,33 @@ mod tests {
         assert_eq!(known(), Some((2, 1)), "another bucket of that name");
         cache.forget("b");
         assert_eq!(known(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_from_before_a_change_is_not_cached_after_it() {
+        let cache = BucketCache::new(60_000);
+        let before = Instant::now();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        cache.forget("b");
+        cache.put("b", before, bucket(1, 1), Given::Quorum);
+        assert!(cache.get("b").is_none());
+        cache.put("c", before, bucket(2, 1), Given::Quorum);
+        assert!(cache.get("c").is_some(), "other names are not concerned");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        cache.put("b", Instant::now(), bucket(1, 2), Given::Quorum);
+        assert!(cache.get("b").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_forgotten_names_are_bounded() {
+        let cache = BucketCache::new(60_000);
+        let before = Instant::now();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        for at in 0..=CACHED_MAX {
+            cache.forget(&at.to_string());
+        }
+        assert!(cache.known.read().forgotten.len() <= CACHED_MAX);
+        cache.put("0", before, bucket(1, 1), Given::Quorum);
+        assert!(cache.get("0").is_none(), "a bounded map forgets no change");
     }
 }

@@ -75,7 +75,7 @@ impl BucketCatalog {
         let (view, given) = self.registers.read_given(&root(name), Want::Entry, level).await?;
         let Some(bucket) = bucket_of(&view) else {
             if given == Given::Quorum {
-                self.cache.forget(name);
+                self.cache.remove(name);
             }
             context.note(given);
             return Err(Error::NoSuchBucket);

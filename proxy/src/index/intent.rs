@@ -128,7 +128,7 @@ impl From<WriteError> for crate::Error {
 }
 
 pub(super) fn unknown_outcome() -> Error {
-    Error::unavailable("the outcome of the upload is unknown")
+    Error::unavailable("the outcome of the write is unknown")
 }
 
 pub(super) fn entry_write(
