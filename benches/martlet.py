@@ -20,10 +20,11 @@ def binary():
     return os.environ.get("MARTLET_BIN") or str(Path(target) / "release/martlet")
 
 
-def bench(*arguments):
-    """Runs `martlet bench`, and returns its figures."""
+def bench(*arguments, authority=None):
+    """Runs `martlet bench`, and returns its figures. It trusts certificates of `authority`."""
     environment = {
         **os.environ,
+        **({"SSL_CERT_FILE": str(authority)} if authority else {}),
         "MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY,
         "MARTLET_ROOT_SECRET_KEY": SECRET_KEY,
     }
@@ -55,10 +56,15 @@ def large_objects():
 
 
 class Martlet:
-    """A server with a data folder of its own, for as long as the `with` lasts."""
+    """A server with a data folder of its own, for as long as the `with` lasts.
 
-    def __init__(self, folder):
+    With `certificates`, the files of an authority's certificate, of the server's and of its key, clients use
+    HTTP/2 over TLS.
+    """
+
+    def __init__(self, folder, certificates=None):
         self.folder = folder
+        self.authority, self.certificate, self.key = certificates or (None, None, None)
 
     def __enter__(self):
         self.folder.mkdir(parents=True)
@@ -70,6 +76,9 @@ class Martlet:
             "MARTLET_S3_ADDRESS": f"127.0.0.1:{self.port}",
             "MARTLET_ADMIN_ADDRESS": f"127.0.0.1:{self.admin_port}",
         }
+        if self.authority:
+            settings["MARTLET_S3_TLS_CERTIFICATE"] = str(self.certificate)
+            settings["MARTLET_S3_TLS_KEY"] = str(self.key)
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(
                 [binary(), "server"], env={**os.environ, **settings}, stdout=log, stderr=log)
@@ -114,8 +123,9 @@ class Martlet:
 
     def bench(self, *arguments):
         """Runs the load generator against it."""
-        endpoint = ["--endpoint", f"http://127.0.0.1:{self.port}", "--pid", str(self.process.pid)]
-        return bench(*endpoint, *arguments)
+        scheme, version = ("https", ["--http2"]) if self.authority else ("http", [])
+        endpoint = ["--endpoint", f"{scheme}://127.0.0.1:{self.port}", "--pid", str(self.process.pid)]
+        return bench(*endpoint, *version, *arguments, authority=self.authority)
 
     def bench_counting_syncs(self, *arguments):
         """The same, and how many syncs each request took."""

@@ -1,8 +1,9 @@
 """What a crowd without a key costs a client with one: GETs a second, quiet and beside the crowd, in turns.
 
 A third of the crowd sends nothing, a third half of a head, a third half of a document without a signature:
-by HTTP/1, then by HTTP/2. Connections that the server closes are opened again. The crowd, the client and
-the server share this machine.
+by HTTP/1, then by HTTP/2 over TLS, as the client does. A measure begins when each connection of the crowd has
+been opened. Connections that the server closes are opened again after --pause seconds. The crowd, the client
+and the server share this machine.
 """
 
 import argparse
@@ -10,8 +11,11 @@ import asyncio
 import contextlib
 import resource
 import shutil
+import ssl
+import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from martlet import Martlet
@@ -20,8 +24,9 @@ from rows import Figure, Row, print_table
 GET = ["--op", "get", "--size", "4KiB", "--objects", "256", "--concurrency", "8", "--prefix", "crowd",
        "--prepared"]
 DOCUMENT_BYTES, SENT_BYTES = 1 << 20, 50_000
-PAUSE_S = 10.0
-"""Seconds from the end of a connection until the next one takes its place."""
+HANDSHAKES_MAX = 64
+"""Connections that are being opened at a time: more would time out among themselves."""
+OPENED_S = 120
 TARGET = "/bucket/key?uploadId=x"
 HALF_A_DOCUMENT = b" " * SENT_BYTES
 
@@ -39,7 +44,7 @@ def literal(name, value):
 def http2_requests():
     """What the three kinds of HTTP/2 connections send."""
     head = b"".join(literal(name, value) for name, value in [
-        (":method", "POST"), (":scheme", "http"), (":authority", "x"), (":path", TARGET),
+        (":method", "POST"), (":scheme", "https"), (":authority", "x"), (":path", TARGET),
         ("content-length", str(DOCUMENT_BYTES))])
     headers, data, end_of_headers, settings = 1, 0, 4, 4
     start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, b"")
@@ -66,14 +71,18 @@ SENT = {
 class Crowd:
     """Connections that never send a whole request, for as long as the `with` lasts."""
 
-    def __init__(self, port, count, sent):
-        self.port, self.count, self.sent = port, count, sent
+    def __init__(self, server, version, arguments):
+        self.port, self.count, self.pause_s = server.port, arguments.connections, arguments.pause
+        self.sent, self.tls = SENT[version], client_tls(server)
         self.opened, self.open = 0, 0
 
     def __enter__(self):
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
+        deadline = time.monotonic() + OPENED_S
+        while self.opened < self.count and time.monotonic() < deadline:
+            time.sleep(0.1)
         return self
 
     def __exit__(self, *_):
@@ -88,13 +97,17 @@ class Crowd:
         self.loop.close()
 
     async def _hold_all(self):
+        self.turns = asyncio.Semaphore(HANDSHAKES_MAX)
         await asyncio.gather(*(self._hold(self.sent[at % len(self.sent)]) for at in range(self.count)))
 
     async def _hold(self, sent):
         while True:
             with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                self.opened += 1
+                async with self.turns:
+                    try:
+                        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+                    finally:
+                        self.opened += 1
                 self.open += 1
                 try:
                     writer.write(sent)
@@ -103,19 +116,48 @@ class Crowd:
                 finally:
                     self.open -= 1
                     writer.transport.abort()
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self.pause_s)
+
+
+def client_tls(server):
+    """TLS by HTTP/2 for a server that has a certificate, and None for one without."""
+    if not server.authority:
+        return None
+    context = ssl.create_default_context(cafile=str(server.authority))
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def issue(folder):
+    """The files of an authority's certificate, of one that it issued for 127.0.0.1, and of its key."""
+    folder.mkdir()
+    authority, root_key, certificate, key, asked, names = (
+        folder / name for name in ("authority.pem", "authority.key", "cert.pem", "cert.key", "csr", "names"))
+    names.write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for words in (
+        ["req", "-x509", *new, "-keyout", root_key, "-out", authority, "-days", "2", "-subj", "/CN=authority"],
+        ["req", *new, "-keyout", key, "-out", asked, "-subj", "/CN=localhost"],
+        ["x509", "-req", "-in", asked, "-CA", authority, "-CAkey", root_key, "-CAcreateserial", "-days", "2",
+         "-extfile", names, "-out", certificate],
+    ):
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60)
+    return authority, certificate, key
 
 
 def measure(server, arguments, version):
     """GETs a second by round: (quiet, beside the crowd, the server's resident MiB then)."""
     get = [*GET, "--duration", f"{arguments.seconds}s"]
+    server.prepare("crowd", 4096, 256)
     quiet, beside, resident = [], [], 0
     for _ in range(arguments.rounds):
         quiet.append(server.bench(*get))
-        with Crowd(server.port, arguments.connections, SENT[version]) as crowd:
+        with Crowd(server, version, arguments) as crowd:
+            open_before = crowd.open
             beside.append(server.bench(*get))
             resident = max(resident, server.resident_bytes() >> 20)
-            print(f"the crowd opened {crowd.opened} {version} connections, {crowd.open} are open", flush=True)
+            print(f"the crowd opened {crowd.opened} {version} connections; {open_before} were open before"
+                  f" the measure and {crowd.open} after", flush=True)
     return quiet, beside, resident
 
 
@@ -124,6 +166,8 @@ def main():
     parser.add_argument("--connections", type=int, default=5000, help="size of the crowd [%(default)s]")
     parser.add_argument("--seconds", type=int, default=8, help="length of a measure [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="measures of each kind [%(default)s]")
+    parser.add_argument("--pause", type=float, default=10.0,
+                        help="seconds until a closed connection is opened again [%(default)s]")
     parser.add_argument("--dir", type=Path, default=Path.home() / ".cache/martlet",
                         help="where to write [%(default)s]")
     arguments = parser.parse_args()
@@ -132,9 +176,10 @@ def main():
     arguments.dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="martlet-bench-strangers-", dir=arguments.dir))
     try:
-        with Martlet(folder / "server") as server:
-            server.prepare("crowd", 4096, 256)
-            measured = {version: measure(server, arguments, version) for version in SENT}
+        measured = {}
+        for version, files in ("HTTP/1", None), ("HTTP/2", issue(folder / "certificates")):
+            with Martlet(folder / version.replace("/", ""), files) as server:
+                measured[version] = measure(server, arguments, version)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     rate = ["requests_per_s"]

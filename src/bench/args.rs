@@ -13,9 +13,13 @@ use crate::units::{Size, parse_span};
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent command-line flag")]
 pub(crate) struct BenchArgs {
-    /// URL of the S3 endpoint
+    /// URL of the S3 endpoint: http:// or https://. `SSL_CERT_FILE` names the certificates of a
+    /// private authority
     #[arg(long, default_value = "http://127.0.0.1:9000")]
     pub(crate) endpoint: String,
+    /// Use HTTP/2; needs an https:// endpoint
+    #[arg(long)]
+    pub(crate) http2: bool,
     /// Operation to repeat
     #[arg(long, value_enum)]
     pub(crate) op: BenchOperation,

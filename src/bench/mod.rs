@@ -1,4 +1,4 @@
-//! `martlet bench`: a load generator for any S3 endpoint over plain HTTP.
+//! `martlet bench`: a load generator for any S3 endpoint.
 //!
 //! ```text
 //! args ─ command line                  plan ─ choice of the next call

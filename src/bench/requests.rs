@@ -49,7 +49,7 @@ struct RequestParts {
 
 impl Requests {
     pub(super) fn new(args: &BenchArgs) -> BenchResult<Self> {
-        let endpoint = Endpoint::resolve(&args.endpoint)?;
+        let endpoint = Endpoint::resolve(&args.endpoint, args.http2)?;
         let identity = SigningIdentity {
             access_key: args.access_key.clone(),
             secret_key: args.secret_key.clone(),

@@ -3,6 +3,7 @@
 
 use std::process::Output;
 
+use martlet_tests::cluster::certificates::Authority;
 use martlet_tests::s3::{ACCESS_KEY, SECRET_KEY};
 use martlet_tests::server::{finished, martlet};
 use martlet_tests::{Server, Setup};
@@ -14,6 +15,33 @@ fn bench(server: &Server, arguments: &[&str]) -> Output {
     let mut command = martlet(&["bench", "--json", "--endpoint", &endpoint, "--pid", &pid]);
     command.env("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY).env("MARTLET_ROOT_SECRET_KEY", SECRET_KEY);
     finished(command.args(["--duration", "300ms", "--concurrency", "4"]).args(arguments))
+}
+
+#[tokio::test]
+async fn a_server_with_tls_is_measured_by_both_versions_of_http() {
+    let setup = Setup::new();
+    let folder = setup.join("certificates");
+    std::fs::create_dir(&folder).unwrap();
+    let certificates = Authority::found().issue([127, 0, 0, 1].into(), &folder);
+    let setup = setup
+        .set("MARTLET_S3_TLS_CERTIFICATE", certificates.certificate.to_str().unwrap())
+        .set("MARTLET_S3_TLS_KEY", certificates.key.to_str().unwrap());
+    let server = setup.start().await;
+    let endpoint = format!("https://{}", server.s3_address);
+    for version in [&[][..], &["--http2"]] {
+        let mut command = martlet(&["bench", "--json", "--endpoint", &endpoint, "--op", "mixed"]);
+        command.env("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY);
+        command.env("MARTLET_ROOT_SECRET_KEY", SECRET_KEY);
+        command.env("SSL_CERT_FILE", &certificates.authority);
+        let load = ["--duration", "300ms", "--concurrency", "4", "--objects", "20"];
+        let figures = figures(&finished(command.args(load).args(version)));
+        assert!(figures["requests"].as_u64().unwrap() > 0, "{version:?}: {figures}");
+        assert_eq!(figures["errors"], serde_json::json!({}), "{version:?}: {figures}");
+    }
+    let output = bench(&server, &["--op", "get", "--http2"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("--http2 needs an https:// endpoint"), "{error}");
 }
 
 fn figures(output: &Output) -> Value {
