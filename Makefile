@@ -32,7 +32,7 @@ build-tests: rocksdb ## Build all tests, and the binary that the tests start
 	cargo build $(CARGO_FLAGS) --all-targets
 
 # The stages of `make test` in their order: cheap ones first.
-TEST_STAGES := tools rocksdb format deny unit lint build-tests processes clients-smoke conformance
+TEST_STAGES := tools rocksdb format deny unit lint build-tests processes clients-smoke conformance instructions
 
 .PHONY: test
 test: ## Run everything that must pass; print the seconds of each stage
@@ -88,6 +88,12 @@ conformance: build-tests ## Run the S3 conformance tests, hostile requests inclu
 .PHONY: conformance-cluster
 conformance-cluster: build-tests ## Run the S3 conformance tests against a cluster of processes
 	MARTLET_BIN=$(TEST_BIN) tests/s3/run.sh --cluster $(ARGS)
+
+# An optimised build of what stands before the disks, without RocksDB.
+.PHONY: instructions
+instructions: rocksdb ## Count the instructions of requests; ARGS=--update keeps the counts of this tree
+	cargo build --release --locked --package martlet-instructions
+	python3 benches/instructions/run.py $(CARGO_TARGET_DIR)/release/martlet-instructions $(ARGS)
 
 .PHONY: bench
 bench: build ## One table: Martlet beside the limits of this machine
@@ -148,6 +154,7 @@ tools:
 	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \
 	command -v ip >/dev/null || [ -x /sbin/ip ] || missing="$$missing iproute2"; \
 	command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$$missing nftables"; \
+	command -v valgrind >/dev/null || missing="$$missing valgrind"; \
 	if [ -n "$$missing" ]; then \
 	  echo "installing:$$missing"; \
 	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
