@@ -13,7 +13,7 @@ use crate::api::{NamedBucket, NewBucket};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Proposal, RegisterClient, Step};
-use crate::quota::{Asked, Quotas};
+use crate::quota::{Quotas, RequestedUsage};
 use crate::walk::{Paths, Walk};
 
 /// Changes of buckets.
@@ -53,7 +53,8 @@ impl BucketAdmin {
             consistency: Level::default(),
             settings: new.settings,
         };
-        let charge = Box::pin(self.quotas.charge(&bucket, Asked::bucket(name, &bucket))).await?;
+        let charge =
+            Box::pin(self.quotas.charge(&bucket, RequestedUsage::bucket(name, &bucket))).await?;
         let mut evaluate = |view: &RegisterView| match bucket_of(view) {
             Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
             None => Ok(write(&bucket)),

@@ -19,19 +19,25 @@ const TURNS: usize = 64;
 /// Cached buckets, each with the consistency of its read.
 pub(crate) struct BucketCache {
     kept_for: Duration,
-    known: RwLock<HashMap<String, Known>>,
+    buckets: RwLock<HashMap<String, CachedBucket>>,
     turns: [Mutex<()>; TURNS],
     hasher: RandomState,
 }
 
-/// Start of the lookup, the bucket, and the consistency of the read.
-type Known = (Instant, Arc<Bucket>, Given);
+/// A cached bucket.
+struct CachedBucket {
+    /// Start of its lookup.
+    since: Instant,
+    bucket: Arc<Bucket>,
+    /// Consistency of the lookup.
+    given: Given,
+}
 
 impl BucketCache {
     pub(crate) fn new(kept_ms: u64) -> Self {
         Self {
             kept_for: Duration::from_millis(kept_ms),
-            known: RwLock::default(),
+            buckets: RwLock::default(),
             turns: [const { Mutex::const_new(()) }; TURNS],
             hasher: RandomState::new(),
         }
@@ -47,41 +53,45 @@ impl BucketCache {
         if self.kept_for.is_zero() {
             return None;
         }
-        let known = self.known.read();
-        let (since, bucket, given) = known.get(name)?;
-        (since.elapsed() < self.kept_for).then(|| (bucket.clone(), *given))
+        let buckets = self.buckets.read();
+        let cached = buckets.get(name)?;
+        (cached.since.elapsed() < self.kept_for).then(|| (cached.bucket.clone(), cached.given))
     }
 
     /// A bucket whose lookup began after `since`, of any age.
     pub(super) fn get_after(&self, name: &str, since: Instant) -> Option<(Arc<Bucket>, Given)> {
-        let known = self.known.read();
-        let (at, bucket, given) = known.get(name)?;
-        (*at > since).then(|| (bucket.clone(), *given))
+        let buckets = self.buckets.read();
+        let cached = buckets.get(name)?;
+        (cached.since > since).then(|| (cached.bucket.clone(), cached.given))
     }
 
     /// A cached bucket of any age.
     pub(crate) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
-        self.known.read().get(name).map(|(_, bucket, _)| bucket.clone())
+        self.buckets.read().get(name).map(|cached| cached.bucket.clone())
     }
 
     /// Caches the result of a lookup that began at `since`. The result is dropped if the cache
     /// holds a later generation of the bucket, or a newer lookup found another bucket.
     pub(super) fn put(&self, name: &str, since: Instant, bucket: Arc<Bucket>, given: Given) {
-        let mut known = self.known.write();
-        let is_overtaken = known.get(name).is_some_and(|(at, newer, _)| {
-            if newer.id == bucket.id { newer.generation > bucket.generation } else { *at > since }
+        let mut buckets = self.buckets.write();
+        let is_overtaken = buckets.get(name).is_some_and(|cached| {
+            if cached.bucket.id == bucket.id {
+                cached.bucket.generation > bucket.generation
+            } else {
+                cached.since > since
+            }
         });
         if is_overtaken {
             return;
         }
-        if known.len() >= CACHED_MAX {
-            known.clear();
+        if buckets.len() >= CACHED_MAX {
+            buckets.clear();
         }
-        known.insert(name.to_owned(), (since, bucket, given));
+        buckets.insert(name.to_owned(), CachedBucket { since, bucket, given });
     }
 
     pub(crate) fn forget(&self, name: &str) {
-        self.known.write().remove(name);
+        self.buckets.write().remove(name);
     }
 }
 
@@ -124,15 +134,15 @@ mod tests {
     async fn a_look_up_that_was_overtaken_takes_nothing_back() {
         let cache = BucketCache::new(60_000);
         let put = |bucket| cache.put("b", Instant::now(), bucket, Given::Quorum);
-        let known = || cache.get("b").map(|(bucket, _)| (bucket.id.0[0], bucket.generation));
+        let cached = || cache.get("b").map(|(bucket, _)| (bucket.id.0[0], bucket.generation));
         put(bucket(1, 2));
         put(bucket(1, 1));
-        assert_eq!(known(), Some((1, 2)));
+        assert_eq!(cached(), Some((1, 2)));
         put(bucket(1, 3));
-        assert_eq!(known(), Some((1, 3)));
+        assert_eq!(cached(), Some((1, 3)));
         put(bucket(2, 1));
-        assert_eq!(known(), Some((2, 1)), "another bucket of that name");
+        assert_eq!(cached(), Some((2, 1)), "another bucket of that name");
         cache.forget("b");
-        assert_eq!(known(), None);
+        assert_eq!(cached(), None);
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::cache::BucketCache;
 use super::fence::Fences;
 use super::record::{bucket_of, busy, check_key, check_same, root, write};
-use super::site::Site;
+use super::target::ObjectTarget;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, RegisterClient, Step, WriteOutcome};
@@ -45,13 +45,15 @@ impl BucketCatalog {
     pub(crate) async fn bucket(&self, context: &RequestContext, name: &str) -> Result<Arc<Bucket>> {
         let default = context.level_or_default();
         let (mut bucket, mut given) = match self.cache.get(name) {
-            Some(known) => known,
+            Some(cached) => cached,
             None => match self.look_up(context, name, default).await {
                 Err(error @ Error::Backend(_)) => {
                     // An expired cache entry serves unless the level is strict.
-                    let known = self.cache.get_old(name);
+                    let cached = self.cache.get_old(name);
                     (
-                        known.filter(|known| context.level(known) != Level::Strict).ok_or(error)?,
+                        cached
+                            .filter(|cached| context.level(cached) != Level::Strict)
+                            .ok_or(error)?,
                         Given::Degraded,
                     )
                 }
@@ -197,22 +199,22 @@ impl BucketCatalog {
     }
 
     /// Register and bucket of an object to write.
-    pub(crate) async fn site<'a>(
+    pub(crate) async fn target<'a>(
         &self,
         context: &'a RequestContext,
         name: &'a str,
         key: &str,
-    ) -> Result<Site<'a>> {
+    ) -> Result<ObjectTarget<'a>> {
         check_key(key)?;
         let began = Instant::now();
         let bucket = self.open_bucket(context, name).await?;
         let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        Ok(Site { context, name, bucket, key, began })
+        Ok(ObjectTarget { context, name, bucket, key, began })
     }
 
-    /// Refuses to report an absence if the site's bucket was replaced.
-    pub(crate) async fn check_site(&self, site: &Site<'_>) -> Result<()> {
-        self.check_not_replaced(site.context, site.name, &site.bucket, site.began).await
+    /// Refuses to report an absence if the target's bucket was replaced.
+    pub(crate) async fn check_target(&self, target: &ObjectTarget<'_>) -> Result<()> {
+        self.check_not_replaced(target.context, target.name, &target.bucket, target.began).await
     }
 
     /// A bucket for a request that names a version. An unversioned bucket is read again, since the
@@ -222,9 +224,9 @@ impl BucketCatalog {
         context: &RequestContext,
         name: &str,
     ) -> Result<Arc<Bucket>> {
-        let known = self.bucket(context, name).await?;
-        if known.versioning().state.keeps_versions() {
-            return Ok(known);
+        let cached = self.bucket(context, name).await?;
+        if cached.versioning().state.keeps_versions() {
+            return Ok(cached);
         }
         self.cache.forget(name);
         self.bucket(context, name).await

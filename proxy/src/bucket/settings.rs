@@ -18,7 +18,7 @@ use super::admin::BucketAdmin;
 use super::lock::lock_of;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::quota::Asked;
+use crate::quota::RequestedUsage;
 
 impl From<TooLong> for Error {
     fn from(TooLong { bytes, bytes_max }: TooLong) -> Self {
@@ -45,7 +45,7 @@ impl BucketAdmin {
     ) -> Result<()> {
         let since = Instant::now();
         let cached = self.catalog.bucket(context, name).await?;
-        let mut charge = Box::pin(self.quotas.charge(&cached, Asked::change())).await?;
+        let mut charge = Box::pin(self.quotas.charge(&cached, RequestedUsage::change())).await?;
         let change = |bucket: &mut Bucket| {
             let before = bucket.clone();
             change(&mut bucket.settings)?;
