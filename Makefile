@@ -64,8 +64,8 @@ lint: clippy ## Run clippy and rustdoc, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --quiet
 
 .PHONY: unit
-unit: rocksdb ## Run the tests without processes: each crate's own, and those of the structure
-	cargo test $(CARGO_FLAGS) --no-fail-fast --lib --bins --test structure
+unit: rocksdb ## Run the tests without processes: each crate's own, the example's, and those of the structure
+	cargo test $(CARGO_FLAGS) --no-fail-fast --lib --bins --examples --test structure
 
 .PHONY: processes
 processes: build-tests ## Run the tests of real servers, clusters and crashes, the simulation, and examples in docs

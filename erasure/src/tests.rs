@@ -101,7 +101,8 @@ fn check_loss(
     codec: &Codec,
     geometry: &Geometry,
     fragments: &[Vec<u8>],
-    (lost, columns): (Fragments, std::ops::Range<u64>),
+    lost: Fragments,
+    columns: std::ops::Range<u64>,
 ) {
     let usable = others(random, codec.code(), lost);
     let recovery = Recovery::new(codec, geometry, columns.clone(), lost, &usable).unwrap();

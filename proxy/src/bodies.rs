@@ -1,7 +1,7 @@
 //! Response bodies: extents or their fragments in order, with the next one opened ahead.
 
 mod object;
-mod parts;
+mod ranges;
 mod reader;
 
 pub(crate) use self::object::{Found, parts_of};

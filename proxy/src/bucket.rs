@@ -15,7 +15,7 @@ mod policy;
 mod record;
 mod replaced;
 mod settings;
-mod site;
+mod target;
 mod versioning;
 
 pub(crate) use self::admin::BucketAdmin;
@@ -23,4 +23,4 @@ pub(crate) use self::catalog::BucketCatalog;
 pub use self::lock::lock_from_the_beginning;
 pub(crate) use self::lock::lock_of;
 pub(crate) use self::record::{again_if_replaced, busy, check_key};
-pub(crate) use self::site::{Site, object_of};
+pub(crate) use self::target::{ObjectTarget, object_of};

@@ -38,12 +38,12 @@ impl ReadConditions {
             }
             _ => {}
         }
-        let known = match (&self.if_none_match, self.if_modified_since_ms) {
+        let is_cached = match (&self.if_none_match, self.if_modified_since_ms) {
             (Some(tags), _) => tags.holds(object),
             (None, Some(since_ms)) => !modified_since(object, since_ms),
             (None, None) => false,
         };
-        if known { Err(Error::NotModified(Box::new(object.clone()))) } else { Ok(()) }
+        if is_cached { Err(Error::NotModified(Box::new(object.clone()))) } else { Ok(()) }
     }
 
     /// Evaluates the conditions of a copy source. "Not modified" counts as a failed precondition.

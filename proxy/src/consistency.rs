@@ -68,22 +68,22 @@ impl FromStr for ReadAfter {
 }
 
 fn parse(text: &str) -> Option<ReadAfter> {
-    let mut pieces = text.split('-');
+    let mut fields = text.split('-');
     let mut hex = |digits: usize| {
-        let piece = pieces.next()?;
-        let is_hex = piece.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        (piece.len() == digits && is_hex).then(|| u64::from_str_radix(piece, 16).ok())?
+        let field = fields.next()?;
+        let is_hex = field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        (field.len() == digits && is_hex).then(|| u64::from_str_radix(field, 16).ok())?
     };
     let stamp = Stamp { time: hex(16)?, writer: WriterId(hex(16)?) };
-    let quorum = match pieces.next()? {
+    let quorum = match fields.next()? {
         "q" => true,
         "d" => false,
         _ => return None,
     };
-    let hash = pieces.next().filter(|hash| hash.len() == 8)?;
+    let hash = fields.next().filter(|hash| hash.len() == 8)?;
     let parsed =
         ReadAfter { stamp, quorum, key: u32::from_str_radix(hash, 16).ok()?.to_be_bytes() };
-    (pieces.next().is_none() && parsed.to_string() == text).then_some(parsed)
+    (fields.next().is_none() && parsed.to_string() == text).then_some(parsed)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl Copier {
                 "a copy of an object onto itself must change something".into(),
             ));
         }
-        let site = self.writer.catalog.site(context, bucket, key).await?;
+        let target = self.writer.catalog.target(context, bucket, key).await?;
         let source = ObjectName { key: from_key, version: copy.source_version };
         let found = self.reader.find(context, from_bucket, source, Want::EntryAndInline).await;
         let found = found.map_err(no_source)?;
@@ -75,7 +75,7 @@ impl Copier {
         attributes.tags = tags;
         attributes.marks = copy.marks;
         attributes.storage_class = copy.storage_class;
-        let written = self.writer.put_at(site, key, body, attributes, &copy.conditions).await;
+        let written = self.writer.put_at(target, key, body, attributes, &copy.conditions).await;
         let written = written.map(|it| Written { source_version: source.version, ..it });
         written.map_err(|error| match error {
             Error::BadDigest { .. } | Error::BadChecksum(_) | Error::Body(_) => {

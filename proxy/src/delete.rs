@@ -5,16 +5,15 @@ use std::sync::Arc;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{DeleteMarker, Value};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::lock::Bypass;
 use martlet_protocol::{Version, VersionId, WriteId};
 
 use crate::api::{DeleteConditions, Deleted};
-use crate::bucket::{BucketCatalog, Site, again_if_replaced, busy, object_of};
+use crate::bucket::{BucketCatalog, ObjectTarget, again_if_replaced, busy, object_of};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
-use crate::quota::{Asked, Quotas};
-use crate::versions::{New, VersionStore};
+use crate::quota::{Quotas, RequestedUsage};
+use crate::versions::{New, VersionRemoval, VersionStore};
 
 /// Deletion of objects and versions.
 pub(crate) struct ObjectRemover {
@@ -36,16 +35,18 @@ impl ObjectRemover {
         again_if_replaced(|| self.delete_once(context, bucket, key, conditions)).await
     }
 
-    /// Deletes one version of an object for good, unless a lock protects it that `what` doesn't
-    /// bypass.
+    /// Deletes one version of an object for good, unless a lock protects it that the
+    /// removal doesn't bypass.
     pub(crate) async fn delete_version(
         &self,
         context: &RequestContext,
-        (bucket, key): (&str, &str),
-        what: (VersionId, Bypass),
+        bucket: &str,
+        key: &str,
+        removal: VersionRemoval,
         conditions: &DeleteConditions,
     ) -> Result<Deleted> {
-        again_if_replaced(|| self.delete_version_once(context, bucket, key, what, conditions)).await
+        again_if_replaced(|| self.delete_version_once(context, bucket, key, removal, conditions))
+            .await
     }
 
     async fn delete_once(
@@ -55,25 +56,27 @@ impl ObjectRemover {
         key: &str,
         conditions: &DeleteConditions,
     ) -> Result<Deleted> {
-        let mut site = self.catalog.site(context, bucket, key).await?;
+        let mut target = self.catalog.target(context, bucket, key).await?;
         let write_id = WriteId::random();
         for _ in 0..2 {
             let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let intent = site.intent(write_id, commit_by_ms);
-            let (landed, version) = if site.bucket.versioning().state.keeps_versions() {
-                let charge = Box::pin(self.quotas.charge(&site.bucket, Asked::marker(key))).await?;
-                let put = self.put_marker(&site, intent, conditions).await;
-                let put = self.or_replaced(&site, put).await?;
+            let intent = target.intent(write_id, commit_by_ms);
+            let (landed, version) = if target.bucket.versioning().state.keeps_versions() {
+                let charge =
+                    Box::pin(self.quotas.charge(&target.bucket, RequestedUsage::marker(key)))
+                        .await?;
+                let put = self.put_marker(&target, intent, conditions).await;
+                let put = self.or_replaced(&target, put).await?;
                 if let WriteOutcome::At(_) = put.0 {
                     charge.written(self.registers.stamps.now_ms());
                 }
                 put
-            } else if self.needs_no_tombstone(&site, conditions).await? {
-                self.catalog.check_site(&site).await?;
+            } else if self.needs_no_tombstone(&target, conditions).await? {
+                self.catalog.check_target(&target).await?;
                 return Ok(Deleted { stamp: None, version: None, is_marker: false });
             } else {
                 let put = self.put_tombstone(context, intent, conditions).await;
-                (self.or_replaced(&site, put).await?, None)
+                (self.or_replaced(&target, put).await?, None)
             };
             let (version, is_marker) = (version.map(Version::name), version.is_some());
             match landed {
@@ -81,11 +84,11 @@ impl ObjectRemover {
                     return Ok(Deleted { stamp: Some(stamp), version, is_marker });
                 }
                 WriteOutcome::Kept(_) => {
-                    self.catalog.check_site(&site).await?;
+                    self.catalog.check_target(&target).await?;
                     return Ok(Deleted { stamp: None, version: None, is_marker: false });
                 }
                 WriteOutcome::Fenced => {
-                    site.bucket = self.catalog.refreshed(context, bucket, &site.bucket).await?;
+                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;
                 }
             }
         }
@@ -97,9 +100,10 @@ impl ObjectRemover {
         context: &RequestContext,
         bucket: &str,
         key: &str,
-        (version, bypass): (VersionId, Bypass),
+        removal: VersionRemoval,
         conditions: &DeleteConditions,
     ) -> Result<Deleted> {
+        let version = removal.version;
         let gone = |stamp, is_marker| Deleted { stamp, version: Some(version), is_marker };
         if matches!(version, VersionId::Numbered { .. })
             && !self
@@ -112,27 +116,27 @@ impl ObjectRemover {
         {
             return Ok(gone(None, false));
         }
-        let mut site = self.catalog.site(context, bucket, key).await?;
+        let mut target = self.catalog.target(context, bucket, key).await?;
         let write_id = WriteId::random();
         for _ in 0..2 {
             let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let intent = site.intent(write_id, commit_by_ms);
-            let (landed, was_marker) = if site.bucket.versioning().state.keeps_versions() {
-                let what = (version, bypass);
-                let removed = self.versions.remove_version(&site, intent, what, conditions).await;
-                self.or_replaced(&site, removed).await?
+            let intent = target.intent(write_id, commit_by_ms);
+            let (landed, was_marker) = if target.bucket.versioning().state.keeps_versions() {
+                let removed =
+                    self.versions.remove_version(&target, intent, removal, conditions).await;
+                self.or_replaced(&target, removed).await?
             } else {
                 let put = self.put_tombstone(context, intent, conditions).await;
-                (self.or_replaced(&site, put).await?, false)
+                (self.or_replaced(&target, put).await?, false)
             };
             match landed {
                 WriteOutcome::At(stamp) => return Ok(gone(Some(stamp), was_marker)),
                 WriteOutcome::Kept(_) => {
-                    self.catalog.check_site(&site).await?;
+                    self.catalog.check_target(&target).await?;
                     return Ok(gone(None, false));
                 }
                 WriteOutcome::Fenced => {
-                    site.bucket = self.catalog.refreshed(context, bucket, &site.bucket).await?;
+                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;
                 }
             }
         }
@@ -140,11 +144,15 @@ impl ObjectRemover {
     }
 
     /// Returns `outcome`. For a failed precondition, first checks that the bucket wasn't replaced.
-    async fn or_replaced<T>(&self, site: &Site<'_>, outcome: Result<T, WriteError>) -> Result<T> {
+    async fn or_replaced<T>(
+        &self,
+        target: &ObjectTarget<'_>,
+        outcome: Result<T, WriteError>,
+    ) -> Result<T> {
         let is_condition =
             |failed: &WriteError| matches!(failed.error, Error::PreconditionFailed(_));
         if outcome.as_ref().is_err_and(is_condition) {
-            self.catalog.check_site(site).await?;
+            self.catalog.check_target(target).await?;
         }
         Ok(outcome?)
     }
@@ -153,16 +161,16 @@ impl ObjectRemover {
     /// an unreachable replica or a pending hint may hold the key.
     async fn needs_no_tombstone(
         &self,
-        site: &Site<'_>,
+        target: &ObjectTarget<'_>,
         conditions: &DeleteConditions,
     ) -> Result<bool> {
-        let context = site.context;
+        let context = target.context;
         if !conditions.is_empty() || context.cluster.index().replicas() > 1 {
             return Ok(false);
         }
         let view = self
             .registers
-            .read(context, &site.key, Want::Entry, context.level(&site.bucket))
+            .read(context, &target.key, Want::Entry, context.level(&target.bucket))
             .await?;
         Ok(object_of(&view).is_none())
     }
@@ -197,12 +205,12 @@ impl ObjectRemover {
     /// Adds a delete marker. A missing object gets a marker too, unless the request has conditions.
     async fn put_marker(
         &self,
-        site: &Site<'_>,
+        target: &ObjectTarget<'_>,
         intent: Intent<'_>,
         conditions: &DeleteConditions,
     ) -> Result<(WriteOutcome, Option<Version>), WriteError> {
         if !conditions.is_empty()
-            && let Some(view) = self.registers.absence(site.context, intent.key).await
+            && let Some(view) = self.registers.absence(target.context, intent.key).await
         {
             conditions.check(None).map_err(WriteError::clean)?;
             return Ok((WriteOutcome::Kept(view), None));
@@ -215,7 +223,7 @@ impl ObjectRemover {
         };
         let new = New { value, inline: None };
         let appended =
-            self.versions.append(site.context, &site.bucket, intent, new, &mut check).await;
+            self.versions.append(target.context, &target.bucket, intent, new, &mut check).await;
         let is_plain = conditions.is_empty();
         appended.map_err(|it| if is_plain { it } else { it.of_conditions() })
     }

@@ -122,8 +122,8 @@ impl Digests {
         self.bytes += bytes.len() as u64;
     }
 
-    pub(crate) fn update_all(&mut self, pieces: &[Bytes]) {
-        for bytes in pieces {
+    pub(crate) fn update_all(&mut self, chunks: &[Bytes]) {
+        for bytes in chunks {
             self.update(bytes);
         }
     }
@@ -213,10 +213,10 @@ mod tests {
 
     use super::*;
 
-    fn sums(pieces: &[&[u8]]) -> Sums {
+    fn sums(chunks: &[&[u8]]) -> Sums {
         let mut digests = Digests::new(&ChecksumAlgorithm::ALL);
-        for piece in pieces {
-            digests.update(piece);
+        for chunk in chunks {
+            digests.update(chunk);
         }
         digests.finish()
     }
@@ -253,8 +253,8 @@ mod tests {
             (ChecksumAlgorithm::Xxhash128, "d92ab3a1cb0542a74844b009e164352e"),
         ] {
             assert_eq!(hex::encode(checksum_of(algorithm, &body)), expected);
-            let pieces: Vec<&[u8]> = body.chunks(77).collect();
-            let sums = sums(&pieces);
+            let chunks: Vec<&[u8]> = body.chunks(77).collect();
+            let sums = sums(&chunks);
             let sum = sums.checksums.iter().find(|sum| sum.algorithm == algorithm).unwrap();
             assert_eq!(hex::encode(&sum.value), expected, "{algorithm:?}");
         }

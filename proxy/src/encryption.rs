@@ -36,9 +36,9 @@ mod sealing;
 mod stored;
 
 pub use keys::CustomerKey;
-pub(crate) use keys::{Locked, Secret, choose_parts};
+pub(crate) use keys::{Locked, ObjectAddress, Secret, choose_parts};
 pub(crate) use layout::Segment;
 pub use request_keys::{Encrypted, Keys};
 pub(crate) use request_keys::{RequestKeys, Whose};
 pub(crate) use sealing::Sealing;
-pub(crate) use stored::stored_pieces;
+pub(crate) use stored::stored_sizes;

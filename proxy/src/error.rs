@@ -145,3 +145,13 @@ pub enum Error {
     #[error(transparent)]
     Backend(#[from] martlet_protocol::Error),
 }
+
+impl Error {
+    /// The error for callers that know only those of nodes, such as workers.
+    pub(crate) fn into_backend(self) -> martlet_protocol::Error {
+        match self {
+            Self::Backend(error) => error,
+            error => martlet_protocol::Error::unavailable(error.to_string()),
+        }
+    }
+}

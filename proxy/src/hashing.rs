@@ -23,15 +23,15 @@ const WAITING_COST_MAX: usize = 2 * BATCH_COST_MIN;
 
 /// Digests of a body that may lag behind its bytes.
 pub(crate) struct Hashing {
-    state: State,
+    state: DigestState,
     waiting: Vec<Bytes>,
     waiting_cost: usize,
     threads: Arc<Semaphore>,
 }
 
-enum State {
+enum DigestState {
     Idle(Digests),
-    AtWork(JoinHandle<Digests>),
+    Running(JoinHandle<Digests>),
     /// A batch panicked.
     Lost,
 }
@@ -39,7 +39,7 @@ enum State {
 impl Hashing {
     /// Digests whose batches run under the permits of `threads`.
     pub(crate) fn new(algorithms: &[ChecksumAlgorithm], threads: Arc<Semaphore>) -> Self {
-        let state = State::Idle(Digests::new(algorithms));
+        let state = DigestState::Idle(Digests::new(algorithms));
         Self { state, waiting: Vec::new(), waiting_cost: 0, threads }
     }
 
@@ -60,8 +60,8 @@ impl Hashing {
             return Ok(());
         }
         let is_busy = match &self.state {
-            State::AtWork(work) => !work.is_finished(),
-            State::Idle(_) | State::Lost => self.threads.available_permits() == 0,
+            DigestState::Running(work) => !work.is_finished(),
+            DigestState::Idle(_) | DigestState::Lost => self.threads.available_permits() == 0,
         };
         if is_busy && self.waiting_cost < WAITING_COST_MAX {
             return Ok(());
@@ -69,7 +69,7 @@ impl Hashing {
         let mut digests = self.idle().await?;
         let batch = self.batch();
         let turn = self.threads.clone().acquire_owned().await;
-        self.state = State::AtWork(tokio::task::spawn_blocking(move || {
+        self.state = DigestState::Running(tokio::task::spawn_blocking(move || {
             let _turn = turn;
             digests.update_all(&batch);
             digests
@@ -82,7 +82,7 @@ impl Hashing {
         self.keep_up().await?;
         let mut digests = self.idle().await?;
         digests.update_all(&self.batch());
-        self.state = State::Idle(digests);
+        self.state = DigestState::Idle(digests);
         Ok(())
     }
 
@@ -99,12 +99,12 @@ impl Hashing {
 
     /// The digests, after the running batch.
     async fn idle(&mut self) -> Result<Digests> {
-        if let State::AtWork(work) = &mut self.state {
+        if let DigestState::Running(work) = &mut self.state {
             let done = work.await;
-            self.state = done.map_or(State::Lost, State::Idle);
+            self.state = done.map_or(DigestState::Lost, DigestState::Idle);
         }
-        match std::mem::replace(&mut self.state, State::Lost) {
-            State::Idle(digests) => Ok(digests),
+        match std::mem::replace(&mut self.state, DigestState::Lost) {
+            DigestState::Idle(digests) => Ok(digests),
             _ => Err(Error::internal("hashing a body ended unexpectedly").into()),
         }
     }
@@ -171,9 +171,9 @@ mod tests {
         let mut hashing = hashing();
         hashing.push(bytes(BATCH_COST_MIN / 2));
         hashing.keep_up().await.unwrap();
-        assert!(matches!(hashing.state, State::Idle(_)));
+        assert!(matches!(hashing.state, DigestState::Idle(_)));
         hashing.push(bytes(BATCH_COST_MIN / 2));
         hashing.keep_up().await.unwrap();
-        assert!(matches!(hashing.state, State::AtWork(_)));
+        assert!(matches!(hashing.state, DigestState::Running(_)));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const HEDGE_AFTER_MIN: Duration = Duration::from_millis(30);
 const HEDGE_AFTER_MAX: Duration = Duration::from_secs(1);
 /// Wait before a hedge, as a multiple of the device's usual time.
 const HEDGE_AFTER_FACTOR: u32 = 4;
-/// Cap on one sample of a device's lag, so that a single late piece doesn't mark it as slow for
+/// Cap on one sample of a device's lag, so that a single late replica doesn't mark it as slow for
 /// long.
 const LAG_MAX: Duration = Duration::from_secs(1);
 /// Reads per allowed hedge: limits the extra load on a cluster at its limit.
@@ -47,7 +47,7 @@ struct Record {
     answered_at: Option<Instant>,
     /// Usual time to the first byte of a read, smoothed.
     usual: Duration,
-    /// Usual lag of its pieces behind enough others, smoothed; none before the first.
+    /// Usual lag of its replicas behind enough others, smoothed; none before the first.
     lag: Option<Duration>,
 }
 
@@ -132,7 +132,7 @@ impl Health {
         (usual * HEDGE_AFTER_FACTOR).clamp(HEDGE_AFTER_MIN, HEDGE_AFTER_MAX)
     }
 
-    /// Records a piece's lag behind enough others; zero if it was among them.
+    /// Records a replica's lag behind enough others; zero if it was among them.
     pub(crate) fn lagged(&self, device: DeviceId, by: Duration) {
         self.note(device, |record| {
             let by = by.min(LAG_MAX);
@@ -140,7 +140,7 @@ impl Health {
         });
     }
 
-    /// Usual lag of a device's pieces behind enough others; none if never observed.
+    /// Usual lag of a device's replicas behind enough others; none if never observed.
     pub(crate) fn lag(&self, device: DeviceId) -> Option<Duration> {
         self.devices.lock().get(&device).and_then(|record| record.lag)
     }

@@ -14,8 +14,8 @@
 //!   [`read_after_token`]: reads with a read-after token; [`write`]: plain writes.
 //! * [`compare_and_set`]: ballots; [`judge`]: decisions in the middle of a ballot;
 //!   [`paired_write`]: writes next to a ballot's register.
-//! * [`replicas`]: calls to the devices of a register; [`place`]: these devices; [`fanout`]: order
-//!   of a read's requests.
+//! * [`replicas`]: calls to the devices of a register; [`replica_set`]: these devices;
+//!   [`member_queries`]: order of a read's requests.
 //! * [`intent`]: parameters and results of a write; [`views`]: replies to a read;
 //!   [`contended`]: keys with recent conflicts.
 //! * [`replica_votes`]: replies of replicas to one write, counted.
@@ -24,13 +24,13 @@ mod client;
 mod compare_and_set;
 mod contended;
 mod degraded;
-mod fanout;
 mod intent;
 mod judge;
+mod member_queries;
 mod paired_write;
-mod place;
 mod read;
 mod read_after_token;
+mod replica_set;
 mod replica_votes;
 mod replicas;
 mod settle;
@@ -40,6 +40,6 @@ mod write;
 pub(crate) use self::client::RegisterClient;
 pub(crate) use self::intent::{Intent, Proposal, Step, WriteError, WriteOutcome};
 pub(crate) use self::judge::{Judge, Round};
-pub(crate) use self::place::{Calls, Place, Role, call_in_time};
+pub(crate) use self::replica_set::{Calls, ReplicaSet, Role, call_in_time};
 pub(crate) use self::replicas::ReplicaClient;
 pub(crate) use self::views::weightier;

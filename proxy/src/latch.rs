@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_kept_of_names_that_nobody_uses() {
+    async fn no_queue_is_kept_for_unused_names() {
         let turns = Turns::new();
         let first = turns.wait("a", soon()).await;
         let mut dropped = Box::pin(turns.wait("a", soon()));

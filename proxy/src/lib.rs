@@ -24,22 +24,27 @@
 //! Arrows point to the layers that a layer may call. Each client owns its state, is built once with
 //! the store, and receives the [`RequestContext`](context::RequestContext) of an operation.
 //!
-//! An operation uses the rings of its start, at the level of its [`Session`], and records there the
-//! consistency that it got. Registers are placed by the current rings and term. While replicas of
-//! the index move, previous and next holders decide together. A term that rises during an operation
-//! doesn't end it.
-//!
-//! Encrypted bodies pass `encryption` between `upload` or `bodies` and the extents: plain bytes
+//! A request body arrives in chunks. `upload` hashes each chunk and passes it on, by reference,
+//! through a `channel` for each device; `extents` places copies, and `coded` the fragments of an
+//! erasure code. `encryption` stands between `upload` or `bodies` and the extents: plain bytes
 //! above, stored bytes below.
 //!
+//! An operation takes its storage policies from the rings of its start. Registers and extents are
+//! placed by the current rings and term. While replicas of the index move, previous and next
+//! holders decide together. A term that rises during an operation doesn't end it. A [`Session`]
+//! sets the level of its operations, and records the consistency that they got.
+//!
 //! Every write ends in one entry. Before it is written, its extents are durable and the body is
-//! verified against the request. If it is never written, its extents are deleted.
+//! verified against the request. If it is never written, `orphan_guard` deletes its extents.
+//!
+//! `examples/embedded.rs` in the root of the repository opens a store inside another program.
 
 mod accounts;
 pub mod api;
 mod bodies;
 mod bucket;
 mod channel;
+mod chunk_queue;
 mod cluster;
 mod coded;
 mod conditions;
@@ -66,7 +71,6 @@ mod merge;
 mod multipart;
 mod options;
 mod orphan_guard;
-mod pieces;
 mod policy;
 mod put;
 pub mod quorum;
@@ -91,6 +95,7 @@ pub use accounts::{
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
+pub use chunk_queue::ChunkQueue;
 pub use cluster::Cluster;
 pub use consistency::{Ask, ReadAfter};
 pub use digest::checksum_of;
@@ -100,7 +105,6 @@ pub use guard::Guard;
 pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 pub use options::StoreOptions;
-pub use pieces::Pieces;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};

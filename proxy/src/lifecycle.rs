@@ -26,11 +26,14 @@ use martlet_protocol::{Level, Setting, Stamp, UploadId, VersionId};
 
 #[cfg(test)]
 pub(crate) use self::expiration::ExpirationCandidate;
-pub(crate) use self::expiration::{Expirations, Outcome, Terms, Trace};
-use self::judge::{Judged, judge};
+pub(crate) use self::expiration::{
+    ExpirationEffect, ExpirationOutcome, ExpirationRun, Expirations,
+};
+use self::judge::{JudgedPage, judge};
 use crate::api::ListVersions;
 use crate::consistency::Ask;
 use crate::error::{Error, Result};
+use crate::multipart::UploadName;
 use crate::store::ObjectStore;
 
 /// Versions on one page; more than one, so that a version is never cut off from all others of its
@@ -104,8 +107,9 @@ impl ObjectExpiry for ObjectStore {
         upload: UploadId,
     ) -> martlet_protocol::Result<bool> {
         let (multipart, context) = (&self.services.multipart, self.session(STRICT).context());
-        let finished = Box::pin(multipart.finish_upload(&context, bucket, key, upload)).await;
-        finished.map_err(of_backend)
+        let name = UploadName { bucket, key, id: upload };
+        let finished = Box::pin(multipart.finish_upload(&context, name)).await;
+        finished.map_err(Error::into_backend)
     }
 }
 
@@ -117,15 +121,8 @@ impl ObjectStore {
     ) -> martlet_protocol::Result<ExpiryOutcome> {
         let context = self.session(STRICT).context();
         let expirations = Expirations { services: &self.services, context: &context };
-        let carried = Box::pin(expirations.carry_out(stretch, witness)).await;
-        carried.map_err(of_backend)
-    }
-}
-
-fn of_backend(error: Error) -> martlet_protocol::Error {
-    match error {
-        Error::Backend(error) => error,
-        error => martlet_protocol::Error::unavailable(error.to_string()),
+        let outcome = Box::pin(expirations.carry_out(stretch, witness)).await;
+        outcome.map_err(Error::into_backend)
     }
 }
 
@@ -147,8 +144,8 @@ impl Expirations<'_> {
         }
         let list = ListVersions {
             prefix: rules.common_prefix().to_owned(),
-            after_key: stretch.after.as_ref().map(|place| place.key.clone()),
-            after_version: stretch.after.as_ref().and_then(|place| Some(place.within?.version)),
+            after_key: stretch.after.as_ref().map(|cursor| cursor.key.clone()),
+            after_version: stretch.after.as_ref().and_then(|cursor| Some(cursor.within?.version)),
             limit: PAGE,
             delimiter: None,
         };
@@ -157,31 +154,32 @@ impl Expirations<'_> {
             .listings
             .version_page(self.context, &bucket, &list, Some(stretch.shard))
             .await?;
-        let terms = Terms {
+        let run = ExpirationRun {
             rules: &rules,
             day: stretch.day,
             now_ms: self.services.registers.stamps.now_ms(),
         };
-        let Judged { seen, doomed, next } = judge(page, stretch.after.as_ref(), &terms);
-        let deeds = doomed.iter().map(|doomed| async move {
-            (doomed, self.carry(&stretch.bucket, doomed, &terms).await)
+        let JudgedPage { seen, candidates, next } = judge(page, stretch.after.as_ref(), &run);
+        let expirations = candidates.iter().map(|candidate| async move {
+            (candidate, self.expire(&stretch.bucket, candidate, &run).await)
         });
-        let mut deeds = stream::iter(deeds.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        let mut carried = ExpiryOutcome { seen, next, ..ExpiryOutcome::default() };
-        while let Some((doomed, outcome)) = deeds.next().await {
+        let expirations = stream::iter(expirations.collect::<Vec<_>>());
+        let mut expirations = expirations.buffer_unordered(AT_ONCE);
+        let mut sums = ExpiryOutcome { seen, next, ..ExpiryOutcome::default() };
+        while let Some((candidate, outcome)) = expirations.next().await {
             match outcome {
-                Outcome::Done(Trace { stamp, version, is_new_marker }) => {
-                    carried.done += 1;
-                    let expired = Expired { key: &doomed.key, stamp, version, is_new_marker };
+                ExpirationOutcome::Done(ExpirationEffect { stamp, version, is_new_marker }) => {
+                    sums.done += 1;
+                    let expired = Expired { key: &candidate.key, stamp, version, is_new_marker };
                     if let Some(witness) = witness {
                         witness.expired(&stretch.bucket, &bucket, &expired);
                     }
                 }
-                Outcome::Moot => {}
-                Outcome::Kept => carried.kept += 1,
+                ExpirationOutcome::NotDue => {}
+                ExpirationOutcome::Kept => sums.kept += 1,
             }
         }
-        Ok(carried)
+        Ok(sums)
     }
 }
 

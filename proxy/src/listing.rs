@@ -17,7 +17,7 @@ use crate::merge::successor;
 use crate::walk::{Paths, Walk, text};
 
 /// Entries that one call reads before it returns a partial page: a run of tombstones may be long.
-const SEEN_MAX: usize = 50_000;
+pub(crate) const SEEN_MAX: usize = 50_000;
 
 /// Prefix of `name` up to and including the first delimiter after `prefix`; none without a
 /// delimiter.
@@ -34,9 +34,9 @@ pub(crate) fn folded<'a>(name: &'a [u8], prefix: &[u8], delimiter: &[u8]) -> Opt
 }
 
 /// Start of a listing after a name; skips a folded prefix that contains the name.
-fn start(list: &ListObjects, delimiter: &[u8]) -> ListStart {
-    let Some(after) = &list.after else { return ListStart::First };
-    let fold = folded(after.as_bytes(), list.prefix.as_bytes(), delimiter);
+pub(crate) fn start_after(after: Option<&str>, prefix: &[u8], delimiter: &[u8]) -> ListStart {
+    let Some(after) = after else { return ListStart::First };
+    let fold = folded(after.as_bytes(), prefix, delimiter);
     match fold.and_then(successor) {
         Some(next) => ListStart::At(next),
         None => ListStart::After(Bytes::copy_from_slice(after.as_bytes())),
@@ -60,14 +60,28 @@ impl Listings {
         let list = &list;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = self.catalog.bucket(context, bucket).await?;
-            let page = self.list_once(context, &known, list).await?;
+            let found = self.catalog.bucket(context, bucket).await?;
+            let page = self.list_once(context, &found, list).await?;
             if page.objects.is_empty() && page.prefixes.is_empty() {
-                self.catalog.check_not_replaced(context, bucket, &known, began).await?;
+                self.catalog.check_not_replaced(context, bucket, &found, began).await?;
             }
             Ok(page)
         })
         .await
+    }
+
+    /// A walk for a page of at most `limit` items.
+    pub(crate) fn walk<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        bucket: &Bucket,
+        paths: &Paths,
+        start: ListStart,
+        limit: usize,
+    ) -> Result<Walk<'a>> {
+        let expected = limit.saturating_add(1);
+        let level = context.level(bucket);
+        Ok(Walk::new(&self.registers, context, paths, start, expected, level)?)
     }
 
     async fn list_once(
@@ -84,15 +98,8 @@ impl Listings {
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
         let mut paths = Paths::all(bucket, RegisterKind::Object).below(prefix);
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
-        let expected = list.limit.saturating_add(1);
-        let mut walk = Walk::new(
-            &self.registers,
-            context,
-            &paths,
-            start(list, delimiter),
-            expected,
-            context.level(bucket),
-        )?;
+        let start = start_after(list.after.as_deref(), prefix, delimiter);
+        let mut walk = self.walk(context, bucket, &paths, start, list.limit)?;
         walk.honour(context.ask.read_after);
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));

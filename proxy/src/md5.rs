@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_of_any_length_come_to_what_another_implementation_says(
+        fn chunks_of_any_length_match_another_implementation(
             pieces in proptest::collection::vec(
                 proptest::collection::vec(any::<u8>(), 0..400), 0..8,
             ),

@@ -8,13 +8,13 @@ use martlet_protocol::Entry;
 use martlet_protocol::backend::{ListReply, ListStart};
 
 /// Pages of one device so far.
-struct Source {
+struct SortedRun {
     page: std::vec::IntoIter<(Bytes, Entry)>,
     last: Option<Bytes>,
     more: bool,
 }
 
-impl Source {
+impl SortedRun {
     fn head(&self) -> Option<&Bytes> {
         self.page.as_slice().first().map(|(name, _)| name)
     }
@@ -22,7 +22,7 @@ impl Source {
 
 /// A running merge of the pages of several devices.
 pub(crate) struct Merge {
-    sources: Vec<Source>,
+    runs: Vec<SortedRun>,
     start: ListStart,
     /// Names below this are skipped.
     floor: Bytes,
@@ -31,27 +31,27 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// A merge of `sources` devices without pages yet.
-    pub(crate) fn new(sources: usize, start: ListStart) -> Self {
-        let source = || Source { page: Vec::new().into_iter(), last: None, more: true };
-        let sources = (0..sources).map(|_| source()).collect();
-        Self { sources, start, floor: Bytes::new(), agreeing: Vec::new() }
+    /// A merge of `runs` devices without pages yet.
+    pub(crate) fn new(runs: usize, start: ListStart) -> Self {
+        let run = || SortedRun { page: Vec::new().into_iter(), last: None, more: true };
+        let runs = (0..runs).map(|_| run()).collect();
+        Self { runs, start, floor: Bytes::new(), agreeing: Vec::new() }
     }
 
     /// Devices that must be queried next, and the start of each one's page.
     pub(crate) fn wanting(&self) -> Vec<(usize, ListStart)> {
-        let wanting = |source: &Source| source.more && source.page.as_slice().is_empty();
-        let asked = self.sources.iter().enumerate().filter(|(_, source)| wanting(source));
-        asked.map(|(at, source)| (at, self.resume(source))).collect()
+        let wanting = |run: &SortedRun| run.more && run.page.as_slice().is_empty();
+        let wanting_runs = self.runs.iter().enumerate().filter(|(_, run)| wanting(run));
+        wanting_runs.map(|(at, run)| (at, self.resume(run))).collect()
     }
 
     /// Returns true if a device must be queried.
     pub(crate) fn is_wanting(&self) -> bool {
-        self.sources.iter().any(|source| source.more && source.page.as_slice().is_empty())
+        self.runs.iter().any(|run| run.more && run.page.as_slice().is_empty())
     }
 
-    fn resume(&self, source: &Source) -> ListStart {
-        match &source.last {
+    fn resume(&self, run: &SortedRun) -> ListStart {
+        match &run.last {
             Some(last) if *last >= self.floor => ListStart::After(last.clone()),
             None if self.floor.is_empty() => self.start.clone(),
             _ => ListStart::At(self.floor.clone()),
@@ -60,27 +60,27 @@ impl Merge {
 
     /// Removes a device, and its entries that were not returned yet.
     pub(crate) fn leave_out(&mut self, at: usize) {
-        let source = &mut self.sources[at];
-        source.more = false;
-        source.page = Vec::new().into_iter();
+        let run = &mut self.runs[at];
+        run.more = false;
+        run.page = Vec::new().into_iter();
     }
 
     /// Adds a device's page.
     pub(crate) fn refill(&mut self, at: usize, reply: ListReply) {
-        let source = &mut self.sources[at];
-        source.more = reply.truncated && !reply.entries.is_empty();
+        let run = &mut self.runs[at];
+        run.more = reply.truncated && !reply.entries.is_empty();
         if let Some((last, _)) = reply.entries.last() {
-            source.last = Some(last.clone());
+            run.last = Some(last.clone());
         }
-        source.page = reply.entries.into_iter();
+        run.page = reply.entries.into_iter();
     }
 
     /// Skips all names below `floor`.
     pub(crate) fn skip_to(&mut self, floor: Bytes) {
         self.floor = floor;
-        for source in &mut self.sources {
-            while source.head().is_some_and(|name| *name < self.floor) {
-                source.page.next();
+        for run in &mut self.runs {
+            while run.head().is_some_and(|name| *name < self.floor) {
+                run.page.next();
             }
         }
     }
@@ -92,17 +92,17 @@ impl Merge {
             return None;
         }
         self.agreeing.clear();
-        if let [source] = self.sources.as_mut_slice() {
+        if let [run] = self.runs.as_mut_slice() {
             self.agreeing.push(0);
-            return source.page.next();
+            return run.page.next();
         }
-        let name = self.sources.iter().filter_map(Source::head).min()?.clone();
+        let name = self.runs.iter().filter_map(SortedRun::head).min()?.clone();
         let mut best: Option<Entry> = None;
-        for (at, source) in self.sources.iter_mut().enumerate() {
-            if source.head() != Some(&name) {
+        for (at, run) in self.runs.iter_mut().enumerate() {
+            if run.head() != Some(&name) {
                 continue;
             }
-            let Some((_, entry)) = source.page.next() else { continue };
+            let Some((_, entry)) = run.page.next() else { continue };
             match &best {
                 Some(held) if held.order > entry.order => continue,
                 Some(held) if held.order == entry.order => {}

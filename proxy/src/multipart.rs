@@ -5,7 +5,7 @@
 //! parts are freed. An abort frees all parts; a completion frees the others, and removes the
 //! registers of the chosen ones without their bytes.
 //!
-//! * [`requests`]: requests of clients; [`uploads`]: registers of uploads; [`upload_site`]: the
+//! * [`requests`]: requests of clients; [`uploads`]: registers of uploads; [`upload_target`]: the
 //!   register of one upload.
 //! * [`part`]: reads, listings, and deletion of parts.
 //! * [`complete`]: choice of the parts, and the decision.
@@ -17,7 +17,8 @@ mod drive;
 mod list;
 mod part;
 mod requests;
-mod upload_site;
+mod upload_target;
 mod uploads;
 
 pub(crate) use self::requests::Multipart;
+pub(crate) use self::upload_target::UploadName;

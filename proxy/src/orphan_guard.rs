@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::timeout;
 
-use crate::extents::{END_TIME, ExtentClient, Placed};
+use crate::extents::{END_TIME, ExtentClient, UncommittedExtents};
 
 /// Extents without an entry yet. Dropping it deletes them where devices are reachable; the sweep
 /// finds the rest by their owner.
 pub(crate) struct OrphanGuard {
     extents: Arc<ExtentClient>,
-    placed: Arc<Placed>,
+    uncommitted: Arc<UncommittedExtents>,
     /// Shared by extents that are claimed together.
     claimed: Arc<AtomicBool>,
 }
 
 impl OrphanGuard {
     pub(crate) fn new(extents: Arc<ExtentClient>) -> Self {
-        Self { extents, placed: Arc::new(Placed::new()), claimed: Arc::default() }
+        Self { extents, uncommitted: Arc::new(UncommittedExtents::new()), claimed: Arc::default() }
     }
 
     /// Ties these extents to `others`: they are claimed together.
@@ -31,8 +31,8 @@ impl OrphanGuard {
     }
 
     /// The record of devices that may hold the extents.
-    pub(crate) fn placed(&self) -> Arc<Placed> {
-        self.placed.clone()
+    pub(crate) fn uncommitted(&self) -> Arc<UncommittedExtents> {
+        self.uncommitted.clone()
     }
 
     /// Set before an entry that names them may be written. From then on they stay, whatever the
@@ -49,17 +49,17 @@ impl OrphanGuard {
 
 impl Drop for OrphanGuard {
     fn drop(&mut self) {
-        let places = self.placed.take();
+        let locations = self.uncommitted.take();
         if self.claimed.load(Ordering::Acquire) {
             return;
         }
-        if self.placed.is_quiet() {
-            self.extents.delete_soon(places);
+        if self.uncommitted.is_quiet() {
+            self.extents.delete_soon(locations);
         } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (extents, placed) = (self.extents.clone(), self.placed.clone());
+            let (extents, uncommitted) = (self.extents.clone(), self.uncommitted.clone());
             runtime.spawn(async move {
-                let _ = timeout(2 * END_TIME, placed.ended()).await;
-                extents.delete_extents(places).await;
+                let _ = timeout(2 * END_TIME, uncommitted.ended()).await;
+                extents.delete_extents(locations).await;
             });
         }
     }

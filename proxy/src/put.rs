@@ -11,13 +11,13 @@ use martlet_protocol::usage::Usage;
 use martlet_protocol::{Stamp, Version, WriteId};
 
 use crate::api::{Incoming, WriteConditions, Written};
-use crate::bucket::{BucketCatalog, Site, busy, object_of};
+use crate::bucket::{BucketCatalog, ObjectTarget, busy, object_of};
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
 use crate::keyring::Vault;
 use crate::lock::completed;
-use crate::quota::{Asked, Quotas};
-use crate::upload::{BodyWriter, Destination, Ingested};
+use crate::quota::{Quotas, RequestedUsage};
+use crate::upload::{BodyWriter, Destination, StoredBody};
 use crate::versions::{New, VersionStore};
 
 /// Writes of objects.
@@ -30,54 +30,63 @@ pub(crate) struct ObjectWriter {
     pub(crate) vault: Arc<Vault>,
 }
 
+/// An entry to write, and its stored body.
+struct NewEntry<'a> {
+    key: &'a str,
+    write_id: WriteId,
+    commit_by_ms: u64,
+    value: &'a Value,
+    body: StoredBody,
+}
+
 impl ObjectWriter {
-    /// Writes an object at a site.
+    /// Writes an object to its register.
     pub(crate) async fn put_at(
         &self,
-        site: Site<'_>,
+        target: ObjectTarget<'_>,
         key: &str,
         body: Incoming,
         mut attributes: Attributes,
         conditions: &WriteConditions,
     ) -> Result<Written> {
-        self.catalog.check_new_lock(site.context, site.name, &attributes.marks).await?;
-        let secret = site.context.keys.encrypt_new(
+        self.catalog.check_new_lock(target.context, target.name, &attributes.marks).await?;
+        let secret = target.context.keys.encrypt_new(
             &self.vault,
-            &site.bucket,
+            &target.bucket,
             key,
             &mut attributes,
             false,
         )?;
-        let asked = Asked::object(key, &attributes, body.size);
-        let mut charge = Box::pin(self.quotas.charge(&site.bucket, asked)).await?;
+        let requested = RequestedUsage::object(key, &attributes, body.size);
+        let mut charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
         let write_id = WriteId::random();
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
-            bucket: site.bucket.id,
+            bucket: target.bucket.id,
             key,
             write_id,
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
-            policy: site.context.cluster.policy_of(&site.bucket, &attributes)?,
+            policy: target.context.cluster.policy_of(&target.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
-        let mut ingested = self.writer.ingest_as(body, destination, secret.as_ref()).await?;
-        let (body, _spilled) = self.writer.body_for(&mut ingested, destination).await?;
+        let mut stored = self.writer.store(body, destination, secret.as_ref()).await?;
+        let (body, _spilled) = self.writer.body_for(&mut stored, destination).await?;
         let object = Object {
-            size: ingested.size,
-            etag: ETag::Md5(ingested.md5),
+            size: stored.size,
+            etag: ETag::Md5(stored.md5),
             modified_ms: self.registers.stamps.now_ms(),
             attributes,
-            checksums: std::mem::take(&mut ingested.checksums),
+            checksums: std::mem::take(&mut stored.checksums),
             upload: None,
             body,
             version: None,
         };
         charge.came_to(Usage::of_object(key, &object))?;
         let value = Value::Object(Box::new(object));
-        let (stamp, version) =
-            self.commit((site, key), write_id, commit_by_ms, &value, ingested, conditions).await?;
+        let entry = NewEntry { key, write_id, commit_by_ms, value: &value, body: stored };
+        let (stamp, version) = self.commit(target, entry, conditions).await?;
         charge.written(self.registers.stamps.now_ms());
         match value {
             Value::Object(object) => {
@@ -91,58 +100,58 @@ impl ObjectWriter {
     /// Writes the entry that makes a body visible.
     async fn commit(
         &self,
-        (mut site, key): (Site<'_>, &str),
-        write_id: WriteId,
-        commit_by_ms: u64,
-        value: &Value,
-        ingested: Ingested,
+        mut target: ObjectTarget<'_>,
+        entry: NewEntry<'_>,
         conditions: &WriteConditions,
     ) -> Result<(Stamp, Option<Version>)> {
-        let context = site.context;
-        let inline = ingested.inline.as_ref();
+        let context = target.context;
+        let NewEntry { key, write_id, commit_by_ms, value, body: stored } = entry;
+        let inline = stored.inline.as_ref();
         for _ in 0..2 {
-            let claim = Some(ingested.orphans.claim());
-            let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
-            let landed = self.write_new(&site, intent, (value, inline), conditions).await;
+            let claim = Some(stored.orphans.claim());
+            let intent = Intent { claim, ..target.intent(write_id, commit_by_ms) };
+            let landed = self.write_new(&target, intent, New { value, inline }, conditions).await;
             match landed {
                 Ok((WriteOutcome::At(stamp), version)) => return Ok((stamp, version)),
                 Ok((WriteOutcome::Fenced | WriteOutcome::Kept(_), _)) => {
-                    match self.catalog.refreshed(context, site.name, &site.bucket).await {
-                        Ok(bucket) => site.bucket = bucket,
+                    match self.catalog.refreshed(context, target.name, &target.bucket).await {
+                        Ok(bucket) => target.bucket = bucket,
                         Err(Error::BucketReplaced) if is_of_no_bucket(value) => {
-                            site = self.catalog.site(context, site.name, key).await?;
+                            target = self.catalog.target(context, target.name, key).await?;
                         }
                         Err(error) => {
-                            ingested.orphans.release();
+                            stored.orphans.release();
                             return Err(error);
                         }
                     }
                 }
                 Err(WriteError { error, maybe_written, fenced, .. }) => {
                     if fenced {
-                        self.catalog.forget(site.name);
+                        self.catalog.forget(target.name);
                     }
                     if !maybe_written {
-                        ingested.orphans.release();
+                        stored.orphans.release();
                     }
-                    let at = (site.name, &*site.bucket);
-                    return Err(self.catalog.check_absence(context, error, at, site.began).await);
+                    return Err(self
+                        .catalog
+                        .check_absence(context, error, target.name, &target.bucket, target.began)
+                        .await);
                 }
             }
         }
-        ingested.orphans.release();
+        stored.orphans.release();
         Err(busy())
     }
 
     /// Writes an object; in a versioned bucket, as a new version, which is returned.
     async fn write_new(
         &self,
-        site: &Site<'_>,
+        target: &ObjectTarget<'_>,
         intent: Intent<'_>,
-        (value, inline): (&Value, Option<&Bytes>),
+        New { value, inline }: New<'_>,
         conditions: &WriteConditions,
     ) -> Result<(WriteOutcome, Option<Version>), WriteError> {
-        let (context, bucket) = (site.context, &*site.bucket);
+        let (context, bucket) = (target.context, &*target.bucket);
         if conditions.if_match.is_some()
             && self.registers.absence(context, intent.key).await.is_some()
         {

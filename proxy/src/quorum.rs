@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_count_says_what_counting_says(
+        fn a_count_equals_the_sum_over_all_objects(
             replies in proptest::collection::vec((0u32..6, any::<bool>()), 1..9),
             old in proptest::collection::btree_set(0u32..6, 1..5),
             new in proptest::collection::btree_set(0u32..6, 1..5),

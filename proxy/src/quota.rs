@@ -32,7 +32,7 @@ pub(crate) mod exceeded;
 mod ledger;
 mod set;
 
-pub(crate) use self::charge::{Asked, Charge};
+pub(crate) use self::charge::{Charge, RequestedUsage};
 pub(crate) use self::client::Quotas;
 pub use self::client::is_of_tenant;
 pub use self::exceeded::{Exceeded, Whose};

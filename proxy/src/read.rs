@@ -13,12 +13,12 @@ use crate::api::{
 use crate::bodies::{BodyReader, Found, parts_of};
 use crate::bucket::{BucketCatalog, again_if_replaced, check_key};
 use crate::context::RequestContext;
-use crate::encryption::{Locked, Whose};
+use crate::encryption::{Locked, ObjectAddress, Whose};
 use crate::error::{Error, Result};
 use crate::index::RegisterClient;
 use crate::keyring::Vault;
 use crate::range::Selected;
-use crate::versions::{VersionStore, no_object};
+use crate::versions::{VersionRead, VersionStore, no_object};
 
 /// Reads of objects.
 pub(crate) struct ObjectReader {
@@ -35,18 +35,19 @@ impl ObjectReader {
     pub(crate) async fn find(
         &self,
         context: &RequestContext,
-        bucket: &str,
+        bucket_name: &str,
         name: ObjectName<'_>,
         want: Want,
     ) -> Result<Found> {
         check_key(name.key)?;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = self.catalog.bucket(context, bucket).await?;
-            match self.find_in(context, bucket, &known, name, want).await {
-                Err(error) => {
-                    Err(self.catalog.check_absence(context, error, (bucket, &known), began).await)
-                }
+            let bucket = self.catalog.bucket(context, bucket_name).await?;
+            match self.find_in(context, bucket_name, &bucket, name, want).await {
+                Err(error) => Err(self
+                    .catalog
+                    .check_absence(context, error, bucket_name, &bucket, began)
+                    .await),
                 found => found,
             }
         })
@@ -56,16 +57,16 @@ impl ObjectReader {
     async fn find_in(
         &self,
         context: &RequestContext,
-        bucket: &str,
-        known: &Bucket,
+        bucket_name: &str,
+        bucket: &Bucket,
         ObjectName { key, version }: ObjectName<'_>,
         want: Want,
     ) -> Result<Found> {
-        let register = RegisterKey::object(known.id, known.index_shards, key);
-        let level = context.level(known);
+        let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
+        let level = context.level(bucket);
         let head = match context.ask.read_after {
             None => self.registers.read(context, &register, want, level).await?,
-            Some(token) if token.is_of(bucket, key) => {
+            Some(token) if token.is_of(bucket_name, key) => {
                 self.registers.read_after(context, &register, want, level, token).await?
             }
             Some(_) => {
@@ -73,15 +74,17 @@ impl ObjectReader {
                 return Err(Error::InvalidArgument(message.into()));
             }
         };
-        let view = self.versions.view_of(context, &register, head, version, (want, level)).await?;
+        let read = VersionRead { head: &register, version, want, level };
+        let view = self.versions.view_of(context, read, head).await?;
         let RegisterView { entry, inline, .. } = view;
         match entry {
             Some(Entry { order: stamp, value: Value::Object(mut object), .. }) => {
-                if known.versioning().state.keeps_versions() {
+                if bucket.versioning().state.keeps_versions() {
                     object.version.get_or_insert(Version::UNVERSIONED);
                 }
                 context.admit(&object)?;
-                let locked = Locked::of(&object.attributes.marks, (known.id, key))?;
+                let locked =
+                    Locked::of(&object.attributes.marks, ObjectAddress { bucket: bucket.id, key })?;
                 Ok(Found { object: object.into(), stamp, inline, locked })
             }
             entry => Err(no_object(entry.as_ref(), version)),
@@ -204,7 +207,8 @@ impl ObjectReader {
     pub(crate) async fn source_of(
         &self,
         context: &RequestContext,
-        (bucket, source): (&str, ObjectName<'_>),
+        bucket: &str,
+        source: ObjectName<'_>,
         conditions: &ReadConditions,
         selection: Selection,
     ) -> Result<(Incoming, Option<Version>)> {

@@ -12,8 +12,8 @@ use martlet_protocol::{BucketId, Level, VersionId};
 use crate::api::{ListUploads, ListVersions, ListedVersion, ObjectName};
 use crate::consistency::Ask;
 use crate::context::RequestContext;
-use crate::encryption::Locked;
 use crate::encryption::keys::Wrapper;
+use crate::encryption::{Locked, ObjectAddress};
 use crate::error::{Error, Result};
 use crate::keyring::Vault;
 use crate::store::{ObjectStore, Services};
@@ -62,14 +62,14 @@ fn is_outdated(vault: &Vault, locked: Option<&Locked>) -> bool {
 }
 
 /// The document wrapped by the first master key; none if no rewrap is needed.
-fn rewrapped(vault: &Vault, marks: &Marks, place: (BucketId, &str)) -> Result<Option<Vec<u8>>> {
-    let Some(locked) = Locked::of(marks, place)?.filter(|it| is_outdated(vault, Some(it))) else {
+fn rewrapped(vault: &Vault, marks: &Marks, object: ObjectAddress<'_>) -> Result<Option<Vec<u8>>> {
+    let Some(locked) = Locked::of(marks, object)?.filter(|it| is_outdated(vault, Some(it))) else {
         return Ok(None);
     };
     let Wrapper::Master(name) = locked.by() else { return Ok(None) };
     let secret = vault.unwrap(name, &locked)?;
     let (by, root) = vault.wrapping().ok_or(Error::NoMasterKey)?;
-    Ok(Some(secret.lock(by, root, place)))
+    Ok(Some(secret.lock(by, root, object)))
 }
 
 impl ObjectStore {
@@ -95,7 +95,8 @@ impl ObjectStore {
         let mut outdated = Vec::new();
         for ListedVersion { key, id, object, .. } in page.versions {
             let Some(object) = object else { continue };
-            match Locked::of(&object.attributes.marks, (home, &key)) {
+            let address = ObjectAddress { bucket: home, key: &key };
+            match Locked::of(&object.attributes.marks, address) {
                 Ok(it) if is_outdated(vault, it.as_ref()) => outdated.push((key, id)),
                 Ok(_) => {}
                 Err(error) => rewrapped.note(&key, Err(error.into())),
@@ -106,7 +107,7 @@ impl ObjectStore {
                 let (services, context) = (&*self.services, &*context);
                 async move {
                     let name = ObjectName { key: &key, version: Some(id) };
-                    let outcome = rewrap_one(services, context, (bucket, home), name).await;
+                    let outcome = rewrap_one(services, context, bucket, home, name).await;
                     (key, outcome)
                 }
             })
@@ -131,7 +132,8 @@ impl ObjectStore {
             let list = ListUploads { after_key, after_id, limit: UPLOADS, ..Default::default() };
             let page = session.list_uploads(bucket, list).await?;
             for upload in page.uploads {
-                let locked = Locked::of(&upload.marks, (home, &upload.key))?;
+                let address = ObjectAddress { bucket: home, key: &upload.key };
+                let locked = Locked::of(&upload.marks, address)?;
                 count += u64::from(is_outdated(&self.services.vault, locked.as_ref()));
             }
             after = page.next.map(|(key, id)| (Some(key), id));
@@ -145,13 +147,14 @@ impl ObjectStore {
 async fn rewrap_one(
     services: &Services,
     context: &RequestContext,
-    (bucket, home): (&str, BucketId),
+    bucket: &str,
+    home: BucketId,
     name: ObjectName<'_>,
 ) -> Result<bool> {
-    let place = (home, name.key);
+    let address = ObjectAddress { bucket: home, key: name.key };
     let mut is_done = false;
     let mut change = |_: &Entry, object: &Object| {
-        let Some(document) = rewrapped(&services.vault, &object.attributes.marks, place)? else {
+        let Some(document) = rewrapped(&services.vault, &object.attributes.marks, address)? else {
             is_done = true;
             return Ok(None);
         };

@@ -31,7 +31,7 @@ use martlet_protocol::{Level, VersionId};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use self::object::{ObjectMove, Outcome, astray};
+use self::object::{MoveOutcome, ObjectMove, policies_of};
 use self::pace::{Attempt, Pace};
 pub use self::pace::{ClientsWait, RewriteOptions};
 use crate::api::{ListVersions, VersionPage};
@@ -151,9 +151,17 @@ type After = Option<(String, Option<VersionId>)>;
 /// A page of a bucket's objects.
 struct Page {
     count: u64,
-    /// Keys, versions and sizes of the objects under another policy.
-    astray: Vec<(String, VersionId, u64)>,
+    /// The objects under another policy.
+    misplaced: Vec<MisplacedObject>,
     next: After,
+}
+
+/// A version whose extents lie under another policy than the current one.
+struct MisplacedObject {
+    key: String,
+    version: VersionId,
+    /// Size in bytes.
+    size: u64,
 }
 
 impl ObjectStore {
@@ -169,10 +177,10 @@ impl ObjectStore {
         let mut after = None;
         loop {
             let page = names(self, rewrite, after).await?;
-            rewrite.progress.lock().seen += page.count - page.astray.len() as u64;
-            stream::iter(page.astray)
-                .for_each_concurrent(OBJECTS_AT_ONCE, |(key, version, size)| async move {
-                    move_object(self, rewrite, (&key, version), size).await;
+            rewrite.progress.lock().seen += page.count - page.misplaced.len() as u64;
+            stream::iter(page.misplaced)
+                .for_each_concurrent(OBJECTS_AT_ONCE, |object| async move {
+                    move_object(self, rewrite, &object).await;
                 })
                 .await;
             after = page.next;
@@ -195,9 +203,12 @@ async fn names(store: &ObjectStore, rewrite: &Rewrite, after: After) -> Result<P
     let objects = versions.into_iter().filter_map(|it| Some((it.key, it.id, it.object?)));
     let objects: Vec<_> = objects.collect();
     let count = objects.len() as u64;
-    let astray = objects.into_iter().filter(|(.., it)| astray(&context, &bucket, it).is_some());
-    let astray = astray.map(|(key, id, object)| (key, id, object.size)).collect();
-    Ok(Page { count, astray, next })
+    let misplaced = objects
+        .into_iter()
+        .filter(|(.., object)| policies_of(&context, &bucket, object).is_some())
+        .map(|(key, version, object)| MisplacedObject { key, version, size: object.size })
+        .collect();
+    Ok(Page { count, misplaced, next })
 }
 
 /// Counts the objects and bytes to move.
@@ -206,8 +217,8 @@ async fn look(store: &ObjectStore, rewrite: &Rewrite) -> Result<()> {
     loop {
         let page = names(store, rewrite, after).await?;
         let mut progress = rewrite.progress.lock();
-        progress.objects_to_move += page.astray.len() as u64;
-        progress.bytes_to_move += page.astray.iter().map(|(.., size)| size).sum::<u64>();
+        progress.objects_to_move += page.misplaced.len() as u64;
+        progress.bytes_to_move += page.misplaced.iter().map(|object| object.size).sum::<u64>();
         after = page.next;
         if after.is_none() {
             progress.looked = true;
@@ -217,8 +228,9 @@ async fn look(store: &ObjectStore, rewrite: &Rewrite) -> Result<()> {
 }
 
 /// Moves one object if necessary, and records the result.
-async fn move_object(store: &ObjectStore, rewrite: &Rewrite, name: (&str, VersionId), size: u64) {
-    let key = name.0;
+async fn move_object(store: &ObjectStore, rewrite: &Rewrite, object: &MisplacedObject) {
+    let MisplacedObject { key, version, size } = object;
+    let (version, size) = (*version, *size);
     if rewrite.pace.span_of(size).is_some_and(|span| span > Duration::from_millis(COMMIT_WINDOW_MS))
     {
         rewrite.progress.lock().seen += 1;
@@ -234,17 +246,17 @@ async fn move_object(store: &ObjectStore, rewrite: &Rewrite, name: (&str, Versio
         let context = store.session(STRICT).context();
         let move_of = ObjectMove { services: &store.services, context: &context };
         let attempt = Attempt::new(&rewrite.pace);
-        let outcome = move_of.rewrite_object(&rewrite.bucket, name, &attempt).await;
+        let outcome = move_of.rewrite_object(&rewrite.bucket, key, version, &attempt).await;
         match outcome {
-            Ok(Outcome::Moved) => {
+            Ok(MoveOutcome::Moved) => {
                 rewrite.progress.lock().seen += 1;
                 return rewrite.note_moved(size);
             }
-            Ok(Outcome::InPlace) => {
+            Ok(MoveOutcome::InPlace) => {
                 rewrite.progress.lock().seen += 1;
                 return;
             }
-            Ok(Outcome::Overtaken) => attempt.take_back(),
+            Ok(MoveOutcome::Overtaken) => attempt.take_back(),
             Err(Error::NoSuchBucket) => return,
             Err(error) => {
                 attempt.take_back();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use martlet_protocol::{Given, Stamp};
 
-use crate::consistency::ReadAfter;
+use crate::consistency::{Ask, ReadAfter};
+use crate::context::RequestContext;
 use crate::encryption::{Encrypted, Keys};
 use crate::guard::Guard;
 use crate::store::ObjectStore;
@@ -14,6 +15,14 @@ use crate::store::ObjectStore;
 /// that record.
 #[derive(Clone)]
 pub struct Session(pub(crate) ObjectStore);
+
+impl ObjectStore {
+    /// The store for one request, with options of its own and a record of the consistency of its
+    /// replies.
+    pub fn session(&self, ask: Ask) -> Session {
+        Session(self.in_context(RequestContext::new(self.cluster(), ask)))
+    }
+}
 
 impl Session {
     /// Consistency of the replies so far: the weakest of their parts.
@@ -29,7 +38,7 @@ impl Session {
     /// Returns this session with a guard on the objects that it reads.
     #[must_use]
     pub fn guarded(&self, guard: Arc<dyn Guard>) -> Self {
-        Self(self.0.guarded(guard))
+        Self(self.0.in_context(self.0.context().guarded(guard)))
     }
 
     /// Sets the keys of this session's operations. Later calls have no effect.

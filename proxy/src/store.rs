@@ -1,7 +1,7 @@
 //! The object store: a facade over the clients and services of the layers below.
 //!
 //! [`Services`] is built once; a [`RequestContext`] is the state of one operation, or of a
-//! [`Session`]'s operations.
+//! [`Session`](crate::Session)'s operations.
 
 mod accounts;
 mod buckets;
@@ -26,7 +26,6 @@ use crate::context::RequestContext;
 use crate::copy::Copier;
 use crate::delete::ObjectRemover;
 use crate::extents::ExtentClient;
-use crate::guard::Guard;
 use crate::index::{RegisterClient, ReplicaClient};
 use crate::keyring::Vault;
 use crate::listing::Listings;
@@ -35,7 +34,6 @@ use crate::options::StoreOptions;
 use crate::put::ObjectWriter;
 use crate::quota::Quotas;
 use crate::read::ObjectReader;
-use crate::session::Session;
 use crate::topology::Topology;
 use crate::upload::BodyWriter;
 use crate::versions::{Reviser, VersionStore};
@@ -182,18 +180,8 @@ impl ObjectStore {
         self.services.topology.cluster()
     }
 
-    /// The store for one request, with options of its own and a record of the consistency of its
-    /// replies.
-    pub fn session(&self, ask: Ask) -> Session {
-        Session(self.bound_to(RequestContext::new(self.cluster(), ask)))
-    }
-
-    /// This store or session, with a guard on the objects that it reads.
-    pub(crate) fn guarded(&self, guard: Arc<dyn Guard>) -> Self {
-        self.bound_to(self.context().guarded(guard))
-    }
-
-    fn bound_to(&self, context: RequestContext) -> Self {
+    /// This store with a context that its operations share.
+    pub(crate) fn in_context(&self, context: RequestContext) -> Self {
         Self { services: self.services.clone(), context: Some(Arc::new(context)) }
     }
 

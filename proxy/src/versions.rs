@@ -31,8 +31,8 @@ mod reviser;
 mod store;
 
 pub(crate) use self::append::New;
-pub(crate) use self::find::no_object;
-pub(crate) use self::remove::Provided;
+pub(crate) use self::find::{VersionRead, no_object};
+pub(crate) use self::remove::{Provided, VersionRemoval};
 pub(crate) use self::revise::Revision;
 pub(crate) use self::reviser::Reviser;
 pub(crate) use self::store::VersionStore;

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::consistency::ReadAfter;
 use crate::context::RequestContext;
-use crate::index::{Calls, Place, RegisterClient, Role, weightier};
+use crate::index::{Calls, RegisterClient, ReplicaSet, Role, weightier};
 use crate::merge::Merge;
 use crate::topology::Topology;
 
@@ -47,7 +47,7 @@ enum Reach {
     Everyone,
 }
 
-struct Source {
+struct DeviceListing {
     device: DeviceId,
     role: Role,
     request: ListRequest,
@@ -62,8 +62,8 @@ pub(crate) struct Walk<'a> {
     level: Level,
     reach: Reach,
     token: Option<ReadAfter>,
-    places: Vec<(Shard, Place)>,
-    sources: Vec<Source>,
+    replica_sets: Vec<(Shard, ReplicaSet)>,
+    listings: Vec<DeviceListing>,
     merge: Merge,
     /// Start of the walk if it is begun again.
     resume: ListStart,
@@ -86,10 +86,10 @@ impl<'a> Walk<'a> {
         expected: usize,
         level: Level,
     ) -> Result<Self> {
-        let places = places(&registers.replicas.topology, paths)?;
-        let is_alone = places.iter().all(|(_, place)| place.is_alone());
+        let replica_sets = replica_sets(&registers.replicas.topology, paths)?;
+        let is_alone = replica_sets.iter().all(|(_, replica_set)| replica_set.is_alone());
         let reach = if level == Level::Any && !is_alone { Reach::One } else { Reach::Quorum };
-        let quorum = quorum(&places);
+        let quorum = quorum(&replica_sets);
         let mut walk = Self {
             registers,
             context,
@@ -97,8 +97,8 @@ impl<'a> Walk<'a> {
             level,
             reach,
             token: None,
-            places,
-            sources: Vec::new(),
+            replica_sets,
+            listings: Vec::new(),
             merge: Merge::new(0, ListStart::First),
             resume: start,
             out: HashSet::new(),
@@ -120,31 +120,33 @@ impl<'a> Walk<'a> {
     /// Starts the walk, or restarts it after the last name, on the devices of `reach`.
     fn begin(&mut self, reach: Reach) {
         self.reach = reach;
-        let mut asked: BTreeMap<(DeviceId, Role), Vec<Shard>> = BTreeMap::new();
-        for (shard, place) in &self.places {
+        let mut requested: BTreeMap<(DeviceId, Role), Vec<Shard>> = BTreeMap::new();
+        for (shard, replica_set) in &self.replica_sets {
             let holders = if reach == Reach::One { 1 } else { usize::MAX };
-            for device in place.members().take(holders) {
-                asked.entry((device, Role::Member)).or_default().push(*shard);
+            for device in replica_set.members().take(holders) {
+                requested.entry((device, Role::Member)).or_default().push(*shard);
             }
             if reach == Reach::Everyone {
-                for device in place.previous() {
-                    asked.entry((device, Role::Previous)).or_default().push(*shard);
+                for device in replica_set.previous() {
+                    requested.entry((device, Role::Previous)).or_default().push(*shard);
                 }
             }
         }
-        let share = self.expected.saturating_mul(self.copies()) / asked.len().max(1);
-        let slack = if asked.len() > 1 { share / 4 + 8 } else { 0 };
+        let share = self.expected.saturating_mul(self.copies()) / requested.len().max(1);
+        let slack = if requested.len() > 1 { share / 4 + 8 } else { 0 };
         let limit = share.saturating_add(slack).clamp(1, PAGE_MAX);
         if reach == Reach::Everyone {
             for device in self.registers.replicas.topology.cluster().index().devices() {
-                asked.insert((device.id, Role::Handoff), self.paths.shards.clone());
+                requested.insert((device.id, Role::Handoff), self.paths.shards.clone());
             }
         }
-        self.sources =
-            asked.into_iter().map(|(asked, shards)| self.source(asked, shards, limit)).collect();
-        self.merge = Merge::new(self.sources.len(), self.resume.clone());
-        for (at, source) in self.sources.iter().enumerate() {
-            if source.is_out {
+        self.listings = requested
+            .into_iter()
+            .map(|((device, role), shards)| self.listing(device, role, shards, limit))
+            .collect();
+        self.merge = Merge::new(self.listings.len(), self.resume.clone());
+        for (at, listing) in self.listings.iter().enumerate() {
+            if listing.is_out {
                 self.merge.leave_out(at);
             }
         }
@@ -154,11 +156,22 @@ impl<'a> Walk<'a> {
     fn copies(&self) -> usize {
         match self.reach {
             Reach::One => 1,
-            _ => self.places.iter().map(|(_, place)| place.members().len()).max().unwrap_or(1),
+            _ => self
+                .replica_sets
+                .iter()
+                .map(|(_, replica_set)| replica_set.members().len())
+                .max()
+                .unwrap_or(1),
         }
     }
 
-    fn source(&self, (device, role): (DeviceId, Role), shards: Vec<Shard>, limit: usize) -> Source {
+    fn listing(
+        &self,
+        device: DeviceId,
+        role: Role,
+        shards: Vec<Shard>,
+        limit: usize,
+    ) -> DeviceListing {
         // A device whose reply isn't final must not skip names (rule L1).
         let fold = self.paths.fold.clone().filter(|_| self.copies() == 1);
         let request = ListRequest {
@@ -171,7 +184,7 @@ impl<'a> Walk<'a> {
             fold,
             term: self.term(),
         };
-        Source { device, role, request, is_out: self.out.contains(&device) }
+        DeviceListing { device, role, request, is_out: self.out.contains(&device) }
     }
 
     /// The next name and its entry.
@@ -208,14 +221,14 @@ impl<'a> Walk<'a> {
             return agreeing.len() >= quorum;
         }
         let RegisterKey { shard, .. } = self.paths.register(name.clone());
-        let place = self.places.iter().find(|(of, _)| *of == shard);
-        let devices = agreeing.iter().map(|at| self.sources[*at].device);
-        place.is_some_and(|(_, place)| place.has_quorum(devices))
+        let replica_set = self.replica_sets.iter().find(|(of, _)| *of == shard);
+        let devices = agreeing.iter().map(|at| self.listings[*at].device);
+        replica_set.is_some_and(|(_, replica_set)| replica_set.has_quorum(devices))
     }
 
-    /// The term of the walk, common to all its places.
+    /// The term of the walk, common to all its shards.
     fn term(&self) -> Term {
-        self.places.first().map_or(Term::NONE, |(_, place)| place.term)
+        self.replica_sets.first().map_or(Term::NONE, |(_, replica_set)| replica_set.term)
     }
 
     /// Skips all names below `floor`.
@@ -228,8 +241,8 @@ impl<'a> Walk<'a> {
     async fn refill(&mut self) -> Result<()> {
         let mut calls = Calls::new();
         for (at, start) in self.merge.wanting() {
-            self.sources[at].request.start = start;
-            self.ask(&mut calls, at);
+            self.listings[at].request.start = start;
+            self.request_page(&mut calls, at);
         }
         let began = Instant::now();
         let mut deadline = began + self.registers.replicas.call_time();
@@ -238,7 +251,7 @@ impl<'a> Walk<'a> {
         while let Ok(Some((device, role, reply))) =
             self.registers.replicas.reply(&mut calls, deadline).await
         {
-            let Some(at) = self.source_of(device, role) else { continue };
+            let Some(at) = self.listing_of(device, role) else { continue };
             silent.remove(&at);
             match reply {
                 Ok(page) => self.take(at, page),
@@ -249,7 +262,7 @@ impl<'a> Walk<'a> {
                 }
             }
             if is_over {
-                return self.place_anew();
+                return self.restart_at_newer_term();
             }
             if !silent.is_empty() && self.can_do_without(&silent) {
                 deadline = deadline.min(Instant::now() + self.lag(&silent, began.elapsed()));
@@ -263,22 +276,24 @@ impl<'a> Walk<'a> {
             self.leave_out(at);
         }
         let is_behind = failure.as_ref().filter(|_| !self.has_quorums(&HashSet::new()));
-        if let Some((_, place)) = self.places.first()
-            && self.registers.replicas.has_moved_on_after(place, is_behind).await
+        if let Some((_, replica_set)) = self.replica_sets.first()
+            && self.registers.replicas.has_moved_on_after(replica_set, is_behind).await
         {
-            return self.place_anew();
+            return self.restart_at_newer_term();
         }
         self.reach_enough(failure)
     }
 
     fn has_moved_on(&self) -> bool {
-        self.places.first().is_some_and(|(_, place)| self.registers.replicas.has_moved_on(place))
+        self.replica_sets
+            .first()
+            .is_some_and(|(_, replica_set)| self.registers.replicas.has_moved_on(replica_set))
     }
 
     /// Restarts the walk at the newer term.
-    fn place_anew(&mut self) -> Result<()> {
-        self.places = places(&self.registers.replicas.topology, &self.paths)?;
-        self.quorum = quorum(&self.places);
+    fn restart_at_newer_term(&mut self) -> Result<()> {
+        self.replica_sets = replica_sets(&self.registers.replicas.topology, &self.paths)?;
+        self.quorum = quorum(&self.replica_sets);
         self.out.clear();
         self.begin(self.reach);
         Ok(())
@@ -288,23 +303,23 @@ impl<'a> Walk<'a> {
     /// more reply settles many differences cheaply. Zero if all were silent lately.
     fn lag(&self, silent: &HashSet<usize>, took: Duration) -> Duration {
         let is_shunned =
-            |at: &usize| self.registers.replicas.health.is_shunned(self.sources[*at].device);
+            |at: &usize| self.registers.replicas.health.is_shunned(self.listings[*at].device);
         if silent.iter().all(is_shunned) {
             return Duration::ZERO;
         }
         took.clamp(LAG_MIN, self.registers.replicas.hedge_time().max(LAG_MIN))
     }
 
-    fn source_of(&self, device: DeviceId, role: Role) -> Option<usize> {
-        self.sources.iter().position(|source| source.device == device && source.role == role)
+    fn listing_of(&self, device: DeviceId, role: Role) -> Option<usize> {
+        self.listings.iter().position(|listing| listing.device == device && listing.role == role)
     }
 
-    fn ask(&self, calls: &mut Calls<ListReply>, at: usize) {
-        let Source { device, role, request, .. } = &self.sources[at];
+    fn request_page(&self, calls: &mut Calls<ListReply>, at: usize) {
+        let DeviceListing { device, role, request, .. } = &self.listings[at];
         let (device, role, request) = (*device, *role, request.clone());
-        let Some((_, place)) = self.places.first() else { return };
+        let Some((_, replica_set)) = self.replica_sets.first() else { return };
         let call =
-            place.call(device, self.registers.replicas.call_time(), move |node| async move {
+            replica_set.call(device, self.registers.replicas.call_time(), move |node| async move {
                 match role {
                     Role::Member | Role::Previous => node.list(device, &request).await,
                     Role::Handoff => node.list_hints(device, &request).await,
@@ -314,20 +329,20 @@ impl<'a> Walk<'a> {
     }
 
     fn take(&mut self, at: usize, reply: ListReply) {
-        let limit = &mut self.sources[at].request.limit;
+        let limit = &mut self.listings[at].request.limit;
         // A device ends a page with this entry after many rows without an entry.
         let is_cut = reply.entries.last().is_some_and(|(_, entry)| entry.order == Stamp::ZERO);
         self.seen += reply.entries.len() + if is_cut { LIST_EMPTY_ROWS_MAX } else { 0 };
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
-        if self.sources[at].role == Role::Handoff && !reply.entries.is_empty() {
+        if self.listings[at].role == Role::Handoff && !reply.entries.is_empty() {
             self.context.note(Given::Degraded);
         }
         self.merge.refill(at, reply);
     }
 
     fn leave_out(&mut self, at: usize) {
-        self.sources[at].is_out = true;
-        self.out.insert(self.sources[at].device);
+        self.listings[at].is_out = true;
+        self.out.insert(self.listings[at].device);
         self.merge.leave_out(at);
     }
 
@@ -339,9 +354,12 @@ impl<'a> Walk<'a> {
     /// Devices that have not failed, of the roles that `is_part` accepts, without the sources in
     /// `but`.
     fn there(&self, is_part: impl Fn(Role) -> bool, but: &HashSet<usize>) -> HashSet<DeviceId> {
-        let sources = self.sources.iter().enumerate();
-        let there = sources.filter(|(at, source)| !source.is_out && !but.contains(at));
-        there.filter(|(_, source)| is_part(source.role)).map(|(_, source)| source.device).collect()
+        let listings = self.listings.iter().enumerate();
+        let there = listings.filter(|(at, listing)| !listing.is_out && !but.contains(at));
+        there
+            .filter(|(_, listing)| is_part(listing.role))
+            .map(|(_, listing)| listing.device)
+            .collect()
     }
 
     /// Returns true if a quorum of each set of every shard has not failed, without the sources in
@@ -349,7 +367,9 @@ impl<'a> Walk<'a> {
     fn has_quorums(&self, but: &HashSet<usize>) -> bool {
         let there = self.there(|role| role == Role::Member, but);
         let is_there = |device: &DeviceId| there.contains(device);
-        self.places.iter().all(|(_, place)| place.has_quorum(place.members().filter(is_there)))
+        self.replica_sets
+            .iter()
+            .all(|(_, replica_set)| replica_set.has_quorum(replica_set.members().filter(is_there)))
     }
 
     /// Returns true if enough nodes reply for every shard, a holder among them, as absence of a key
@@ -357,11 +377,11 @@ impl<'a> Walk<'a> {
     fn has_speakers(&self) -> bool {
         let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
-        self.places.iter().all(|(_, place)| {
-            let of_shard = place.members().chain(place.previous());
+        self.replica_sets.iter().all(|(_, replica_set)| {
+            let of_shard = replica_set.members().chain(replica_set.previous());
             let of_shard: Vec<_> = of_shard.filter(|device| holders.contains(device)).collect();
             let speakers = of_shard.iter().chain(&handoffs).copied();
-            !of_shard.is_empty() && place.has_nodes(&speakers)
+            !of_shard.is_empty() && replica_set.has_nodes(&speakers)
         })
     }
 
@@ -374,7 +394,7 @@ impl<'a> Walk<'a> {
     /// Goes on if enough devices have replied, extends the reach if allowed, or fails.
     fn reach_enough(&mut self, failure: Option<Error>) -> Result<()> {
         let none = || Error::unavailable("too few replicas of the index answer");
-        let all_there = !self.sources.iter().any(|source| source.is_out);
+        let all_there = !self.listings.iter().any(|listing| listing.is_out);
         let has_quorums = || self.has_quorums(&HashSet::new());
         match self.reach {
             Reach::One if all_there => {
@@ -400,19 +420,20 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Current places of a walk's shards.
-fn places(topology: &Topology, paths: &Paths) -> Result<Vec<(Shard, Place)>> {
+/// Current devices of a walk's shards.
+fn replica_sets(topology: &Topology, paths: &Paths) -> Result<Vec<(Shard, ReplicaSet)>> {
     let (cluster, term) = (topology.cluster(), topology.term());
-    let place = |shard: &Shard| {
+    let replica_set = |shard: &Shard| {
         let placement = index_placement(paths.bucket, *shard);
-        Ok((*shard, Place::of(cluster.clone(), term, placement)?))
+        Ok((*shard, ReplicaSet::of(cluster.clone(), term, placement)?))
     };
-    paths.shards.iter().map(place).collect()
+    paths.shards.iter().map(replica_set).collect()
 }
 
 /// The largest quorum of any shard; none if a shard has two sets.
-fn quorum(places: &[(Shard, Place)]) -> Option<usize> {
-    let quorum =
-        |(_, place): &(Shard, Place)| (!place.sets.is_joint()).then(|| place.sets.quorum(0));
-    places.iter().map(quorum).try_fold(1, |most, quorum| Some(most.max(quorum?)))
+fn quorum(replica_sets: &[(Shard, ReplicaSet)]) -> Option<usize> {
+    let quorum = |(_, replica_set): &(Shard, ReplicaSet)| {
+        (!replica_set.sets.is_joint()).then(|| replica_set.sets.quorum(0))
+    };
+    replica_sets.iter().map(quorum).try_fold(1, |most, quorum| Some(most.max(quorum?)))
 }

@@ -128,10 +128,11 @@ impl SyncDevices {
     fn is_being_founded(
         &mut self,
         cluster: &ClusterTopology,
-        who: (DeviceId, DeviceIdentity),
+        device: DeviceId,
+        identity: DeviceIdentity,
     ) -> bool {
         let now_ms = self.clock.now_ms();
-        let since_ms = *self.ready_since_ms.entry(who).or_insert(now_ms);
+        let since_ms = *self.ready_since_ms.entry((device, identity)).or_insert(now_ms);
         let is_first_ring = cluster.index.identity().parent == [0; 32];
         is_first_ring && now_ms.saturating_sub(since_ms) < self.founding_ms
     }
@@ -165,9 +166,11 @@ impl SyncDevices {
         let voters = peers_of(cluster, device, term).into_iter().filter(voting).collect();
         check_coverage(cluster, device, term, &voters)?;
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
-        let own = identity(&device)
+        let own = statuses
+            .get(&device)
+            .map(|status| status.identity)
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
-        if self.is_being_founded(cluster, own) {
+        if self.is_being_founded(cluster, device, own) {
             return Err(Error::unavailable(format!(
                 "device {device} has no vote yet, and may get it as a new device"
             )));
@@ -182,7 +185,7 @@ impl SyncDevices {
         tracing::info!(%device, peers = raised.len(), "syncing a device without votes");
         Ok(SyncSession {
             device,
-            identity: own.1,
+            identity: own,
             ring: cluster.index.hash(),
             term,
             peers: raised.iter().filter_map(identity).collect(),

@@ -146,7 +146,7 @@ impl Ring {
         let since = (!has_changes).then_some(epoch);
         let moves = (0..moves).map(|_| reader.step(since)).collect::<Result<Vec<_>>>()?;
         let bits = slot_bits(devices);
-        check_slots(reader.rest, (part_power, width, extra), bits)?;
+        check_slots(reader.rest, part_power, width, extra, bits)?;
         let mut table = Table::empty(part_power, width, extra);
         unpack(reader.rest, &mut table, bits);
         let ring = Self::from_parts(identity, listed, table, moves)?;
@@ -221,8 +221,7 @@ fn pack(out: &mut Vec<u8>, table: &Table, bits: u32) {
 }
 
 /// Checks that `bytes` has the length of a table of this shape, before memory is allocated.
-fn check_slots(bytes: &[u8], shape: (u8, usize, u32), bits: u32) -> Result<()> {
-    let (part_power, width, extra) = shape;
+fn check_slots(bytes: &[u8], part_power: u8, width: usize, extra: u32, bits: u32) -> Result<()> {
     let replicas = ((width as u64 - 1) << part_power) + u64::from(extra);
     if bytes.len() as u64 == (replicas * u64::from(bits)).div_ceil(8) {
         return Ok(());

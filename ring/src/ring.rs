@@ -118,7 +118,7 @@ impl Ring {
             );
             return Err(Error::invalid(message));
         }
-        Self::dealt((policy, "default"), Redundancy::Replicated, replicas, devices)
+        Self::dealt(policy, "default", Redundancy::Replicated, replicas, devices)
     }
 
     /// Builds a new ring for a policy of fragments, each on a separate device.
@@ -140,11 +140,12 @@ impl Ring {
                 devices.len()
             )));
         }
-        Self::dealt((policy, name), code, usize::from(fragments), devices)
+        Self::dealt(policy, name, code, usize::from(fragments), devices)
     }
 
     fn dealt(
-        (policy, name): (PolicyId, &str),
+        policy: PolicyId,
+        name: &str,
         redundancy: Redundancy,
         replicas: usize,
         devices: &[Device],
@@ -304,7 +305,7 @@ mod tests {
 
     fn ring(part_power: u8) -> Ring {
         let mut builder = builder(part_power, 1.0);
-        builder.add(new_device((1, 1, 1), 0, 100.0)).unwrap();
+        builder.add(new_device(1, 1, 1, 0, 100.0)).unwrap();
         builder.rebalance(RebalanceContext::default()).unwrap();
         builder.ring().unwrap()
     }

@@ -69,7 +69,8 @@ impl Picture {
             };
             let mut first = 0;
             for (index, group) in order.chunk_by(|&a, &b| path(a) == path(b)).enumerate() {
-                let span = (self.angle(first), self.angle(first + group.len()));
+                let span =
+                    Interval { from: self.angle(first), to: self.angle(first + group.len()) };
                 first += group.len();
                 let (region, zone, node) = path(group[0]);
                 let name = match level {
@@ -80,9 +81,14 @@ impl Picture {
                 let hue = (u64::from(region) * 67 + u64::from(zone) * 31) % 360;
                 let light = 78 - 6 * level + if index % 2 == 0 { 0 } else { 6 };
                 let fill = format!("hsl({hue} 45% {light}%)");
-                self.arc(span, (inner, outer), &fill, &format!("{name}: {} devices", group.len()));
-                let middle = f64::midpoint(span.0, span.1);
-                if (span.1 - span.0) * inner
+                self.arc(
+                    span,
+                    Interval { from: inner, to: outer },
+                    &fill,
+                    &format!("{name}: {} devices", group.len()),
+                );
+                let middle = f64::midpoint(span.from, span.to);
+                if (span.to - span.from) * inner
                     > 9.0 * f64::from(u32::try_from(name.len()).unwrap_or(99))
                 {
                     self.label(middle, f64::midpoint(inner, outer), &escape(&name));
@@ -98,8 +104,10 @@ impl Picture {
             let deviation = (device.balance / 100.0 / self.scale).clamp(-1.0, 1.0);
             let reach = if deviation >= 0.0 { BARS_TO - SHARE_AT } else { SHARE_AT - BARS_FROM };
             let outer = if device.parts == 0 { BARS_FROM } else { SHARE_AT + deviation * reach };
-            let span =
-                (self.angle(place) + gap * self.step, self.angle(place + 1) - gap * self.step);
+            let span = Interval {
+                from: self.angle(place) + gap * self.step,
+                to: self.angle(place + 1) - gap * self.step,
+            };
             let (hue, vivid) =
                 (if deviation >= 0.0 { 18.0 } else { 205.0 }, 30.0 + 55.0 * deviation.abs());
             let fill = format!("hsl({hue} {vivid:.0}% 52%)");
@@ -110,7 +118,8 @@ impl Picture {
                 device.parts,
                 device.balance
             );
-            self.arc(span, (BARS_FROM, outer.max(BARS_FROM + 1.0)), &fill, &title);
+            let radii = Interval { from: BARS_FROM, to: outer.max(BARS_FROM + 1.0) };
+            self.arc(span, radii, &fill, &title);
         }
         let _ = writeln!(
             self.text,
@@ -148,16 +157,20 @@ impl Picture {
         place as f64 * self.step - TAU / 4.0
     }
 
-    fn arc(&mut self, span: (f64, f64), radii: (f64, f64), fill: &str, title: &str) {
+    fn arc(&mut self, span: Interval, radii: Interval, fill: &str, title: &str) {
         // An arc over the whole circle would end where it starts, and not be drawn.
-        let end = span.1.min(span.0 + TAU - 1e-4);
+        let end = span.to.min(span.from + TAU - 1e-4);
         let point = |angle: f64, radius: f64| {
             (CENTRE + radius * angle.cos(), CENTRE + radius * angle.sin())
         };
-        let large = u8::from(end - span.0 > TAU / 2.0);
-        let (inner, outer) = radii;
-        let [(ax, ay), (bx, by), (cx, cy), (dx, dy)] =
-            [point(span.0, inner), point(span.0, outer), point(end, outer), point(end, inner)];
+        let large = u8::from(end - span.from > TAU / 2.0);
+        let Interval { from: inner, to: outer } = radii;
+        let [(ax, ay), (bx, by), (cx, cy), (dx, dy)] = [
+            point(span.from, inner),
+            point(span.from, outer),
+            point(end, outer),
+            point(end, inner),
+        ];
         let _ = writeln!(
             self.text,
             "<path d=\"M{ax:.2} {ay:.2}L{bx:.2} {by:.2}A{outer:.2} {outer:.2} 0 {large} 1 {cx:.2} \
@@ -178,6 +191,13 @@ impl Picture {
              transform=\"rotate({turn:.1} {x:.1} {y:.1})\">{text}</text>"
         );
     }
+}
+
+/// Bounds of an angle or a radius.
+#[derive(Clone, Copy)]
+struct Interval {
+    from: f64,
+    to: f64,
 }
 
 fn escape(text: &str) -> String {

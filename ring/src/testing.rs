@@ -49,8 +49,7 @@ pub(crate) fn builder(part_power: u8, replicas: f64) -> Builder {
 }
 
 /// A device to add; nodes of different zones have different addresses.
-pub(crate) fn new_device(at: (u32, u32, u32), disk: u32, weight: f64) -> NewDevice {
-    let (region, zone, node) = at;
+pub(crate) fn new_device(region: u32, zone: u32, node: u32, disk: u32, weight: f64) -> NewDevice {
     NewDevice {
         region,
         zone,
@@ -71,7 +70,7 @@ pub(crate) fn add_zones(
     for zone in zones {
         for node in 1..=nodes {
             for disk in 0..disks {
-                builder.add(new_device((1, zone, node), disk, 100.0)).unwrap();
+                builder.add(new_device(1, zone, node, disk, 100.0)).unwrap();
             }
         }
     }

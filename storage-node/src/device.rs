@@ -433,8 +433,8 @@ impl Device {
     fn try_open(&self) {
         let mut damage = self.damage.lock();
         let damaged = damage.is_some();
-        let with = (&self.counters, &self.threads);
-        let outcome = OpenDevice::open(&self.config, &self.shared, with, &mut damage);
+        let (counters, threads) = (&self.counters, &self.threads);
+        let outcome = OpenDevice::open(&self.config, &self.shared, counters, threads, &mut damage);
         if damaged && damage.is_none() {
             self.unreadable.lock().clear();
         }

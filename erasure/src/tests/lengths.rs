@@ -24,7 +24,7 @@ fn check(codec: &Codec, geometry: &Geometry, random: &mut rand::rngs::SmallRng) 
     let first: Fragments = codec.code().fragments().take(usize::from(m)).collect();
     let last: Fragments = [FragmentIndex(geometry.needed() - 1)].into_iter().collect();
     for lost in [first, last] {
-        check_loss(random, codec, geometry, &fragments, (lost, 0..geometry.columns()));
+        check_loss(random, codec, geometry, &fragments, lost, 0..geometry.columns());
     }
 }
 

@@ -34,7 +34,8 @@ fn every_loss_is_made_good() {
                 &codec,
                 &geometry,
                 &fragments,
-                (lost, 0..geometry.columns().min(101)),
+                lost,
+                0..geometry.columns().min(101),
             );
             checked += 1;
         }
@@ -52,7 +53,7 @@ fn every_loss_of_whole_fragments_is_made_good() {
         let bytes = random_bytes(&mut random, length);
         let fragments = encode(&codec, &geometry, &bytes);
         for lost in patterns(code, 1..=usize::from(code.m())) {
-            check_loss(&mut random, &codec, &geometry, &fragments, (lost, 0..geometry.columns()));
+            check_loss(&mut random, &codec, &geometry, &fragments, lost, 0..geometry.columns());
         }
     }
 }
@@ -84,7 +85,7 @@ fn the_largest_codes_work_too() {
             let lost = all.into_iter().take(usize::from(m)).collect();
             let last = geometry.columns();
             let columns = if round == 0 { 0..last } else { last - 300..last };
-            check_loss(&mut random, &codec, &geometry, &fragments, (lost, columns));
+            check_loss(&mut random, &codec, &geometry, &fragments, lost, columns);
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::{Codec, Fragments, Geometry, Recovery};
 fn read(
     random: &mut SmallRng,
     codec: &Codec,
-    (geometry, fragments): (&Geometry, &[Vec<u8>]),
+    geometry: &Geometry,
+    fragments: &[Vec<u8>],
     range: std::ops::Range<u64>,
     lost: Fragments,
 ) -> (Vec<u8>, u64) {
@@ -50,8 +51,8 @@ fn random_ranges_survive_random_losses() {
             let many = random.random_range(0..=usize::from(m));
             let lost =
                 others(&mut random, code(k, m), Fragments::NONE).into_iter().take(many).collect();
-            let held = (&geometry, &fragments[..]);
-            let (found, bytes_read) = read(&mut random, &codec, held, from..to, lost);
+            let (found, bytes_read) =
+                read(&mut random, &codec, &geometry, &fragments, from..to, lost);
             let at = |offset: u64| usize::try_from(offset).unwrap();
             assert!(found == whole[at(from)..at(to)], "{geometry:?} {from}..{to} without {lost:?}");
             let most = (to - from) * u64::from(k);
@@ -68,9 +69,14 @@ fn a_healthy_range_reads_what_it_serves() {
     let whole = random_bytes(&mut random, 4 << 20);
     let fragments = encode(&codec, &geometry, &whole);
     for start in (0..geometry.length() - 100_000).step_by(65_536) {
-        let held = (&geometry, &fragments[..]);
-        let (found, bytes_read) =
-            read(&mut random, &codec, held, start..start + 100_000, Fragments::NONE);
+        let (found, bytes_read) = read(
+            &mut random,
+            &codec,
+            &geometry,
+            &fragments,
+            start..start + 100_000,
+            Fragments::NONE,
+        );
         assert_eq!(bytes_read, 100_000);
         assert_eq!(found.len(), 100_000);
     }

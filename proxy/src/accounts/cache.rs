@@ -64,7 +64,7 @@ struct Shared<T, H> {
     make: Make<T, H>,
     kept_for: Duration,
     outage: Duration,
-    known: RwLock<HashMap<String, Slot<T, H>>>,
+    cached: RwLock<HashMap<String, Slot<T, H>>>,
     /// Names that did not exist, and the time of their lookup.
     unknown: RwLock<HashMap<String, Instant>>,
     /// Held during the lookup of a known name.
@@ -106,7 +106,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
             make: Box::new(make),
             kept_for: Duration::from_millis(options.account_cache_ms),
             outage: Duration::from_millis(options.account_outage_ms),
-            known: RwLock::default(),
+            cached: RwLock::default(),
             unknown: RwLock::default(),
             again: Latches::new(),
             first: Latches::new(),
@@ -115,8 +115,8 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
 
     /// The value of a key if the cache may serve it. Looks the key up only in the background.
     pub fn get(&self, access_key: &str) -> Option<Arc<T>> {
-        let known = self.0.known.read();
-        let slot = known.get(access_key)?;
+        let cached = self.0.cached.read();
+        let slot = cached.get(access_key)?;
         let (now, age) = (Instant::now(), slot.since.elapsed());
         let is_excused = || age < self.0.outage && slot.excused_until.is_some_and(|it| now < it);
         if age >= self.0.kept_for && !is_excused() {
@@ -124,7 +124,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
         }
         let made = slot.made.clone();
         if age >= self.0.kept_for / 2 && !slot.is_asked.swap(true, Ordering::Relaxed) {
-            drop(known);
+            drop(cached);
             let (shared, access_key) = (self.0.clone(), access_key.to_owned());
             tokio::spawn(async move { shared.look_up(&access_key).await.map(drop) });
         }
@@ -146,8 +146,8 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
         if shared.is_unknown(access_key) {
             return Ok(None);
         }
-        let was_known = shared.known.read().contains_key(access_key);
-        let latches = if was_known { &shared.again } else { &shared.first };
+        let was_cached = shared.cached.read().contains_key(access_key);
+        let latches = if was_cached { &shared.again } else { &shared.first };
         let _turn = latches.lock(access_key).await;
         // An earlier holder of the latch may have looked it up.
         match self.get(access_key) {
@@ -160,7 +160,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
     /// Numbers of cached names: existing ones, and missing ones.
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.0.known.read().len(), self.0.unknown.read().len())
+        (self.0.cached.read().len(), self.0.unknown.read().len())
     }
 }
 
@@ -184,7 +184,7 @@ impl<T, H: Known> Shared<T, H> {
 
     /// Stores an existing key. Its value is derived again only if the principal has changed.
     fn learn(&self, access_key: &str, since: Instant, holder: H) -> Result<Option<Arc<T>>> {
-        let same = self.known.read().get(access_key).and_then(|slot| {
+        let same = self.cached.read().get(access_key).and_then(|slot| {
             (slot.since > since || slot.holder == holder)
                 .then(|| (slot.since.max(since), slot.holder.clone(), slot.made.clone()))
         });
@@ -194,17 +194,17 @@ impl<T, H: Known> Shared<T, H> {
             let made = self.make(&holder)?;
             (since, holder, made)
         };
-        let mut known = self.known.write();
-        if let Some(newer) = known.get(access_key).filter(|slot| slot.since > since) {
+        let mut cached = self.cached.write();
+        if let Some(newer) = cached.get(access_key).filter(|slot| slot.since > since) {
             return Ok(Some(newer.made.clone()));
         }
-        if known.len() >= KEYS_MAX && !known.contains_key(access_key) {
-            self.make_room(&mut known);
+        if cached.len() >= KEYS_MAX && !cached.contains_key(access_key) {
+            self.make_room(&mut cached);
         }
         self.unknown.write().remove(access_key);
         let is_asked = AtomicBool::new(false);
         let slot = Slot { since, holder, made: made.clone(), excused_until: None, is_asked };
-        known.insert(access_key.to_owned(), slot);
+        cached.insert(access_key.to_owned(), slot);
         Ok(Some(made))
     }
 
@@ -218,11 +218,11 @@ impl<T, H: Known> Shared<T, H> {
 
     /// Stores that a key is invalid, unless a later read found it valid.
     fn unlearn(&self, access_key: &str, since: Instant) -> Option<Arc<T>> {
-        let mut known = self.known.write();
-        if let Some(newer) = known.get(access_key).filter(|slot| slot.since > since) {
+        let mut cached = self.cached.write();
+        if let Some(newer) = cached.get(access_key).filter(|slot| slot.since > since) {
             return Some(newer.made.clone());
         }
-        known.remove(access_key);
+        cached.remove(access_key);
         let mut unknown = self.unknown.write();
         if unknown.len() >= KEYS_MAX {
             unknown.clear();
@@ -233,10 +233,10 @@ impl<T, H: Known> Shared<T, H> {
 
     /// Serves a known key for another `kept_for` without a quorum, unless it is `outage` old.
     fn excuse(&self, access_key: &str) -> Option<Arc<T>> {
-        let mut known = self.known.write();
-        let slot = known.get_mut(access_key)?;
+        let mut cached = self.cached.write();
+        let slot = cached.get_mut(access_key)?;
         if slot.since.elapsed() >= self.outage {
-            known.remove(access_key);
+            cached.remove(access_key);
             return None;
         }
         slot.excused_until = Some(Instant::now() + self.kept_for);
@@ -245,12 +245,12 @@ impl<T, H: Known> Shared<T, H> {
     }
 
     /// Removes entries older than `outage`, or an arbitrary one if none is.
-    fn make_room(&self, known: &mut HashMap<String, Slot<T, H>>) {
-        known.retain(|_, slot| slot.since.elapsed() < self.outage);
-        if known.len() >= KEYS_MAX
-            && let Some(any) = known.keys().next().cloned()
+    fn make_room(&self, cached: &mut HashMap<String, Slot<T, H>>) {
+        cached.retain(|_, slot| slot.since.elapsed() < self.outage);
+        if cached.len() >= KEYS_MAX
+            && let Some(any) = cached.keys().next().cloned()
         {
-            known.remove(&any);
+            cached.remove(&any);
         }
     }
 }

@@ -136,16 +136,16 @@ struct Owners(RwLock<HashMap<String, (Instant, Arc<str>)>>);
 
 impl Owners {
     fn get(&self, canonical_id: &str) -> Option<Arc<str>> {
-        let known = self.0.read();
-        let (since, name) = known.get(canonical_id)?;
+        let names = self.0.read();
+        let (since, name) = names.get(canonical_id)?;
         (since.elapsed() < OWNERS_KEPT_FOR).then(|| name.clone())
     }
 
     fn put(&self, canonical_id: &str, name: &Arc<str>) {
-        let mut known = self.0.write();
-        if known.len() >= OWNERS_MAX {
-            known.clear();
+        let mut names = self.0.write();
+        if names.len() >= OWNERS_MAX {
+            names.clear();
         }
-        known.insert(canonical_id.to_owned(), (Instant::now(), name.clone()));
+        names.insert(canonical_id.to_owned(), (Instant::now(), name.clone()));
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_role_has_are_asked_nobody_about() {
+    fn impossible_role_names_need_no_read() {
         assert!(RoleOf::is_name("t/r") && !RoleOf::is_name("t") && !RoleOf::is_name("t/r/s"));
         assert!(!RoleOf::is_name("t/ r") && !RoleOf::is_name(&format!("t/{}", "r".repeat(200))));
         assert!(check_session(900).is_ok() && check_session(899).is_err());

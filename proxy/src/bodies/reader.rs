@@ -15,12 +15,12 @@ use martlet_protocol::extent::{ExtentRef, overlap};
 use martlet_protocol::{Backend, ByteStream, DeviceId, Error, PolicyId, Result};
 use tokio::sync::Semaphore;
 
-use super::parts::{PartStream, Parts};
+use super::ranges::{RangeQueue, RangeStream};
 use crate::coded::read::geometry;
 use crate::extents::{ExtentClient, ReplicaSelection};
 use crate::manifests::Manifests;
 
-/// The next part is opened when the current one has this many bytes left. That covers the lookup of
+/// The next range is opened when the current one has this many bytes left. That covers the lookup of
 /// a device, and bounds the time for which a slow reader holds two streams.
 const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -53,21 +53,21 @@ impl BodyReader {
         extents: &[ExtentRef],
     ) -> Result<Arc<Manifest>> {
         let first = extents.first().ok_or_else(|| Error::corrupt("a manifest has no extents"))?.id;
-        if let Some(known) = self.manifests.get(first) {
-            return Ok(known);
+        if let Some(cached) = self.manifests.get(first) {
+            return Ok(cached);
         }
         let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
         let mut stream = self.read_extents(policy, extents, 0..length).await?;
         let mut bytes = BytesMut::new();
-        while let Some(piece) = stream.next().await {
-            bytes.extend_from_slice(&piece?);
+        while let Some(chunk) = stream.next().await {
+            bytes.extend_from_slice(&chunk?);
         }
         let manifest = Arc::new(Manifest::decode(&bytes)?);
         self.manifests.put(first, manifest.clone());
         Ok(manifest)
     }
 
-    /// Reads bytes `range` of the concatenated extents. Returns once the first part is open and the
+    /// Reads bytes `range` of the concatenated extents. Returns once the first range is open and the
     /// rest of the first extent is known to be readable.
     pub(crate) async fn read_extents(
         &self,
@@ -75,29 +75,29 @@ impl BodyReader {
         extents: &[ExtentRef],
         range: Range<u64>,
     ) -> Result<ByteStream> {
-        let mut under = VecDeque::new();
+        let mut overlaps = VecDeque::new();
         let mut start = 0;
         for extent in extents {
             let length = u64::from(extent.length);
-            if let Some(piece) = overlap(&range, start, length) {
-                under.push_back((*extent, piece));
+            if let Some(overlap) = overlap(&range, start, length) {
+                overlaps.push_back((*extent, overlap));
             }
             start += length;
         }
         if range.end > start {
             return Err(Error::corrupt("a manifest is shorter than its object"));
         }
-        let mut parts = Parts::new(&self.extents, policy, under);
-        let Some(first) = parts.next()? else {
+        let mut ranges = RangeQueue::new(&self.extents, policy, overlaps);
+        let Some(first) = ranges.next()? else {
             return Ok(futures::stream::empty().boxed());
         };
         let (current, ()) =
-            try_join(first.open(self.extents.clone(), policy), parts.check()).await?;
-        if parts.is_empty() {
+            try_join(first.open(self.extents.clone(), policy), ranges.check()).await?;
+        if ranges.is_empty() {
             return Ok(Box::pin(current));
         }
         let (extents, current) = (self.extents.clone(), Some(current));
-        Ok(Box::pin(Reader { extents, policy, parts, current, ahead: Ahead::Nothing }))
+        Ok(Box::pin(Reader { extents, policy, ranges, current, ahead: Ahead::Nothing }))
     }
 
     /// Locations for reads in place, each with its offset in the extent: one device of a copy, or
@@ -113,9 +113,9 @@ impl BodyReader {
             let (device, stat) = self.stat_extent(policy, extent).await?;
             return Ok(vec![(0, device, stat)]);
         };
-        let lies = geometry.pieces(0..length)?.into_iter().map(|piece| async move {
-            let id = extent.id.fragment(piece.fragment.0);
-            let offset = geometry.offset(&piece)?;
+        let stats = geometry.pieces(0..length)?.into_iter().map(|columns| async move {
+            let id = extent.id.fragment(columns.fragment.0);
+            let offset = geometry.offset(&columns)?;
             match self.stat_extent(policy, ExtentRef { id, ..extent }).await {
                 Ok((device, stat)) => Some((offset, device, stat)),
                 Err(error) => {
@@ -124,7 +124,7 @@ impl BodyReader {
                 }
             }
         });
-        Ok(join_all(lies).await.into_iter().flatten().collect())
+        Ok(join_all(stats).await.into_iter().flatten().collect())
     }
 
     /// Device and location of a copy or fragment.
@@ -134,41 +134,41 @@ impl BodyReader {
         extent: ExtentRef,
     ) -> Result<(DeviceId, ExtentStat)> {
         let selection = ReplicaSelection { policy, extent, barred: &[], failure: None };
-        let ask = move |device, node: Arc<dyn Backend>| {
+        let stat = move |device, node: Arc<dyn Backend>| {
             async move { node.stat_extent(device, extent.id).await }.boxed()
         };
-        self.extents.seek(selection, ask).await
+        self.extents.seek(selection, stat).await
     }
 }
 
 enum Ahead {
     Nothing,
-    Opening(BoxFuture<'static, Result<PartStream>>),
-    Open(PartStream),
+    Opening(BoxFuture<'static, Result<RangeStream>>),
+    Open(RangeStream),
     Failed(Error),
 }
 
-/// Stream over consecutive parts.
+/// Stream over consecutive ranges.
 struct Reader {
     extents: Arc<ExtentClient>,
     policy: PolicyId,
-    parts: Parts,
+    ranges: RangeQueue,
     /// None after an error.
-    current: Option<PartStream>,
+    current: Option<RangeStream>,
     ahead: Ahead,
 }
 
 impl Reader {
-    /// Opens the next part if the current one is near its end.
+    /// Opens the next range if the current one is near its end.
     fn open_ahead(&mut self) {
         let near = self.current.as_ref().is_some_and(|current| current.left() <= AHEAD_BYTES);
         if !near || !matches!(self.ahead, Ahead::Nothing) {
             return;
         }
-        match self.parts.next() {
-            Ok(Some(part)) => {
+        match self.ranges.next() {
+            Ok(Some(range)) => {
                 let (extents, policy) = (self.extents.clone(), self.policy);
-                self.ahead = Ahead::Opening(part.open(extents, policy).boxed());
+                self.ahead = Ahead::Opening(range.open(extents, policy).boxed());
             }
             Ok(None) => {}
             Err(error) => self.ahead = Ahead::Failed(error),

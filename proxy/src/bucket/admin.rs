@@ -8,12 +8,12 @@ use martlet_protocol::limits::INDEX_SHARDS_MAX;
 use martlet_protocol::{BucketId, Level, RegisterKind, WriteId};
 
 use super::catalog::BucketCatalog;
-use super::record::{bucket_of, busy, root};
+use super::record::{bucket_of, busy, write};
 use crate::api::{NamedBucket, NewBucket};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Intent, Proposal, RegisterClient, Step, WriteOutcome};
-use crate::quota::{Asked, Quotas};
+use crate::index::{Proposal, RegisterClient, Step};
+use crate::quota::{Quotas, RequestedUsage};
 use crate::walk::{Paths, Walk};
 
 /// Changes of buckets.
@@ -53,22 +53,15 @@ impl BucketAdmin {
             consistency: Level::default(),
             settings: new.settings,
         };
-        let charge = Box::pin(self.quotas.charge(&bucket, Asked::bucket(name, &bucket))).await?;
-        let key = root(name);
-        let intent = Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms());
+        let charge =
+            Box::pin(self.quotas.charge(&bucket, RequestedUsage::bucket(name, &bucket))).await?;
         let mut evaluate = |view: &RegisterView| match bucket_of(view) {
             Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
-            None => Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket.clone()))))),
+            None => Ok(write(&bucket)),
         };
-        let landed = self.registers.ballots.decide(intent, &mut evaluate).await;
-        self.catalog.forget(name);
-        match landed? {
-            WriteOutcome::At(_) => {
-                charge.written(self.registers.stamps.now_ms());
-                Ok(bucket)
-            }
-            WriteOutcome::Kept(_) | WriteOutcome::Fenced => Err(busy()),
-        }
+        self.decide(name, WriteId::random(), &mut evaluate).await?;
+        charge.written(self.registers.stamps.now_ms());
+        Ok(bucket)
     }
 
     /// Deletes a bucket that holds no objects. Open uploads are deleted with it.
@@ -79,23 +72,18 @@ impl BucketAdmin {
             return Err(Error::BucketNotEmpty);
         }
         let (closing, bucket) = self.close(name).await?;
-        self.catalog.forget(name);
         let empty = self.found_empty(context, &bucket).await;
         if !matches!(empty, Ok(true)) {
             self.catalog.reopen(name, Some(closing)).await?;
             return empty.and(Err(Error::BucketNotEmpty));
         }
-        let key = root(name);
-        let intent = Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms());
         let mut evaluate = |view: &RegisterView| match &view.entry {
             Some(entry) if entry.write_id == closing => {
                 Ok(Step::Write(Proposal::of(Value::Tombstone)))
             }
             _ => Err(Error::ConditionalConflict),
         };
-        let landed = self.registers.ballots.decide(intent, &mut evaluate).await;
-        self.catalog.forget(name);
-        landed?;
+        self.decide(name, WriteId::random(), &mut evaluate).await?;
         self.catalog.fences.purge(&bucket).await;
         Ok(())
     }
@@ -103,35 +91,14 @@ impl BucketAdmin {
     /// Sets the default consistency level of a bucket's requests. Level strict is in force once
     /// this returns: writes of proxies that cache the old level are refused.
     pub(crate) async fn set_consistency(&self, name: &str, level: Level) -> Result<Bucket> {
-        let key = root(name);
-        let mut set = None;
-        let mut evaluate = |view: &RegisterView| {
-            let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
-            if bucket.state == BucketState::Closing {
-                return Err(busy());
-            }
-            if bucket.consistency == level {
-                set = Some(bucket);
-                return Ok(Step::Keep);
-            }
-            bucket.consistency = level;
-            if level == Level::Strict {
+        let set = |bucket: &mut Bucket| {
+            if bucket.consistency != level && level == Level::Strict {
                 bucket.generation += 1;
             }
-            set = Some(bucket.clone());
-            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+            bucket.consistency = level;
+            Ok(())
         };
-        let landed = self
-            .registers
-            .ballots
-            .decide(
-                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
-                &mut evaluate,
-            )
-            .await;
-        self.catalog.forget(name);
-        landed?;
-        let bucket = set.ok_or_else(busy)?;
+        let bucket = self.change(name, set).await?;
         if level == Level::Strict {
             self.catalog.fences.fence(&bucket, true).await?;
         }
@@ -179,21 +146,42 @@ impl BucketAdmin {
 
     /// Sets a bucket to `Closing`, also if another request is deleting it.
     async fn close(&self, name: &str) -> Result<(WriteId, Bucket)> {
-        let key = root(name);
         let write_id = WriteId::random();
         let mut closed = None;
         let mut evaluate = |view: &RegisterView| {
             let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
             bucket.state = BucketState::Closing;
             bucket.generation += 1;
-            closed = Some(bucket.clone());
-            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+            let step = write(&bucket);
+            closed = Some(bucket);
+            Ok(step)
         };
-        self.registers
-            .ballots
-            .decide(Intent::of_root(&key, write_id, self.registers.stamps.now_ms()), &mut evaluate)
-            .await?;
+        self.decide(name, write_id, &mut evaluate).await?;
         Ok((write_id, closed.ok_or_else(busy)?))
+    }
+
+    /// Changes a bucket by compare-and-set, removes it from the cache, and returns it. `change`
+    /// runs again after each concurrent write. A bucket that is being deleted is refused.
+    pub(super) async fn change(
+        &self,
+        name: &str,
+        change: impl FnMut(&mut Bucket) -> Result<()> + Send,
+    ) -> Result<Bucket> {
+        let changed = self.catalog.change(name, change).await;
+        self.catalog.forget(name);
+        changed.map(|(bucket, _)| bucket)
+    }
+
+    /// Runs a ballot on the register of a bucket, and removes the bucket from the cache.
+    async fn decide(
+        &self,
+        name: &str,
+        write_id: WriteId,
+        evaluate: &mut (dyn FnMut(&RegisterView) -> Result<Step> + Send),
+    ) -> Result<()> {
+        let decided = self.catalog.decide(name, write_id, evaluate).await;
+        self.catalog.forget(name);
+        decided.map(drop)
     }
 
     /// Returns true if a quorum of every shard holds no object of the bucket.

@@ -21,25 +21,31 @@ const TURNS: usize = 64;
 /// Invariant: a lookup that began before a bucket was forgotten is never cached.
 pub(crate) struct BucketCache {
     kept_for: Duration,
-    known: RwLock<KnownBuckets>,
+    buckets: RwLock<CachedBuckets>,
     turns: [Mutex<()>; TURNS],
     hasher: RandomState,
 }
 
-/// Start of the lookup, the bucket, and the consistency of the read.
-type Known = (Instant, Arc<Bucket>, Given);
+/// A cached bucket.
+struct CachedBucket {
+    /// Start of its lookup.
+    since: Instant,
+    bucket: Arc<Bucket>,
+    /// Consistency of the lookup.
+    given: Given,
+}
 
 /// Buckets by name, and the times at which names were forgotten.
 #[derive(Default)]
-struct KnownBuckets {
-    buckets: HashMap<String, Known>,
+struct CachedBuckets {
+    by_name: HashMap<String, CachedBucket>,
     /// Time of the last [`BucketCache::forget`] of a name. Only names of existing buckets get here.
     forgotten: HashMap<String, Instant>,
     /// Time at which all names were forgotten last, to bound the map above.
     all_forgotten: Option<Instant>,
 }
 
-impl KnownBuckets {
+impl CachedBuckets {
     /// Returns true if a name was forgotten after `since`.
     fn was_forgotten(&self, name: &str, since: Instant) -> bool {
         self.all_forgotten.is_some_and(|at| at > since)
@@ -51,7 +57,7 @@ impl BucketCache {
     pub(crate) fn new(kept_ms: u64) -> Self {
         Self {
             kept_for: Duration::from_millis(kept_ms),
-            known: RwLock::default(),
+            buckets: RwLock::default(),
             turns: [const { Mutex::const_new(()) }; TURNS],
             hasher: RandomState::new(),
         }
@@ -67,55 +73,59 @@ impl BucketCache {
         if self.kept_for.is_zero() {
             return None;
         }
-        let known = self.known.read();
-        let (since, bucket, given) = known.buckets.get(name)?;
-        (since.elapsed() < self.kept_for).then(|| (bucket.clone(), *given))
+        let buckets = self.buckets.read();
+        let cached = buckets.by_name.get(name)?;
+        (cached.since.elapsed() < self.kept_for).then(|| (cached.bucket.clone(), cached.given))
     }
 
     /// A bucket whose lookup began after `since`, of any age.
     pub(super) fn get_after(&self, name: &str, since: Instant) -> Option<(Arc<Bucket>, Given)> {
-        let known = self.known.read();
-        let (at, bucket, given) = known.buckets.get(name)?;
-        (*at > since).then(|| (bucket.clone(), *given))
+        let buckets = self.buckets.read();
+        let cached = buckets.by_name.get(name)?;
+        (cached.since > since).then(|| (cached.bucket.clone(), cached.given))
     }
 
     /// A cached bucket of any age.
     pub(crate) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
-        self.known.read().buckets.get(name).map(|(_, bucket, _)| bucket.clone())
+        self.buckets.read().by_name.get(name).map(|cached| cached.bucket.clone())
     }
 
     /// Caches the result of a lookup that began at `since`. The result is dropped if the name was
     /// forgotten meanwhile, if the cache holds a later generation of the bucket, or if a newer
     /// lookup found another bucket.
     pub(super) fn put(&self, name: &str, since: Instant, bucket: Arc<Bucket>, given: Given) {
-        let mut known = self.known.write();
-        let is_overtaken = known.buckets.get(name).is_some_and(|(at, newer, _)| {
-            if newer.id == bucket.id { newer.generation > bucket.generation } else { *at > since }
+        let mut buckets = self.buckets.write();
+        let is_overtaken = buckets.by_name.get(name).is_some_and(|cached| {
+            if cached.bucket.id == bucket.id {
+                cached.bucket.generation > bucket.generation
+            } else {
+                cached.since > since
+            }
         });
-        if is_overtaken || known.was_forgotten(name, since) {
+        if is_overtaken || buckets.was_forgotten(name, since) {
             return;
         }
-        if known.buckets.len() >= CACHED_MAX {
-            known.buckets.clear();
+        if buckets.by_name.len() >= CACHED_MAX {
+            buckets.by_name.clear();
         }
-        known.buckets.insert(name.to_owned(), (since, bucket, given));
+        buckets.by_name.insert(name.to_owned(), CachedBucket { since, bucket, given });
     }
 
     /// Forgets a bucket that was changed, or whose cached state may be too old. Lookups that are in
     /// flight are not cached either.
     pub(crate) fn forget(&self, name: &str) {
-        let mut known = self.known.write();
-        known.buckets.remove(name);
-        if known.forgotten.len() >= CACHED_MAX {
-            known.forgotten.clear();
-            known.all_forgotten = Some(Instant::now());
+        let mut buckets = self.buckets.write();
+        buckets.by_name.remove(name);
+        if buckets.forgotten.len() >= CACHED_MAX {
+            buckets.forgotten.clear();
+            buckets.all_forgotten = Some(Instant::now());
         }
-        known.forgotten.insert(name.to_owned(), Instant::now());
+        buckets.forgotten.insert(name.to_owned(), Instant::now());
     }
 
     /// Removes a name for which a quorum read found no bucket.
     pub(super) fn remove(&self, name: &str) {
-        self.known.write().buckets.remove(name);
+        self.buckets.write().by_name.remove(name);
     }
 }
 
@@ -193,7 +203,7 @@ mod tests {
         for at in 0..=CACHED_MAX {
             cache.forget(&at.to_string());
         }
-        assert!(cache.known.read().forgotten.len() <= CACHED_MAX);
+        assert!(cache.buckets.read().forgotten.len() <= CACHED_MAX);
         cache.put("0", before, bucket(1, 1), Given::Quorum);
         assert!(cache.get("0").is_none(), "a bounded map forgets no change");
     }

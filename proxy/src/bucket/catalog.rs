@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::entry::{Bucket, BucketState};
 use martlet_protocol::{Given, Level, RegisterKey, WriteId};
 use tokio::time::Instant;
 
 use super::cache::BucketCache;
 use super::fence::Fences;
-use super::record::{bucket_of, busy, check_key, check_same, root};
-use super::site::Site;
+use super::record::{bucket_of, busy, check_key, check_same, root, write};
+use super::target::ObjectTarget;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Intent, Proposal, RegisterClient, Step};
+use crate::index::{Intent, RegisterClient, Step, WriteOutcome};
 
 /// Time after which a closing bucket counts as abandoned by its deleter, in milliseconds.
 const CLOSING_MS_MAX: u64 = 60_000;
@@ -45,13 +45,15 @@ impl BucketCatalog {
     pub(crate) async fn bucket(&self, context: &RequestContext, name: &str) -> Result<Arc<Bucket>> {
         let default = context.level_or_default();
         let (mut bucket, mut given) = match self.cache.get(name) {
-            Some(known) => known,
+            Some(cached) => cached,
             None => match self.look_up(context, name, default).await {
                 Err(error @ Error::Backend(_)) => {
                     // An expired cache entry serves unless the level is strict.
-                    let known = self.cache.get_old(name);
+                    let cached = self.cache.get_old(name);
                     (
-                        known.filter(|known| context.level(known) != Level::Strict).ok_or(error)?,
+                        cached
+                            .filter(|cached| context.level(cached) != Level::Strict)
+                            .ok_or(error)?,
                         Given::Degraded,
                     )
                 }
@@ -124,7 +126,7 @@ impl BucketCatalog {
 
     /// Reopens a closing bucket: the one that write `closing` closed, or an abandoned one.
     pub(super) async fn reopen(&self, name: &str, closing: Option<WriteId>) -> Result<Arc<Bucket>> {
-        let (key, since) = (root(name), Instant::now());
+        let since = Instant::now();
         let now_ms = self.registers.stamps.now_ms();
         let mut opened = None;
         let mut evaluate = |view: &RegisterView| {
@@ -142,39 +144,77 @@ impl BucketCatalog {
             let mut bucket = bucket.clone();
             bucket.state = BucketState::Open;
             bucket.generation += 1;
-            opened = Some(bucket.clone());
-            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+            let step = write(&bucket);
+            opened = Some(bucket);
+            Ok(step)
         };
-        self.registers
-            .ballots
-            .decide(
-                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
-                &mut evaluate,
-            )
-            .await?;
+        self.decide(name, WriteId::random(), &mut evaluate).await?;
         let bucket = Arc::new(opened.ok_or_else(busy)?);
         self.fences.fence(&bucket, true).await?;
         self.cache.put(name, since, bucket.clone(), Given::Quorum);
         Ok(bucket)
     }
 
+    /// Changes a bucket by compare-and-set. Returns it, and true if it was written. `change` runs
+    /// again after each concurrent write. A bucket that is being deleted is refused.
+    pub(super) async fn change(
+        &self,
+        name: &str,
+        mut change: impl FnMut(&mut Bucket) -> Result<()> + Send,
+    ) -> Result<(Bucket, bool)> {
+        let mut changed = None;
+        let mut evaluate = |view: &RegisterView| {
+            let before = bucket_of(view).ok_or(Error::NoSuchBucket)?;
+            if before.state == BucketState::Closing {
+                return Err(busy());
+            }
+            let mut bucket = before.clone();
+            change(&mut bucket)?;
+            let step = if bucket == *before { Step::Keep } else { write(&bucket) };
+            changed = Some(bucket);
+            Ok(step)
+        };
+        let outcome = self.decide(name, WriteId::random(), &mut evaluate).await?;
+        let is_written = matches!(outcome, WriteOutcome::At(_));
+        Ok((changed.ok_or_else(busy)?, is_written))
+    }
+
+    /// Runs a ballot on the register of a bucket. The cache isn't changed.
+    ///
+    /// # Errors
+    /// Those of `evaluate`; too few nodes replied; the root bucket is fenced, and nothing was
+    /// written.
+    pub(super) async fn decide(
+        &self,
+        name: &str,
+        write_id: WriteId,
+        evaluate: &mut (dyn FnMut(&RegisterView) -> Result<Step> + Send),
+    ) -> Result<WriteOutcome> {
+        let key = root(name);
+        let intent = Intent::of_root(&key, write_id, self.registers.stamps.now_ms());
+        match self.registers.ballots.decide(intent, evaluate).await? {
+            WriteOutcome::Fenced => Err(busy()),
+            outcome => Ok(outcome),
+        }
+    }
+
     /// Register and bucket of an object to write.
-    pub(crate) async fn site<'a>(
+    pub(crate) async fn target<'a>(
         &self,
         context: &'a RequestContext,
         name: &'a str,
         key: &str,
-    ) -> Result<Site<'a>> {
+    ) -> Result<ObjectTarget<'a>> {
         check_key(key)?;
         let began = Instant::now();
         let bucket = self.open_bucket(context, name).await?;
         let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        Ok(Site { context, name, bucket, key, began })
+        Ok(ObjectTarget { context, name, bucket, key, began })
     }
 
-    /// Refuses to report an absence if the site's bucket was replaced.
-    pub(crate) async fn check_site(&self, site: &Site<'_>) -> Result<()> {
-        self.check_not_replaced(site.context, site.name, &site.bucket, site.began).await
+    /// Refuses to report an absence if the target's bucket was replaced.
+    pub(crate) async fn check_target(&self, target: &ObjectTarget<'_>) -> Result<()> {
+        self.check_not_replaced(target.context, target.name, &target.bucket, target.began).await
     }
 
     /// A bucket for a request that names a version. An unversioned bucket is read again, since the
@@ -184,9 +224,9 @@ impl BucketCatalog {
         context: &RequestContext,
         name: &str,
     ) -> Result<Arc<Bucket>> {
-        let known = self.bucket(context, name).await?;
-        if known.versioning().state.keeps_versions() {
-            return Ok(known);
+        let cached = self.bucket(context, name).await?;
+        if cached.versioning().state.keeps_versions() {
+            return Ok(cached);
         }
         self.cache.forget(name);
         self.bucket(context, name).await

@@ -9,11 +9,11 @@ use martlet_protocol::key::index_placement;
 use martlet_protocol::{Backend, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term};
 use tokio::time::Instant;
 
-use crate::index::{Place, ReplicaClient, call_in_time};
+use crate::index::{ReplicaClient, ReplicaSet, call_in_time};
 use crate::walk::Paths;
 
 /// Reply of a device to a fence.
-struct Told {
+struct FenceReply {
     device: DeviceId,
     /// True if the device stored the fence.
     is_fenced: bool,
@@ -57,14 +57,14 @@ impl Fences {
     pub(crate) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
         let deadline = Instant::now() + self.replicas.operation_time();
         loop {
-            let place = self.replicas.place_at(index_placement(bucket.id, Shard(0)))?;
-            let told = self.tell_fence(bucket, open, place.term).await;
-            if self.is_fenced(bucket, &told, place.term)? {
-                return Ok(told.iter().all(|told| told.is_fenced));
+            let replica_set = self.replicas.replica_set_at(index_placement(bucket.id, Shard(0)))?;
+            let replies = self.send_fence(bucket, open, replica_set.term).await;
+            if self.is_fenced(bucket, &replies, replica_set.term)? {
+                return Ok(replies.iter().all(|reply| reply.is_fenced));
             }
-            let refusal = told.iter().find_map(|told| told.outdated.as_ref());
+            let refusal = replies.iter().find_map(|reply| reply.outdated.as_ref());
             if Instant::now() >= deadline
-                || !self.replicas.has_moved_on_after(&place, refusal).await
+                || !self.replicas.has_moved_on_after(&replica_set, refusal).await
             {
                 let message = "too few replicas know of the bucket's change";
                 return Err(Error::unavailable(message));
@@ -74,33 +74,34 @@ impl Fences {
 
     /// A fence carries no term. A read after it shows that the device had the fence while `term`
     /// was still current (rule P1).
-    async fn tell_fence(&self, bucket: &Bucket, open: bool, term: Term) -> Vec<Told> {
+    async fn send_fence(&self, bucket: &Bucket, open: bool, term: Term) -> Vec<FenceReply> {
         let fence = BucketFence { bucket: bucket.id, generation: bucket.generation, open };
         let key = Arc::new(RegisterKey::object(bucket.id, bucket.index_shards, "any"));
-        let told = self.call_all(move |device, node| {
+        let replies = self.call_all(move |device, node| {
             let key = key.clone();
             async move {
                 node.fence(device, fence).await?;
                 Ok(node.read(device, &key, Want::Entry, term).await.map(drop))
             }
         });
-        let told = told.await.into_iter().map(|(device, told)| {
-            let (is_fenced, counts) = (told.is_ok(), matches!(told, Ok(Ok(()))));
-            let outdated = told.ok().and_then(Result::err).filter(|e| e.newer_term().is_some());
+        let replies = replies.await.into_iter().map(|(device, reply)| {
+            let (is_fenced, counts) = (reply.is_ok(), matches!(reply, Ok(Ok(()))));
+            let outdated = reply.ok().and_then(Result::err).filter(|e| e.newer_term().is_some());
             if let Some(error) = &outdated {
                 self.replicas.topology.learn(error);
             }
-            Told { device, is_fenced, counts, outdated }
+            FenceReply { device, is_fenced, counts, outdated }
         });
-        told.collect()
+        replies.collect()
     }
 
-    fn is_fenced(&self, bucket: &Bucket, told: &[Told], term: Term) -> Result<bool> {
+    fn is_fenced(&self, bucket: &Bucket, replies: &[FenceReply], term: Term) -> Result<bool> {
         let cluster = self.replicas.topology.cluster();
-        let counting = told.iter().filter(|told| told.counts).map(|told| told.device);
+        let counting = replies.iter().filter(|reply| reply.counts).map(|reply| reply.device);
         for shard in (0..bucket.index_shards).map(Shard) {
-            let place = Place::of(cluster.clone(), term, index_placement(bucket.id, shard))?;
-            if !place.has_quorum(counting.clone()) {
+            let replica_set =
+                ReplicaSet::of(cluster.clone(), term, index_placement(bucket.id, shard))?;
+            if !replica_set.has_quorum(counting.clone()) {
                 return Ok(false);
             }
         }
@@ -117,7 +118,7 @@ impl Fences {
 
     /// Refuses unless every device replies that it keeps no hints for these registers.
     pub(crate) async fn check_nothing_kept(&self, paths: Paths) -> Result<()> {
-        let place = self.replicas.place_at(index_placement(paths.bucket, Shard(0)))?;
+        let replica_set = self.replicas.replica_set_at(index_placement(paths.bucket, Shard(0)))?;
         let request = Arc::new(ListRequest {
             bucket: paths.bucket,
             shards: paths.shards,
@@ -126,7 +127,7 @@ impl Fences {
             start: ListStart::First,
             limit: 1,
             fold: None,
-            term: place.term,
+            term: replica_set.term,
         });
         let kept = self.call_all(move |device, node| {
             let request = request.clone();

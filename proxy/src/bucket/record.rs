@@ -6,6 +6,7 @@ use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, RegisterKey, limits};
 
 use crate::error::{Error, Result};
+use crate::index::{Proposal, Step};
 
 /// Register of a bucket.
 pub(crate) fn root(name: &str) -> RegisterKey {
@@ -18,6 +19,11 @@ pub(crate) fn bucket_of(view: &RegisterView) -> Option<&Bucket> {
         Value::Bucket(bucket) => Some(bucket),
         _ => None,
     }
+}
+
+/// The step of a ballot that writes a bucket.
+pub(super) fn write(bucket: &Bucket) -> Step {
+    Step::Write(Proposal::of(Value::Bucket(Box::new(bucket.clone()))))
 }
 
 /// The error of a bucket that is being deleted or changed.

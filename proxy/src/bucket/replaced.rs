@@ -28,10 +28,10 @@ impl BucketCatalog {
     ) -> Result<Arc<Bucket>> {
         // A caller that waits too long looks the bucket up itself: the other lookup may hang.
         let _turn = timeout(self.registers.replicas.patience(), self.cache.turn(name)).await;
-        let known = self.cache.get_after(name, since);
-        let known = known.filter(|(_, given)| level != Level::Strict || *given == Given::Quorum);
-        let (bucket, given) = match known {
-            Some(known) => known,
+        let cached = self.cache.get_after(name, since);
+        let cached = cached.filter(|(_, given)| level != Level::Strict || *given == Given::Quorum);
+        let (bucket, given) = match cached {
+            Some(cached) => cached,
             None => self.look_up(context, name, level).await?,
         };
         context.note(given);
@@ -70,7 +70,8 @@ impl BucketCatalog {
         &self,
         context: &RequestContext,
         error: Error,
-        (name, before): (&str, &Bucket),
+        name: &str,
+        before: &Bucket,
         since: Instant,
     ) -> Error {
         if !is_absence(&error) {

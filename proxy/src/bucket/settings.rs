@@ -7,21 +7,18 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::entry::Bucket;
 use martlet_protocol::lock::BucketLock;
 use martlet_protocol::settings::TooLong;
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{Given, Level, Setting, Settings, Versioning, VersioningSetting, WriteId};
+use martlet_protocol::{Given, Level, Setting, Settings, Versioning, VersioningSetting};
 use tokio::time::Instant;
 
 use super::admin::BucketAdmin;
 use super::lock::lock_of;
-use super::record::{bucket_of, busy, root};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
-use crate::index::{Intent, Proposal, Step, WriteOutcome};
-use crate::quota::Asked;
+use crate::quota::RequestedUsage;
 
 impl From<TooLong> for Error {
     fn from(TooLong { bytes, bytes_max }: TooLong) -> Self {
@@ -46,49 +43,32 @@ impl BucketAdmin {
         name: &str,
         mut change: impl FnMut(&mut Settings) -> Result<()> + Send,
     ) -> Result<()> {
-        let key = root(name);
         let since = Instant::now();
-        let known = self.catalog.bucket(context, name).await?;
-        let mut charge = Box::pin(self.quotas.charge(&known, Asked::change())).await?;
-        let mut changed = None;
-        let mut evaluate = |view: &RegisterView| {
-            changed = None;
-            let before = bucket_of(view).ok_or(Error::NoSuchBucket)?;
-            if before.state == BucketState::Closing {
-                return Err(busy());
-            }
-            let mut bucket: Bucket = before.clone();
+        let cached = self.catalog.bucket(context, name).await?;
+        let mut charge = Box::pin(self.quotas.charge(&cached, RequestedUsage::change())).await?;
+        let change = |bucket: &mut Bucket| {
+            let before = bucket.clone();
             change(&mut bucket.settings)?;
             if bucket.settings == before.settings {
-                return Ok(Step::Keep);
+                return Ok(());
             }
             bucket.generation += 1;
             if bucket.settings.get(Setting::Quota) == before.settings.get(Setting::Quota) {
-                let grown = Usage::of_bucket(name, &bucket).less(Usage::of_bucket(name, before));
+                let grown = Usage::of_bucket(name, bucket).less(Usage::of_bucket(name, &before));
                 charge.came_to(grown)?;
             }
-            changed = Some(bucket.clone());
-            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+            Ok(())
         };
-        let landed = self
-            .registers
-            .ballots
-            .decide(
-                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
-                &mut evaluate,
-            )
-            .await;
-        match (landed, changed) {
+        match self.catalog.change(name, change).await {
             // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
-            (Ok(WriteOutcome::At(_)), Some(bucket)) => {
+            Ok((bucket, true)) => {
                 self.catalog.cache.put(name, since, Arc::new(bucket), Given::Quorum);
                 charge.written(self.registers.stamps.now_ms());
                 Ok(())
             }
-            (landed, _) => {
+            kept => {
                 self.catalog.forget(name);
-                landed?;
-                Ok(())
+                kept.map(drop)
             }
         }
     }

@@ -12,14 +12,12 @@
 //! From `Preparing` on, all writes are ballots. Ballots on versions are above a time after the last
 //! plain write, in case a replica holds one that no quorum knows of.
 
-use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{Bucket, BucketState, Value};
-use martlet_protocol::{RegisterKind, Setting, Versioning, VersioningSetting, WriteId};
+use martlet_protocol::entry::Bucket;
+use martlet_protocol::{RegisterKind, Setting, Versioning, VersioningSetting};
 
 use super::admin::BucketAdmin;
-use super::record::{bucket_of, busy, root};
+use super::record::busy;
 use crate::error::{Error, Result};
-use crate::index::{Intent, Proposal, Step, WriteOutcome};
 use crate::walk::Paths;
 
 /// Bound on the skew of proxies' clocks, so that every plain write is ordered below every later
@@ -53,9 +51,7 @@ impl BucketAdmin {
         self.catalog.fences.fence(&bucket, true).await?;
         Ok(())
     }
-}
 
-impl BucketAdmin {
     /// Refuses unless every device of the index is fenced against plain writes of the bucket and
     /// keeps no hints for it.
     async fn check_no_plain_write_left(&self, bucket: &Bucket) -> Result<()> {
@@ -75,16 +71,9 @@ impl BucketAdmin {
         name: &str,
         change: impl Fn(VersioningSetting) -> VersioningSetting + Send + Sync,
     ) -> Result<Bucket> {
-        let key = root(name);
-        let mut changed = None;
-        let mut evaluate = |view: &RegisterView| {
-            let before = bucket_of(view).ok_or(Error::NoSuchBucket)?;
-            if before.state == BucketState::Closing {
-                return Err(busy());
-            }
-            let mut bucket: Bucket = before.clone();
-            let setting = change(before.versioning());
-            let is_locked = before.settings.get(Setting::ObjectLock).is_some();
+        let change = |bucket: &mut Bucket| {
+            let setting = change(bucket.versioning());
+            let is_locked = bucket.settings.get(Setting::ObjectLock).is_some();
             if is_locked && setting.state != Versioning::Enabled {
                 return Err(Error::InvalidBucketState(
                     "An Object Lock configuration is present on this bucket, so the versioning \
@@ -92,27 +81,12 @@ impl BucketAdmin {
                         .into(),
                 ));
             }
-            if setting == before.versioning() {
-                changed = Some(bucket);
-                return Ok(Step::Keep);
+            if setting != bucket.versioning() {
+                bucket.settings.set(Setting::Versioning, setting.document())?;
+                bucket.generation += 1;
             }
-            bucket.settings.set(Setting::Versioning, setting.document())?;
-            bucket.generation += 1;
-            changed = Some(bucket.clone());
-            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+            Ok(())
         };
-        let landed = self
-            .registers
-            .ballots
-            .decide(
-                Intent::of_root(&key, WriteId::random(), self.registers.stamps.now_ms()),
-                &mut evaluate,
-            )
-            .await;
-        self.catalog.forget(name);
-        match landed? {
-            WriteOutcome::At(_) | WriteOutcome::Kept(_) => changed.ok_or_else(busy),
-            WriteOutcome::Fenced => Err(busy()),
-        }
+        self.change(name, change).await
     }
 }

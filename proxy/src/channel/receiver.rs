@@ -15,17 +15,17 @@ use martlet_protocol::{ByteStream, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Gauge, Input, Output, State, cost, wake};
+use super::state::{ChannelState, Gauge, Input, Output, cost, wake};
 
 /// Time for a device to refuse an extent before so many bytes are sent that no other device could
 /// get them. Longer than a round trip, shorter than the time to fill the channel.
 const REFUSAL_TIME: Duration = Duration::from_millis(5);
 
 /// The reading end. Dropping it leaves the channel without a reader.
-pub(crate) struct Receiver(Arc<Mutex<State>>);
+pub(crate) struct Receiver(Arc<Mutex<ChannelState>>);
 
 impl Receiver {
-    pub(super) fn new(state: Arc<Mutex<State>>) -> Self {
+    pub(super) fn new(state: Arc<Mutex<ChannelState>>) -> Self {
         Self(state)
     }
 
@@ -36,7 +36,7 @@ impl Receiver {
         state.cut = false;
         state.reader = None;
         state.moved_at = Instant::now();
-        Box::pin(Flow {
+        Box::pin(ChunkStream {
             channel: self.0.clone(),
             beginning: state.beginning,
             held_until: Instant::now() + REFUSAL_TIME,
@@ -53,8 +53,8 @@ impl Receiver {
         state.beginning += 1;
         state.waiting_cost += std::mem::take(&mut state.taken_cost);
         state.taken_bytes = 0;
-        while let Some(piece) = state.taken.pop() {
-            state.waiting.push_front(piece);
+        while let Some(chunk) = state.taken.pop() {
+            state.waiting.push_front(chunk);
         }
         true
     }
@@ -108,15 +108,15 @@ impl Drop for Receiver {
     }
 }
 
-struct Flow {
-    channel: Arc<Mutex<State>>,
+struct ChunkStream {
+    channel: Arc<Mutex<ChannelState>>,
     beginning: u32,
     /// Until this time, no bytes are taken that would make a restart impossible.
     held_until: Instant,
     held: Option<Pin<Box<Sleep>>>,
 }
 
-impl Flow {
+impl ChunkStream {
     /// Delays the first chunk that would make a restart impossible.
     fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.held.is_none() && self.held_until <= Instant::now() {
@@ -127,7 +127,7 @@ impl Flow {
     }
 }
 
-impl Stream for Flow {
+impl Stream for ChunkStream {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -162,14 +162,15 @@ impl Stream for Flow {
 mod tests {
     use futures::{FutureExt, StreamExt};
 
-    use super::super::{Keep, PIECE_BYTES, REPLAY_COST_MAX, channel};
+    use super::super::channel;
+    use super::super::state::{CHUNK_OVERHEAD_BYTES, REPLAY_COST_MAX, ReplayBudget};
     use super::*;
 
     async fn drain(receiver: &Receiver) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut stream = receiver.stream();
-        while let Some(piece) = stream.next().await {
-            bytes.extend_from_slice(&piece?);
+        while let Some(chunk) = stream.next().await {
+            bytes.extend_from_slice(&chunk?);
         }
         Ok(bytes)
     }
@@ -190,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_long_cannot_begin_again() {
         let (channel, receiver) = channel(None);
-        channel.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
+        channel.push(vec![1; REPLAY_COST_MAX - CHUNK_OVERHEAD_BYTES].into(), None);
         channel.push("x".into(), None);
         let mut stream = receiver.stream();
         stream.next().await.unwrap().unwrap();
@@ -201,7 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn more_than_can_be_given_again_is_held_until_a_device_had_time_to_refuse() {
         let (channel, receiver) = channel(None);
-        channel.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
+        channel.push(vec![1; REPLAY_COST_MAX - CHUNK_OVERHEAD_BYTES].into(), None);
         channel.push("x".into(), None);
         let mut stream = receiver.stream();
         stream.next().await.unwrap().unwrap();
@@ -218,28 +219,34 @@ mod tests {
 
     #[tokio::test]
     async fn what_finds_no_share_cannot_begin_again_and_shares_come_back() {
-        let kept = Arc::new(tokio::sync::Semaphore::new(3 * PIECE_BYTES));
-        let (first, first_receiver) = channel(Some(Keep { bytes: kept.clone(), channels: 1 }));
-        let (second, second_receiver) = channel(Some(Keep { bytes: kept.clone(), channels: 1 }));
+        let kept = Arc::new(tokio::sync::Semaphore::new(3 * CHUNK_OVERHEAD_BYTES));
+        let (first, first_receiver) =
+            channel(Some(ReplayBudget { bytes: kept.clone(), channels: 1 }));
+        let (second, second_receiver) =
+            channel(Some(ReplayBudget { bytes: kept.clone(), channels: 1 }));
         for channel in [&first, &second] {
-            channel.push(vec![1; PIECE_BYTES].into(), None);
+            channel.push(vec![1; CHUNK_OVERHEAD_BYTES].into(), None);
             channel.finish();
         }
-        assert_eq!(drain(&first_receiver).await.unwrap().len(), PIECE_BYTES);
-        assert_eq!(kept.available_permits(), PIECE_BYTES);
-        assert_eq!(drain(&second_receiver).await.unwrap().len(), PIECE_BYTES);
+        assert_eq!(drain(&first_receiver).await.unwrap().len(), CHUNK_OVERHEAD_BYTES);
+        assert_eq!(kept.available_permits(), CHUNK_OVERHEAD_BYTES);
+        assert_eq!(drain(&second_receiver).await.unwrap().len(), CHUNK_OVERHEAD_BYTES);
         assert!(!second_receiver.rewind(), "the first has the share");
         for _ in 0..2 {
             assert!(first_receiver.rewind());
-            assert_eq!(drain(&first_receiver).await.unwrap().len(), PIECE_BYTES);
-            assert_eq!(kept.available_permits(), PIECE_BYTES, "what is kept again has its share");
+            assert_eq!(drain(&first_receiver).await.unwrap().len(), CHUNK_OVERHEAD_BYTES);
+            assert_eq!(
+                kept.available_permits(),
+                CHUNK_OVERHEAD_BYTES,
+                "what is kept again has its share"
+            );
         }
         first_receiver.stored();
-        assert_eq!(kept.available_permits(), 3 * PIECE_BYTES);
+        assert_eq!(kept.available_permits(), 3 * CHUNK_OVERHEAD_BYTES);
     }
 
     #[tokio::test]
-    async fn nobody_is_asked_before_there_is_something_to_take() {
+    async fn no_device_is_called_before_the_first_byte() {
         let (sender, receiver) = channel(None);
         assert!(receiver.begun().now_or_never().is_none());
         sender.push("abc".into(), None);
@@ -247,7 +254,7 @@ mod tests {
         let (sender, receiver) = channel(None);
         drop(sender);
         receiver.begun().await;
-        assert_eq!(receiver.gauge().standing().input, Input::Broken);
+        assert_eq!(receiver.gauge().status().input, Input::Broken);
     }
 
     #[tokio::test(start_paused = true)]

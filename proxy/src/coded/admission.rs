@@ -104,7 +104,8 @@ impl Admission {
     pub(crate) async fn reserve(
         &self,
         buffer: &Arc<Semaphore>,
-        (bytes, length): (u64, u64),
+        bytes: u64,
+        length: u64,
     ) -> Result<Reserve> {
         let bytes = usize::try_from(bytes)
             .map_or(self.standing_bytes_max, |bytes| bytes.clamp(1, self.standing_bytes_max));
@@ -221,18 +222,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn half_of_the_budget_may_stand_and_who_waits_too_long_is_told() {
+    async fn half_of_the_budget_may_stand_and_a_long_wait_fails() {
         let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
-        let mut first = admission.reserve(&buffer, (30, 60)).await.unwrap();
-        let _second = admission.reserve(&buffer, (20, 40)).await.unwrap();
+        let mut first = admission.reserve(&buffer, 30, 60).await.unwrap();
+        let _second = admission.reserve(&buffer, 20, 40).await.unwrap();
         let begun = Instant::now();
-        let refused = admission.reserve(&buffer, (1, 2)).await.err().unwrap();
+        let refused = admission.reserve(&buffer, 1, 2).await.err().unwrap();
         assert_eq!((refused.kind(), begun.elapsed()), (ErrorKind::Unavailable, TURN_TIME));
         assert_eq!(buffer.available_permits(), 50);
         let going = first.share(20);
         drop(first);
         assert_eq!(buffer.available_permits(), 60, "what goes keeps its share");
-        let _third = admission.reserve(&buffer, (30, 60)).await.unwrap();
+        let _third = admission.reserve(&buffer, 30, 60).await.unwrap();
         drop(going);
         assert_eq!(buffer.available_permits(), 50);
     }
@@ -240,11 +241,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn turns_come_in_order_and_a_reserve_is_never_more_than_there_is() {
         let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
-        let first = admission.reserve(&buffer, (1_000_000, 1)).await.unwrap();
+        let first = admission.reserve(&buffer, 1_000_000, 1).await.unwrap();
         assert_eq!(first.bytes.num_permits(), 50);
-        let mut large = Box::pin(admission.reserve(&buffer, (50, 1)));
+        let mut large = Box::pin(admission.reserve(&buffer, 50, 1));
         assert!(large.as_mut().now_or_never().is_none());
-        let mut small = Box::pin(admission.reserve(&buffer, (1, 1)));
+        let mut small = Box::pin(admission.reserve(&buffer, 1, 1));
         assert!(small.as_mut().now_or_never().is_none());
         drop(first);
         let large = large.await.unwrap();
@@ -259,7 +260,7 @@ mod tests {
 
     /// Sends an extent of 100 bytes over `time`; returns true if it was sent to its end.
     async fn send_over(admission: &Admission, buffer: &Arc<Semaphore>, time: Duration) -> bool {
-        let reserve = admission.reserve(buffer, (25, 100)).await.unwrap();
+        let reserve = admission.reserve(buffer, 25, 100).await.unwrap();
         for _ in 0..100 {
             if reserve.pace().wait_for(sleep(time / 100)).await.is_err() {
                 return false;
@@ -279,7 +280,7 @@ mod tests {
         let other = async {
             sleep(Duration::from_millis(1)).await;
             let begun = Instant::now();
-            drop(admission.reserve(&buffer, (25, 100)).await.unwrap());
+            drop(admission.reserve(&buffer, 25, 100).await.unwrap());
             begun.elapsed()
         };
         let (stalled, steady, waited) = futures::join!(stalled, steady, other);
@@ -290,9 +291,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_devices_are_waited_for_is_not_the_client_s() {
         let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
-        let reserve = admission.reserve(&buffer, (50, 100)).await.unwrap();
+        let reserve = admission.reserve(&buffer, 50, 100).await.unwrap();
         reserve.pace().wait_for(sleep(Duration::from_secs(1))).await.unwrap();
-        let refused = admission.reserve(&buffer, (25, 100)).await;
+        let refused = admission.reserve(&buffer, 25, 100).await;
         assert!(refused.is_err(), "a device holds all of it");
         reserve.pace().wait_for(sleep(Duration::from_secs(1))).await.unwrap();
     }

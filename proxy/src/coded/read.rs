@@ -5,14 +5,13 @@
 //! others, stepwise, within the memory bound of a read.
 //!
 //! ```text
-//! bodies ──▶ stream ──▶ obtain ──┬──▶ home of the fragment         obtain: chooses the source,
-//!                                │                                 the cheapest first
-//!                                ├──▶ recovering ──▶ gather        recovering: step by step, the
-//!                                │                     │           next one ahead; gather: any k
-//!                                │                     └──▶ homes
+//! bodies ──▶ stream ──▶ source ──┬──▶ home of the fragment         source: the cheapest first
+//!                                ├──▶ reconstruction               reconstruction: step by step, the
+//!                                │        └──▶ collector           next one ahead
+//!                                │                 └──▶ homes      collector: any k fragments
 //!                                └──▶ census ──▶ all devices       census: finds all fragments
 //!
-//!                stripe: places of fragments, and their failures
+//!                stripe: locations of fragments, and their failures
 //! ```
 //!
 //! `check` verifies before the first byte is sent that the rest of an extent can be read.
@@ -30,9 +29,9 @@
 
 mod census;
 mod check;
-mod gather;
-mod obtain;
-mod recovering;
+mod collector;
+mod reconstruction;
+mod source;
 mod stream;
 mod stripe;
 

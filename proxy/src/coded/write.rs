@@ -19,7 +19,9 @@ use martlet_protocol::{Error, Result};
 
 use super::admission::{Pace, Reserve};
 use crate::channel::Permit;
-use crate::extents::{self, ExtentClient, Fanout, Fragment, Piece, Placed, Plan};
+use crate::extents::{
+    self, ExtentClient, ExtentPlan, Fanout, Fragment, ReplicaWrite, UncommittedExtents,
+};
 
 /// A hash that is set once all bytes have passed.
 type Sum = Arc<OnceLock<[u8; 32]>>;
@@ -30,7 +32,7 @@ pub(crate) struct CodedWrite {
     fanout: Fanout,
     /// The fragments with bytes, in the order of the fanout's channels.
     lanes: Vec<Lane>,
-    whole: Hashing,
+    whole: RunningHash,
     reserve: Reserve,
 }
 
@@ -38,11 +40,11 @@ pub(crate) struct CodedWrite {
 struct Lane {
     fragment: FragmentIndex,
     is_parity: bool,
-    hashing: Hashing,
+    hashing: RunningHash,
 }
 
 /// A running hash, finished after a known number of bytes.
-struct Hashing {
+struct RunningHash {
     hasher: blake3::Hasher,
     bytes_left: u64,
     sum: Sum,
@@ -59,23 +61,24 @@ impl CodedWrite {
     pub(crate) fn begin(
         client: &Arc<ExtentClient>,
         code: Code,
-        (new, length): (&NewExtent, u64),
-        placed: Arc<Placed>,
+        new: &NewExtent,
+        length: u64,
+        uncommitted: Arc<UncommittedExtents>,
         reserve: Reserve,
     ) -> Result<(Self, BoxFuture<'static, Result<ExtentRef>>)> {
         let geometry = Geometry::new(code, length)?;
         let encoder = Encoder::new(&client.codecs.get(code), &geometry)?;
         let whole = whole(new, length)?;
         let lanes: Vec<_> = geometry.stored().iter().map(|at| Lane::new(at, &geometry)).collect();
-        let plan = Plan {
+        let plan = ExtentPlan {
             policy: new.layout.policy,
             id: whole.id,
-            pieces: lanes.iter().map(|lane| lane.piece(new, code, whole)).collect(),
+            replicas: lanes.iter().map(|lane| lane.replica_write(new, code, whole)).collect(),
             needed: usize::from(geometry.needed()) + 1,
-            placed,
+            uncommitted,
         };
-        let (fanout, durable) = extents::begin_pieces(client, plan)?;
-        let hashing = Hashing::new(length);
+        let (fanout, durable) = extents::begin_replicas(client, plan)?;
+        let hashing = RunningHash::new(length);
         let sum = hashing.sum.clone();
         let done = async move {
             let extent = durable.await?;
@@ -107,7 +110,7 @@ impl CodedWrite {
                 permit.clone()
             };
             let is_all = self.lanes[at].hashing.take(&block.bytes);
-            self.fanout.give(at, block.bytes, permit);
+            self.fanout.push_to(at, block.bytes, permit);
             if is_all {
                 self.fanout.end(at);
             }
@@ -136,22 +139,22 @@ fn whole(new: &NewExtent, length: u64) -> Result<ExtentRef> {
 impl Lane {
     fn new(fragment: FragmentIndex, geometry: &Geometry) -> Self {
         let is_parity = !geometry.code().is_data(fragment);
-        Self { fragment, is_parity, hashing: Hashing::new(geometry.stored_bytes(fragment)) }
+        Self { fragment, is_parity, hashing: RunningHash::new(geometry.stored_bytes(fragment)) }
     }
 
     /// Creation parameters of this fragment on its device.
-    fn piece(&self, new: &NewExtent, code: Code, whole: ExtentRef) -> Piece {
+    fn replica_write(&self, new: &NewExtent, code: Code, whole: ExtentRef) -> ReplicaWrite {
         let FragmentIndex(number) = self.fragment;
         let mut new = new.clone();
         new.id = whole.id.fragment(number);
         new.length = Some(self.hashing.bytes_left);
         new.layout.stripe = Some(Stripe { k: code.k(), m: code.m(), length: whole.length });
         let fragment = Fragment { whole, blake3: self.hashing.sum.clone() };
-        Piece { replica: number, new, fragment: Some(fragment) }
+        ReplicaWrite { number, new, fragment: Some(fragment) }
     }
 }
 
-impl Hashing {
+impl RunningHash {
     fn new(bytes: u64) -> Self {
         Self { hasher: blake3::Hasher::new(), bytes_left: bytes, sum: Sum::default() }
     }

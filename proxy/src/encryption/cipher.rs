@@ -34,24 +34,24 @@ impl SegmentKey {
     pub(super) fn seal(
         &self,
         first: u64,
-        pieces: &[Bytes],
+        plain: &[Bytes],
         ends: bool,
         mut sealed: BytesMut,
     ) -> Bytes {
-        let mut left: usize = pieces.iter().map(Bytes::len).sum();
+        let mut left: usize = plain.iter().map(Bytes::len).sum();
         sealed.reserve(left + left.div_ceil(CHUNK) * TAG);
-        let mut pieces = pieces.iter().cloned();
-        let mut piece = Bytes::new();
+        let mut plain = plain.iter().cloned();
+        let mut buffer = Bytes::new();
         let mut index = first;
         while left > 0 {
             let length = left.min(CHUNK);
             let start = sealed.len();
             while sealed.len() < start + length {
-                if piece.is_empty() {
-                    piece = pieces.next().expect("the pieces are as long as the body");
+                if buffer.is_empty() {
+                    buffer = plain.next().expect("the plain bytes are as long as the body");
                 }
                 let missing = start + length - sealed.len();
-                sealed.extend_from_slice(&piece.split_to(missing.min(piece.len())));
+                sealed.extend_from_slice(&buffer.split_to(missing.min(buffer.len())));
             }
             left -= length;
             let nonce = nonce(index, ends && left == 0);
@@ -130,15 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sealed_as_the_whole_is_whatever_their_size() {
+    fn chunks_of_any_size_encrypt_to_equal_bytes() {
         let plain = bytes(4 * CHUNK + 77);
         for size in [1000, CHUNK, CHUNK + 1, plain.len()] {
             let mut rest = plain.clone();
-            let pieces: Vec<_> = std::iter::from_fn(|| {
+            let chunks: Vec<_> = std::iter::from_fn(|| {
                 (!rest.is_empty()).then(|| rest.split_to(size.min(rest.len())))
             })
             .collect();
-            let whole = key(1).seal(0, &pieces, true, BytesMut::new());
+            let whole = key(1).seal(0, &chunks, true, BytesMut::new());
             assert_eq!(whole, sealed(&plain));
         }
         let first = key(1).seal(0, &[plain.slice(..2 * CHUNK)], false, BytesMut::new());

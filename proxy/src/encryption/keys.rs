@@ -52,14 +52,14 @@ pub(crate) struct Secret {
     key: [u8; 32],
     /// True if its parts have salted keys of their own.
     pub(crate) salted: bool,
-    parts: Parts,
+    parts: PartNumbers,
     /// Number of the part that it is for, if parts are bound to their numbers.
     number: Option<u16>,
 }
 
 /// Binding of parts' keys to part numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Parts {
+enum PartNumbers {
     /// Keys don't depend on numbers.
     #[default]
     Unbound,
@@ -85,18 +85,27 @@ struct Document {
     wrapped: Vec<u8>,
     salted: bool,
     #[serde(skip)]
-    parts: Parts,
+    parts: PartNumbers,
 }
 
-/// The encryption document of an object or upload, and its place.
+/// The encryption document of an object or upload, and the associated data of its address.
 pub(crate) struct Locked {
     document: Document,
-    place: Vec<u8>,
+    associated_data: Vec<u8>,
 }
 
-/// Associated data that binds a document to its bucket and key.
-fn place(bucket: BucketId, key: &str) -> Vec<u8> {
-    [&bucket.0[..], key.as_bytes()].concat()
+/// An object or upload by bucket and key, which its document is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectAddress<'a> {
+    pub(crate) bucket: BucketId,
+    pub(crate) key: &'a str,
+}
+
+impl ObjectAddress<'_> {
+    /// Associated data that binds a document to its bucket and key.
+    fn associated_data(self) -> Vec<u8> {
+        [&self.bucket.0[..], self.key.as_bytes()].concat()
+    }
 }
 
 /// Returns true if the parts of an encrypted object begin with salts; false for an unreadable
@@ -115,7 +124,7 @@ fn decode(document: &[u8]) -> Result<Document> {
             let (mut document, rest): (Document, _) =
                 postcard::take_from_bytes(rest).map_err(unread)?;
             let chosen: Option<Vec<u8>> = postcard::from_bytes(rest).map_err(unread)?;
-            document.parts = chosen.map_or(Parts::InARow, Parts::Chosen);
+            document.parts = chosen.map_or(PartNumbers::InARow, PartNumbers::Chosen);
             Ok(document)
         }
         _ => Err(Error::corrupt("an object's encryption is unknown to this version")),
@@ -125,9 +134,11 @@ fn decode(document: &[u8]) -> Result<Document> {
 fn encode(document: &Document) -> Vec<u8> {
     let of_version = |version| postcard::to_extend(document, vec![version]);
     let encoded = match &document.parts {
-        Parts::Unbound => of_version(VERSION),
-        Parts::InARow => of_version(VERSION_OF_PARTS).map(|bytes| [&bytes[..], &[0]].concat()),
-        Parts::Chosen(numbers) => of_version(VERSION_OF_PARTS)
+        PartNumbers::Unbound => of_version(VERSION),
+        PartNumbers::InARow => {
+            of_version(VERSION_OF_PARTS).map(|bytes| [&bytes[..], &[0]].concat())
+        }
+        PartNumbers::Chosen(numbers) => of_version(VERSION_OF_PARTS)
             .and_then(|bytes| postcard::to_extend(&Some(numbers), bytes)),
     };
     encoded.expect("a document can be encoded")
@@ -137,14 +148,14 @@ fn encode(document: &Document) -> Vec<u8> {
 pub(crate) fn choose_parts(marks: &mut Marks, numbers: &[u32]) -> Result<()> {
     let Some(document) = marks.get(Mark::Encryption) else { return Ok(()) };
     let mut document = decode(document)?;
-    if document.parts != Parts::Unbound {
-        document.parts = Parts::of(numbers);
+    if document.parts != PartNumbers::Unbound {
+        document.parts = PartNumbers::of(numbers);
         marks.set(Mark::Encryption, encode(&document));
     }
     Ok(())
 }
 
-impl Parts {
+impl PartNumbers {
     fn of(numbers: &[u32]) -> Self {
         if numbers.iter().copied().eq((1..).take(numbers.len())) {
             return Self::InARow;
@@ -186,13 +197,13 @@ fn once() -> Nonce {
 impl Secret {
     /// A new data key.
     pub(super) fn random(salted: bool) -> Self {
-        let parts = if salted { Parts::InARow } else { Parts::Unbound };
+        let parts = if salted { PartNumbers::InARow } else { PartNumbers::Unbound };
         Self { key: random_bytes(), salted, parts, number: None }
     }
 
     /// The data key for the upload's part of this number.
     pub(crate) fn of_part(&self, number: u16) -> Self {
-        let number = (self.parts != Parts::Unbound).then_some(number);
+        let number = (self.parts != PartNumbers::Unbound).then_some(number);
         Self { key: self.key, salted: self.salted, parts: self.parts.clone(), number }
     }
 
@@ -215,15 +226,10 @@ impl Secret {
     }
 
     /// The document for an object, wrapped by a key derived from `root`.
-    pub(crate) fn lock(
-        &self,
-        by: Wrapper,
-        root: &[u8; 32],
-        (bucket, key): (BucketId, &str),
-    ) -> Vec<u8> {
+    pub(crate) fn lock(&self, by: Wrapper, root: &[u8; 32], object: ObjectAddress<'_>) -> Vec<u8> {
         let salt = random_bytes();
         let mut wrapped = self.key.to_vec();
-        let aad = Aad::from(place(bucket, key));
+        let aad = Aad::from(object.associated_data());
         let sealed = wrapping(root, &salt).seal_in_place_append_tag(once(), aad, &mut wrapped);
         sealed.expect("a key is short");
         encode(&Document { by, salt, wrapped, salted: self.salted, parts: self.parts.clone() })
@@ -232,9 +238,10 @@ impl Secret {
 
 impl Locked {
     /// Reads the document from an object's marks; none if it isn't encrypted.
-    pub(crate) fn of(marks: &Marks, (bucket, key): (BucketId, &str)) -> Result<Option<Self>> {
+    pub(crate) fn of(marks: &Marks, object: ObjectAddress<'_>) -> Result<Option<Self>> {
         let Some(document) = marks.get(Mark::Encryption) else { return Ok(None) };
-        Ok(Some(Self { document: decode(document)?, place: place(bucket, key) }))
+        let (document, associated_data) = (decode(document)?, object.associated_data());
+        Ok(Some(Self { document, associated_data }))
     }
 
     /// The key that wraps it.
@@ -246,7 +253,7 @@ impl Locked {
     pub(super) fn open(&self, root: &[u8; 32]) -> Option<Secret> {
         let Document { salt, wrapped, salted, parts, .. } = &self.document;
         let mut wrapped = wrapped.clone();
-        let aad = Aad::from(&self.place);
+        let aad = Aad::from(&self.associated_data);
         let key = wrapping(root, salt).open_in_place(once(), aad, &mut wrapped).ok()?;
         let key = (&*key).try_into().ok()?;
         Some(Secret { key, salted: *salted, parts: parts.clone(), number: None })
@@ -287,7 +294,7 @@ mod tests {
     use super::*;
     use crate::keyring::MasterKey;
 
-    const HOME: BucketId = BucketId([7; 16]);
+    const ADDRESS: ObjectAddress<'_> = ObjectAddress { bucket: BucketId([7; 16]), key: "k" };
 
     fn vault(keys: &[u8]) -> Vault {
         Vault::new(keys.iter().map(|byte| MasterKey::new(&[*byte; 32])).collect())
@@ -299,21 +306,24 @@ mod tests {
         marks
     }
 
-    fn locked(document: &[u8], place: (BucketId, &str)) -> Locked {
-        Locked::of(&marks(document.to_vec()), place).unwrap().unwrap()
+    fn locked(document: &[u8], object: ObjectAddress<'_>) -> Locked {
+        Locked::of(&marks(document.to_vec()), object).unwrap().unwrap()
     }
 
     #[test]
     fn only_the_key_that_wrapped_unwraps_and_only_where_it_belongs() {
         let secret = Secret::random(true);
         let customer = CustomerKey::new(&[1; 32]);
-        let document = secret.lock(Wrapper::Customer, customer.root(), (HOME, "k"));
-        let here = locked(&document, (HOME, "k"));
+        let document = secret.lock(Wrapper::Customer, customer.root(), ADDRESS);
+        let here = locked(&document, ADDRESS);
         let opened = here.open(customer.root()).unwrap();
         assert_eq!((opened.key, opened.salted), (secret.key, true));
         assert!(here.open(CustomerKey::new(&[2; 32]).root()).is_none());
-        for place in [(HOME, "other"), (BucketId([8; 16]), "k")] {
-            assert!(locked(&document, place).open(customer.root()).is_none());
+        for object in [
+            ObjectAddress { key: "other", ..ADDRESS },
+            ObjectAddress { bucket: BucketId([8; 16]), ..ADDRESS },
+        ] {
+            assert!(locked(&document, object).open(customer.root()).is_none());
         }
         let found = document.windows(8).any(|it| it == &secret.key[..8]);
         assert!(!found, "the document holds the key in clear");
@@ -324,7 +334,7 @@ mod tests {
         let secret = Secret::random(false);
         let lock = |vault: &Vault| {
             let (by, root) = vault.wrapping().unwrap();
-            locked(&secret.lock(by, root, (HOME, "k")), (HOME, "k"))
+            locked(&secret.lock(by, root, ADDRESS), ADDRESS)
         };
         let unwrap = |vault: &Vault, locked: &Locked| {
             let Wrapper::Master(name) = locked.by() else { panic!("a master key wrapped it") };
@@ -353,18 +363,18 @@ mod tests {
     #[test]
     fn documents_of_before_are_read_and_those_of_later_refused() {
         let golden = hex::decode(format!("0100{}30{}01", "aa".repeat(32), "bb".repeat(48)));
-        let locked = locked(&golden.unwrap(), (HOME, "k"));
+        let locked = locked(&golden.unwrap(), ADDRESS);
         assert_eq!(locked.by(), &Wrapper::Customer);
         assert!(locked.document.salted && locked.document.salt == [0xaa; 32]);
-        assert_eq!(locked.document.parts, Parts::Unbound);
+        assert_eq!(locked.document.parts, PartNumbers::Unbound);
         let golden = format!("0200{}30{}010102d007", "aa".repeat(32), "bb".repeat(48));
-        let chosen = self::locked(&hex::decode(golden).unwrap(), (HOME, "k")).document.parts;
-        assert_eq!(chosen, Parts::Chosen(vec![0xd0, 0x07]));
+        let chosen = self::locked(&hex::decode(golden).unwrap(), ADDRESS).document.parts;
+        assert_eq!(chosen, PartNumbers::Chosen(vec![0xd0, 0x07]));
         for wrong in [vec![], vec![2, 0], vec![VERSION, 9]] {
-            assert!(Locked::of(&marks(wrong.clone()), (HOME, "k")).is_err(), "{wrong:?}");
+            assert!(Locked::of(&marks(wrong.clone()), ADDRESS).is_err(), "{wrong:?}");
             assert!(!is_salted(&wrong));
         }
-        assert!(Locked::of(&Marks::default(), (HOME, "k")).unwrap().is_none());
+        assert!(Locked::of(&Marks::default(), ADDRESS).unwrap().is_none());
     }
 
     #[test]
@@ -376,7 +386,7 @@ mod tests {
         let secret = Secret::random(true);
         assert_ne!(seal(&secret.of_part(1)), seal(&secret.of_part(2)));
         assert_eq!(seal(&secret.of_part(2)), seal(&secret.of_part_at(1).unwrap()));
-        let before = Secret { parts: Parts::Unbound, ..Secret::random(true) };
+        let before = Secret { parts: PartNumbers::Unbound, ..Secret::random(true) };
         let alone = SegmentKey::new(blake3::keyed_hash(&before.key, &[1; 16]).as_bytes());
         let plain = bytes::Bytes::from_static(b"the same bytes");
         let alone = alone.seal(0, &[plain], true, bytes::BytesMut::new());
@@ -387,12 +397,12 @@ mod tests {
     #[test]
     fn documents_say_which_parts_were_chosen_unless_they_count_up() {
         let customer = CustomerKey::new(&[1; 32]);
-        let lock = |secret: &Secret| secret.lock(Wrapper::Customer, customer.root(), (HOME, "k"));
+        let lock = |secret: &Secret| secret.lock(Wrapper::Customer, customer.root(), ADDRESS);
         let number_at = |marks: &Marks, place| {
-            let locked = Locked::of(marks, (HOME, "k")).unwrap().unwrap();
+            let locked = Locked::of(marks, ADDRESS).unwrap().unwrap();
             let secret = locked.open(customer.root()).unwrap();
             // Wrapping again keeps the part numbers.
-            let again = self::locked(&lock(&secret), (HOME, "k"));
+            let again = self::locked(&lock(&secret), ADDRESS);
             assert_eq!(again.document.parts, locked.document.parts);
             secret.of_part_at(place).map(|secret| secret.number).ok()
         };
@@ -406,7 +416,7 @@ mod tests {
         choose_parts(&mut chosen, &[2, 9, 10_000]).unwrap();
         let places = [0, 1, 2, 3].map(|place| number_at(&chosen, place));
         assert_eq!(places, [Some(Some(2)), Some(Some(9)), Some(Some(10_000)), None]);
-        let before = Secret { parts: Parts::Unbound, ..Secret::random(true) };
+        let before = Secret { parts: PartNumbers::Unbound, ..Secret::random(true) };
         let mut marks = marks(lock(&before));
         let as_it_was = marks.clone();
         choose_parts(&mut marks, &[5]).unwrap();

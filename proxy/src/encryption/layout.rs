@@ -93,7 +93,7 @@ impl Plan {
         for (at, segment) in segments.into_iter().enumerate() {
             let end = start + segment.bytes;
             if segment.bytes > 0 && start < range.end && range.start < end {
-                plan.add((at, segment), (start, stored_start), range);
+                plan.add(at, segment, start, stored_start, range);
             }
             stored_start += segment.stored();
             start = end;
@@ -103,8 +103,10 @@ impl Plan {
 
     fn add(
         &mut self,
-        (at, segment): (usize, Segment),
-        (start, stored_start): (u64, u64),
+        at: usize,
+        segment: Segment,
+        start: u64,
+        stored_start: u64,
         range: &Range<u64>,
     ) {
         let first = range.start.saturating_sub(start) / CHUNK_BYTES;

@@ -82,7 +82,7 @@ fn opened(chunks: Chunks, threads: Arc<Semaphore>) -> ByteStream {
     batches
         .map_ok(move |batch| open(batch, threads.clone()))
         .try_buffered(BATCHES)
-        .map_ok(|pieces| stream::iter(pieces.into_iter().map(Ok)))
+        .map_ok(|chunk_queue| stream::iter(chunk_queue.into_iter().map(Ok)))
         .try_flatten()
         .boxed()
 }
@@ -149,11 +149,11 @@ impl Chunks {
 /// Reads until the buffer holds `length` bytes.
 async fn fill(bytes: &mut ByteStream, buffer: &mut BytesMut, length: u64) -> Result<(), Error> {
     while (buffer.len() as u64) < length {
-        let piece = bytes
+        let chunk = bytes
             .next()
             .await
             .ok_or_else(|| Error::corrupt("too few encrypted bytes are stored"))?;
-        buffer.extend_from_slice(&piece?);
+        buffer.extend_from_slice(&chunk?);
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 
 use std::sync::OnceLock;
 
+use martlet_protocol::Setting;
 use martlet_protocol::entry::{Attributes, Bucket, Mark, Marks};
-use martlet_protocol::{BucketId, Setting};
 
-use super::keys::{CustomerKey, Locked, Secret, Wrapper};
+use super::keys::{CustomerKey, Locked, ObjectAddress, Secret, Wrapper};
 use crate::error::{Error, Result};
 use crate::keyring::Vault;
 
@@ -110,7 +110,8 @@ impl RequestKeys {
             None => return Ok(None),
         };
         let secret = Secret::random(salted);
-        attributes.marks.set(Mark::Encryption, secret.lock(by, root, (bucket.id, key)));
+        let object = ObjectAddress { bucket: bucket.id, key };
+        attributes.marks.set(Mark::Encryption, secret.lock(by, root, object));
         self.note_encrypted(encrypted);
         Ok(Some(secret))
     }
@@ -169,9 +170,9 @@ impl RequestKeys {
         &self,
         vault: &Vault,
         marks: &Marks,
-        place: (BucketId, &str),
+        object: ObjectAddress<'_>,
     ) -> Result<Option<Secret>> {
-        let locked = Locked::of(marks, place)?;
+        let locked = Locked::of(marks, object)?;
         let customer = self.customer(Whose::Own);
         let refusal = match (locked.as_ref().map(Locked::by), customer) {
             (Some(Wrapper::Customer), None) => {
@@ -200,17 +201,21 @@ impl RequestKeys {
         &self,
         vault: &Vault,
         marks: &Marks,
-        place: (BucketId, &str),
+        object: ObjectAddress<'_>,
     ) -> Result<()> {
         match self.customer(Whose::Own) {
             None => Ok(()),
-            Some(_) => self.unlock_upload(vault, marks, place).map(drop),
+            Some(_) => self.unlock_upload(vault, marks, object).map(drop),
         }
     }
 
     /// Refuses CompleteMultipartUpload without the upload's customer key.
-    pub(crate) fn require_upload_key(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
-        let locked = Locked::of(marks, place)?;
+    pub(crate) fn require_upload_key(
+        &self,
+        marks: &Marks,
+        object: ObjectAddress<'_>,
+    ) -> Result<()> {
+        let locked = Locked::of(marks, object)?;
         match (locked.as_ref().map(Locked::by), self.customer(Whose::Own)) {
             (Some(Wrapper::Customer), None) => Err(Error::InvalidRequest(
                 "The multipart upload was made with checksums under a key of the customer's. The \
@@ -222,8 +227,8 @@ impl RequestKeys {
     }
 
     /// Records the encryption of a completed object for the response. Needs no key.
-    pub(crate) fn report(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
-        match Locked::of(marks, place)?.as_ref().map(Locked::by) {
+    pub(crate) fn report(&self, marks: &Marks, object: ObjectAddress<'_>) -> Result<()> {
+        match Locked::of(marks, object)?.as_ref().map(Locked::by) {
             None => {}
             Some(Wrapper::Customer) => self.note_encrypted(Encrypted::Customer),
             Some(Wrapper::Master(_)) => self.note_encrypted(Encrypted::Managed),

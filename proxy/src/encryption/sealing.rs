@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use super::cipher::SegmentKey;
 use super::keys::Secret;
 use super::layout::{CHUNK, SALT, Segment};
+use crate::chunk_queue::ChunkQueue;
 use crate::error::Result;
-use crate::pieces::Pieces;
 
 /// Smallest batch that is sent to another thread.
 const BATCH_BYTES: usize = 4 * CHUNK;
@@ -28,7 +28,7 @@ pub(crate) struct Sealing {
     /// Bytes before the first chunk: the salt.
     head: BytesMut,
     threads: Arc<Semaphore>,
-    waiting: Pieces,
+    waiting: ChunkQueue,
     next_chunk: u64,
     ended: bool,
     work: Option<JoinHandle<Bytes>>,
@@ -40,13 +40,13 @@ struct Batch {
     key: Arc<SegmentKey>,
     head: BytesMut,
     first: u64,
-    pieces: Vec<Bytes>,
+    chunk_queue: Vec<Bytes>,
     ends: bool,
 }
 
 impl Batch {
     fn seal(self) -> Bytes {
-        self.key.seal(self.first, &self.pieces, self.ends, self.head)
+        self.key.seal(self.first, &self.chunk_queue, self.ends, self.head)
     }
 }
 
@@ -60,7 +60,7 @@ impl Sealing {
             salted: secret.salted,
             head: BytesMut::from(head),
             threads,
-            waiting: Pieces::default(),
+            waiting: ChunkQueue::default(),
             next_chunk: 0,
             ended: false,
             work: None,
@@ -101,7 +101,9 @@ impl Sealing {
             }
         };
         match self.batch() {
-            Some(batch) if batch.pieces.iter().map(Bytes::len).sum::<usize>() >= BATCH_BYTES => {
+            Some(batch)
+                if batch.chunk_queue.iter().map(Bytes::len).sum::<usize>() >= BATCH_BYTES =>
+            {
                 let turn = self.threads.clone().acquire_owned().await;
                 self.work = Some(tokio::task::spawn_blocking(move || {
                     let _turn = turn;
@@ -134,7 +136,7 @@ impl Sealing {
             key: self.key.clone(),
             head: std::mem::take(&mut self.head),
             first: self.next_chunk,
-            pieces: self.waiting.take(length),
+            chunk_queue: self.waiting.take(length),
             ends: self.ended,
         };
         self.next_chunk += (length / CHUNK) as u64;
@@ -157,8 +159,8 @@ mod tests {
         let mut all = BytesMut::new();
         while !sealing.is_done() {
             while sealing.wants_more() {
-                let piece = rest.split_to(size.min(rest.len()));
-                sealing.push(Some(piece).filter(|piece| !piece.is_empty()));
+                let chunk = rest.split_to(size.min(rest.len()));
+                sealing.push(Some(chunk).filter(|chunk| !chunk.is_empty()));
             }
             assert!(sealing.waiting.bytes() <= BATCH_BYTES + size);
             all.extend_from_slice(&sealing.next().await.unwrap().unwrap_or_default());

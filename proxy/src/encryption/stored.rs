@@ -6,14 +6,14 @@ use super::keys::is_salted;
 use super::layout::Segment;
 
 /// Stored size of each part of an object, or of the whole if its parts are unknown.
-pub(crate) fn stored_pieces(object: &Object, parts: &[u64]) -> Vec<u64> {
+pub(crate) fn stored_sizes(object: &Object, parts: &[u64]) -> Vec<u64> {
     let is_whole = parts.iter().sum::<u64>() != object.size || parts.is_empty();
-    let pieces = if is_whole { std::slice::from_ref(&object.size) } else { parts };
+    let sizes = if is_whole { std::slice::from_ref(&object.size) } else { parts };
     match object.attributes.marks.get(Mark::Encryption) {
-        None => pieces.to_vec(),
+        None => sizes.to_vec(),
         Some(document) => {
             let salted = is_salted(document);
-            pieces.iter().map(|&bytes| Segment { bytes, salted }.stored()).collect()
+            sizes.iter().map(|&bytes| Segment { bytes, salted }.stored()).collect()
         }
     }
 }

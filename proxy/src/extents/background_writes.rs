@@ -12,7 +12,7 @@ use futures::StreamExt;
 use martlet_protocol::extent::ExtentRef;
 use tokio::time::{Instant, timeout};
 
-use super::delivery::{ExtentWrite, Pieces};
+use super::delivery::{ExtentWrite, ReplicaWrites};
 use crate::channel::Gauge;
 
 /// Longest time that a copy may go on after its write.
@@ -24,11 +24,12 @@ pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 /// durable.
 pub(super) fn leave(
     write: Arc<ExtentWrite>,
-    mut copies: Pieces,
-    (chosen, enough_at): (ExtentRef, Instant),
+    mut copies: ReplicaWrites,
+    chosen: ExtentRef,
+    enough_at: Instant,
 ) {
-    let mut unwanted = write.placed.unwanted();
-    let held: usize = write.gauges.iter().map(|gauge| gauge.standing().waiting_cost).sum();
+    let mut unwanted = write.uncommitted.unwanted();
+    let held: usize = write.gauges.iter().map(|gauge| gauge.status().waiting_cost).sum();
     write.gauges.iter().for_each(Gauge::settle);
     let share = u32::try_from(held).ok();
     let share =
@@ -41,7 +42,7 @@ pub(super) fn leave(
         let is_unwanted = tokio::select! {
             biased;
             unwanted = unwanted.wait_for(|unwanted| *unwanted) => unwanted.is_ok(),
-            _ = timeout(TIME_MAX, finish(&write, &mut copies, (chosen, enough_at))) => false,
+            _ = timeout(TIME_MAX, finish(&write, &mut copies, chosen, enough_at)) => false,
         };
         if is_unwanted {
             write.gauges.iter().for_each(Gauge::break_off);
@@ -54,8 +55,9 @@ pub(super) fn leave(
 /// Waits for all copies, and deletes those that differ from the acknowledged ones.
 async fn finish(
     write: &ExtentWrite,
-    copies: &mut Pieces,
-    (chosen, enough_at): (ExtentRef, Instant),
+    copies: &mut ReplicaWrites,
+    chosen: ExtentRef,
+    enough_at: Instant,
 ) {
     while let Some(written) = copies.next().await {
         write.note_lag(&written, enough_at);

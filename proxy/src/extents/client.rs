@@ -71,13 +71,13 @@ impl ExtentClient {
     }
 
     /// Deletes unwanted extents in the background.
-    pub(crate) fn delete_soon(self: &Arc<Self>, placed: Vec<(DeviceId, ExtentId)>) {
-        let (false, Ok(runtime)) = (placed.is_empty(), tokio::runtime::Handle::try_current())
+    pub(crate) fn delete_soon(self: &Arc<Self>, uncommitted: Vec<(DeviceId, ExtentId)>) {
+        let (false, Ok(runtime)) = (uncommitted.is_empty(), tokio::runtime::Handle::try_current())
         else {
             return;
         };
         let client = self.clone();
-        runtime.spawn(async move { client.delete_extents(placed).await });
+        runtime.spawn(async move { client.delete_extents(uncommitted).await });
     }
 
     /// Removes wrong bytes from a device in the background. Leaves no delete mark, so the right
@@ -99,10 +99,10 @@ impl ExtentClient {
     }
 
     /// Deletes extents, with one call for each device.
-    pub(crate) async fn delete_extents(&self, placed: Vec<(DeviceId, ExtentId)>) {
-        tracing::debug!(extents = ?placed, "deleting extents without an entry");
+    pub(crate) async fn delete_extents(&self, uncommitted: Vec<(DeviceId, ExtentId)>) {
+        tracing::debug!(extents = ?uncommitted, "deleting extents without an entry");
         let mut by_device: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
-        for (device, id) in placed {
+        for (device, id) in uncommitted {
             by_device.entry(device).or_default().push(id);
         }
         let deletions = by_device.into_iter().map(|(device, ids)| async move {

@@ -7,8 +7,8 @@
 //!                                                                 ▼ stored: counted by `durable`
 //! ```
 //!
-//! A device is called once the first byte of its piece has arrived, so later fragments occupy no
-//! device early. Dropping a write drops its pieces, which aborts them;
+//! A device is called once the first byte of its replica has arrived, so later fragments occupy no
+//! device early. Dropping a write drops its replicas, which aborts them;
 //! [`OrphanGuard`](crate::orphan_guard::OrphanGuard) deletes what they stored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +25,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::ExtentClient;
 use super::fanout::{EndedAt, Fanout};
-use super::placed::Placed;
 use super::placement::Placement;
-use crate::channel::{Gauge, Input, Keep, Receiver, channel};
+use super::uncommitted::UncommittedExtents;
+use crate::channel::{Gauge, Input, Receiver, ReplayBudget, channel};
 
 /// Time for which a dispensable device may accept no bytes.
 const STALL_MAX: Duration = Duration::from_secs(5);
@@ -36,18 +36,18 @@ const STALL_REPLACEABLE_MAX: Duration = Duration::from_secs(10);
 /// Limit for a device that is needed and can't be replaced. A disk at its limit may take this long
 /// to sync.
 const STALL_NEEDED_MAX: Duration = Duration::from_mins(2);
-/// Time for which further devices are tried for a piece, from the first refusal.
+/// Time for which further devices are tried for a replica, from the first refusal.
 const REPLACING_TIME: Duration = Duration::from_secs(15);
 
-/// Result of a piece: its device, and the extent that it counts for.
-pub(super) type Written = Result<(DeviceId, ExtentRef)>;
-/// Pieces in delivery.
-pub(super) type Pieces = FuturesUnordered<BoxFuture<'static, Written>>;
+/// Result of a replica: its device, and the extent that it counts for.
+pub(super) type ReplicaResult = Result<(DeviceId, ExtentRef)>;
+/// Replicas in delivery.
+pub(super) type ReplicaWrites = FuturesUnordered<BoxFuture<'static, ReplicaResult>>;
 
 /// One copy or fragment, for one device.
-pub(crate) struct Piece {
-    /// Its replica number in the partition.
-    pub(crate) replica: u8,
+pub(crate) struct ReplicaWrite {
+    /// Its number in the partition.
+    pub(crate) number: u8,
     pub(crate) new: NewExtent,
     /// The fragment; none for a copy.
     pub(crate) fragment: Option<Fragment>,
@@ -63,13 +63,13 @@ pub(crate) struct Fragment {
 }
 
 /// Parameters of an extent write.
-pub(crate) struct Plan {
+pub(crate) struct ExtentPlan {
     pub(crate) policy: PolicyId,
     pub(crate) id: ExtentId,
-    pub(crate) pieces: Vec<Piece>,
-    /// Number of pieces that must be durable.
+    pub(crate) replicas: Vec<ReplicaWrite>,
+    /// Number of replicas that must be durable.
     pub(crate) needed: usize,
-    pub(crate) placed: Arc<Placed>,
+    pub(crate) uncommitted: Arc<UncommittedExtents>,
 }
 
 /// State of an extent write.
@@ -77,58 +77,58 @@ pub(super) struct ExtentWrite {
     pub(super) client: Arc<ExtentClient>,
     pub(super) policy: PolicyId,
     pub(super) id: ExtentId,
-    pub(super) placed: Arc<Placed>,
+    pub(super) uncommitted: Arc<UncommittedExtents>,
     pub(super) placement: Mutex<Placement>,
     pub(super) gauges: Vec<Gauge>,
     pub(super) needed: usize,
     pub(super) ended_at: EndedAt,
-    /// True once enough pieces are durable: no further devices are tried.
+    /// True once enough replicas are durable: no further devices are tried.
     pub(super) settled: AtomicBool,
 }
 
-/// Begins an extent. The fanout has one channel for each piece, in order; the future completes once
-/// enough devices have stored theirs.
+/// Begins an extent. The fanout has one channel for each replica, in order; the future completes
+/// once enough devices have stored theirs.
 pub(crate) fn begin(
     client: &Arc<ExtentClient>,
-    plan: Plan,
+    plan: ExtentPlan,
 ) -> Result<(Fanout, BoxFuture<'static, Result<ExtentRef>>)> {
-    let Plan { policy, id, pieces, needed, placed } = plan;
+    let ExtentPlan { policy, id, replicas, needed, uncommitted } = plan;
     let cluster = client.cluster();
-    let wanted = |replica| pieces.iter().any(|piece| usize::from(piece.replica) == replica);
-    let placement = Placement::new(cluster.data(policy)?, &client.health, id, wanted);
+    let is_written = |number| replicas.iter().any(|replica| usize::from(replica.number) == number);
+    let placement = Placement::new(cluster.data(policy)?, &client.health, id, is_written);
     let devices = placement.devices().to_vec();
-    if devices.len() != pieces.len() {
-        return Err(Error::internal("a ring has fewer replicas than an extent has pieces"));
+    if devices.len() != replicas.len() {
+        return Err(Error::internal("a ring has fewer replicas than an extent needs"));
     }
     // All channels of copies share their bytes.
-    let kept = |piece: &Piece| match piece.fragment {
-        Some(_) => Keep { bytes: client.kept.clone(), channels: 1 },
-        None => Keep { bytes: client.kept_copies.clone(), channels: pieces.len() },
+    let kept = |replica: &ReplicaWrite| match replica.fragment {
+        Some(_) => ReplayBudget { bytes: client.kept.clone(), channels: 1 },
+        None => ReplayBudget { bytes: client.kept_copies.clone(), channels: replicas.len() },
     };
-    let channels = pieces.iter().map(|piece| channel(Some(kept(piece))));
+    let channels = replicas.iter().map(|replica| channel(Some(kept(replica))));
     let (channels, receivers): (Vec<_>, Vec<_>) = channels.unzip();
     let ended_at = EndedAt::default();
     let write = Arc::new(ExtentWrite {
         client: client.clone(),
         policy,
         id,
-        placed,
+        uncommitted,
         placement: Mutex::new(placement),
         gauges: receivers.iter().map(Receiver::gauge).collect(),
         needed,
         ended_at: ended_at.clone(),
         settled: AtomicBool::new(false),
     });
-    let under_way = pieces.into_iter().zip(receivers).zip(devices);
-    let under_way: Pieces = under_way
-        .map(|((piece, receiver), device)| {
-            Box::pin(write.clone().deliver(piece, receiver, device)) as _
+    let under_way = replicas.into_iter().zip(receivers).zip(devices);
+    let under_way: ReplicaWrites = under_way
+        .map(|((replica, receiver), device)| {
+            Box::pin(write.clone().deliver(replica, receiver, device)) as _
         })
         .collect();
-    Ok((Fanout::new(channels, needed, ended_at), Box::pin(write.gather(under_way))))
+    Ok((Fanout::new(channels, needed, ended_at), Box::pin(write.until_durable(under_way))))
 }
 
-impl Piece {
+impl ReplicaWrite {
     /// Returns true if the node stored the bytes that it was sent.
     fn is(&self, written: &ExtentRef, bytes: u64) -> bool {
         let sum = self.fragment.as_ref().map(|fragment| fragment.blake3.get());
@@ -138,20 +138,23 @@ impl Piece {
 }
 
 impl ExtentWrite {
-    /// Writes one piece; tries further devices after refusals.
+    /// Writes one replica; tries further devices after refusals.
     async fn deliver(
         self: Arc<Self>,
-        piece: Piece,
+        replica: ReplicaWrite,
         receiver: Receiver,
         mut device: DeviceId,
-    ) -> Written {
+    ) -> ReplicaResult {
         receiver.begun().await;
         let mut replace_until = None;
         loop {
-            match self.attempt(&piece, &receiver, device).await {
+            match self.attempt(&replica, &receiver, device).await {
                 Ok(written) => {
                     receiver.stored();
-                    return Ok((device, piece.fragment.map_or(written, |fragment| fragment.whole)));
+                    return Ok((
+                        device,
+                        replica.fragment.map_or(written, |fragment| fragment.whole),
+                    ));
                 }
                 Err(error) => {
                     let until = *replace_until.get_or_insert(Instant::now() + REPLACING_TIME);
@@ -165,24 +168,24 @@ impl ExtentWrite {
         }
     }
 
-    /// Writes one piece to one device.
+    /// Writes one replica to one device.
     async fn attempt(
         &self,
-        piece: &Piece,
+        replica: &ReplicaWrite,
         receiver: &Receiver,
         device: DeviceId,
     ) -> Result<ExtentRef> {
         let health = &self.client.health;
         let gauge = receiver.gauge();
-        if gauge.standing().input == Input::Broken {
+        if gauge.status().input == Input::Broken {
             return Err(Error::unavailable("the body ended early"));
         }
         let node = self.client.cluster().node(device)?.clone();
-        self.placed.note(device, piece.new.id);
+        self.uncommitted.note(device, replica.new.id);
         let begun = Instant::now();
         let written = tokio::select! {
             biased;
-            written = node.write_extent(device, piece.new.clone(), receiver.stream()) => written,
+            written = node.write_extent(device, replica.new.clone(), receiver.stream()) => written,
             () = receiver.cut() => {
                 health.overtaken(device, begun.elapsed());
                 return Err(Error::unavailable(format!("device {device} is too slow")));
@@ -191,13 +194,13 @@ impl ExtentWrite {
                 Err(Error::unavailable(format!("device {device} stopped receiving bytes")))
             }
         };
-        let standing = gauge.standing();
+        let status = gauge.status();
         match &written {
-            Ok(extent) if !piece.is(extent, standing.taken_bytes) => {
-                tracing::warn!(extent = %piece.new.id, %device, "a device stored other bytes than \
+            Ok(extent) if !replica.is(extent, status.taken_bytes) => {
+                tracing::warn!(extent = %replica.new.id, %device, "a device stored other bytes than \
                                                                  sent");
-                if piece.fragment.is_some() {
-                    self.client.release_soon(device, piece.new.id);
+                if replica.fragment.is_some() {
+                    self.client.release_soon(device, replica.new.id);
                 }
                 Err(Error::corrupt(format!("device {device} stored other bytes than sent")))
             }
@@ -207,7 +210,7 @@ impl ExtentWrite {
             }
             Err(error) => {
                 match error.kind() {
-                    _ if standing.input == Input::Broken => {}
+                    _ if status.input == Input::Broken => {}
                     ErrorKind::Full => health.full(device),
                     ErrorKind::Invalid => health.answered(device),
                     _ => health.failed(device),
@@ -245,7 +248,7 @@ impl ExtentWrite {
         placement.next(cluster.data(self.policy).ok()?, &self.client.health)
     }
 
-    /// Returns true if another device could take a piece.
+    /// Returns true if another device could take a replica.
     fn has_next(&self) -> bool {
         let cluster = self.client.cluster();
         cluster.data(self.policy).is_ok_and(|ring| self.placement.lock().has_next(ring))
@@ -254,11 +257,11 @@ impl ExtentWrite {
     /// Returns once a device has accepted no bytes for too long.
     async fn stalled(&self, gauge: &Gauge) {
         loop {
-            let standing = gauge.standing();
+            let status = gauge.status();
             let now = Instant::now();
             // With an empty channel, the client is the slow side.
-            let is_up_to_client = standing.waiting_cost == 0 && standing.input == Input::Open;
-            let since = if is_up_to_client { now } else { standing.moved_at };
+            let is_up_to_client = status.waiting_cost == 0 && status.input == Input::Open;
+            let since = if is_up_to_client { now } else { status.moved_at };
             let until = since + self.patience(gauge);
             if until <= now {
                 return;
@@ -269,21 +272,21 @@ impl ExtentWrite {
 
     /// Time for which a device may accept no bytes.
     fn patience(&self, gauge: &Gauge) -> Duration {
-        let standing = gauge.standing();
-        let others = self.gauges.iter().map(Gauge::standing).filter(|other| {
+        let status = gauge.status();
+        let others = self.gauges.iter().map(Gauge::status).filter(|other| {
             // A device that has received nothing yet proves nothing.
             let keeps_up = other.waiting_cost == 0 && other.taken_bytes > 0;
-            let moves = keeps_up || other.moved_at > standing.moved_at;
+            let moves = keeps_up || other.moved_at > status.moved_at;
             other.stored || (!other.abandoned && moves)
         });
-        let may_be_missed = if standing.waiting_cost > 0 {
+        let may_be_missed = if status.waiting_cost > 0 {
             others.count() >= self.needed
         } else {
             self.settled.load(Ordering::Acquire)
         };
         if may_be_missed {
             STALL_MAX
-        } else if standing.waiting_cost > 0 && gauge.can_rewind() && self.has_next() {
+        } else if status.waiting_cost > 0 && gauge.can_rewind() && self.has_next() {
             STALL_REPLACEABLE_MAX
         } else {
             STALL_NEEDED_MAX

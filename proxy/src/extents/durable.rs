@@ -1,4 +1,4 @@
-//! Durability of an extent: enough of its pieces are stored on distinct devices (rule X5).
+//! Durability of an extent: enough of its replicas are stored on distinct devices (rule X5).
 //!
 //! ```text
 //! undecided ── enough ── grace for the others ── late copies go on in background
@@ -9,7 +9,7 @@
 //!
 //! The grace is as long as the faster devices took after the last byte, for devices that usually
 //! meet it. A write doesn't wait for habitually late devices, so they don't set its latency. Their
-//! pieces go on in background; their measured lag shows when they are faster again.
+//! replicas go on in background; their measured lag shows when they are faster again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use martlet_ring::Ring;
 use tokio::time::{Instant, timeout_at};
 
 use super::background_writes;
-use super::delivery::{ExtentWrite, Pieces, Written};
+use super::delivery::{ExtentWrite, ReplicaResult, ReplicaWrites};
 use super::fanout::{GRACE_MAX, GRACE_MIN};
 use super::placement::{has_nodes, same_node};
 use super::replica_selection::worse;
@@ -32,12 +32,15 @@ use super::tally::{CopyTally, Verdict};
 const GRACE_KNOWN_MIN: Duration = Duration::from_millis(20);
 
 impl ExtentWrite {
-    /// Waits until enough pieces are durable, plus the grace for the rest.
-    pub(super) async fn gather(self: Arc<Self>, mut pieces: Pieces) -> Result<ExtentRef> {
-        let mut tally = CopyTally::new(pieces.len(), self.needed);
+    /// Waits until enough replicas are durable, plus the grace for the rest.
+    pub(super) async fn until_durable(
+        self: Arc<Self>,
+        mut replicas: ReplicaWrites,
+    ) -> Result<ExtentRef> {
+        let mut tally = CopyTally::new(replicas.len(), self.needed);
         let mut failure = None;
         let chosen = loop {
-            let verdict = match pieces.next().await {
+            let verdict = match replicas.next().await {
                 Some(written) => {
                     self.note_lag(&written, Instant::now());
                     self.count(&mut tally, written, &mut failure)?
@@ -54,44 +57,44 @@ impl ExtentWrite {
         let took = self.ended_at.lock().map_or(Duration::ZERO, |ended| begun - ended);
         loop {
             let grace_ends = begun + self.grace(&tally, took);
-            let Ok(Some(written)) = timeout_at(grace_ends, pieces.next()).await else { break };
+            let Ok(Some(written)) = timeout_at(grace_ends, replicas.next()).await else { break };
             self.note_lag(&written, begun);
             self.count(&mut tally, written, &mut failure)?;
         }
         self.settled.store(true, Ordering::Release);
         let differing: Vec<_> = tally.differing(&chosen).collect();
         self.discard(&differing);
-        if !pieces.is_empty() {
+        if !replicas.is_empty() {
             let waited = begun.elapsed();
             for device in self.late(&tally) {
                 self.client.health.overtaken(device, waited);
             }
-            background_writes::leave(self, pieces, (chosen, begun));
+            background_writes::leave(self, replicas, chosen, begun);
         }
         Ok(chosen)
     }
 
-    /// Devices whose pieces are not stored yet.
+    /// Devices whose replicas are not stored yet.
     fn late(&self, tally: &CopyTally) -> Vec<DeviceId> {
         let mut late = self.placement.lock().devices().to_vec();
         late.retain(|device| !tally.holds(*device));
         late
     }
 
-    /// Longest grace of the late devices. `took` is the time from the last byte until enough pieces
+    /// Longest grace of the late devices. `took` is the time from the last byte until enough replicas
     /// were durable.
     fn grace(&self, tally: &CopyTally, took: Duration) -> Duration {
-        let known = took.clamp(GRACE_KNOWN_MIN, GRACE_MAX);
+        let usual = took.clamp(GRACE_KNOWN_MIN, GRACE_MAX);
         let grace = |device| match self.client.health.lag(device) {
             None => took.clamp(GRACE_MIN, GRACE_MAX),
-            Some(lag) if lag <= known => known,
+            Some(lag) if lag <= usual => usual,
             Some(_) => Duration::ZERO,
         };
         self.late(tally).into_iter().map(grace).max().unwrap_or_default()
     }
 
-    /// Records the lag of a piece behind the time when enough others were durable.
-    pub(super) fn note_lag(&self, written: &Written, enough_at: Instant) {
+    /// Records the lag of a replica behind the time when enough others were durable.
+    pub(super) fn note_lag(&self, written: &ReplicaResult, enough_at: Instant) {
         if let Ok((device, _)) = written {
             self.client.health.lagged(*device, enough_at.elapsed());
         }
@@ -100,7 +103,7 @@ impl ExtentWrite {
     fn count(
         &self,
         tally: &mut CopyTally,
-        written: Written,
+        written: ReplicaResult,
         failure: &mut Option<Error>,
     ) -> Result<Verdict> {
         match written {
@@ -129,7 +132,7 @@ impl ExtentWrite {
     }
 }
 
-/// The error for a write with too few pieces.
+/// The error for a write with too few replicas.
 fn too_few(tally: &CopyTally, failure: Option<Error>) -> Error {
     match failure {
         Some(failure) => failure,

@@ -16,7 +16,7 @@ use futures::future::poll_fn;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::channel::{Permit, Sender, Standing};
+use crate::channel::{ChannelStatus, Permit, Sender};
 
 /// Bounds of the wait for a dispensable copy.
 pub(super) const GRACE_MIN: Duration = Duration::from_millis(250);
@@ -66,22 +66,22 @@ impl Fanout {
                 return output;
             }
             // A device that has received nothing yet proves nothing.
-            self.cut(Standing::stands_still, |channel| {
+            self.cut(ChannelStatus::stands_still, |channel| {
                 channel.waiting_cost == 0 && channel.taken_bytes > 0
             });
         }
     }
 
     /// Pushes a chunk to all copies.
-    pub(crate) fn push(&self, piece: &Bytes, permit: &Permit) {
+    pub(crate) fn push(&self, chunk: &Bytes, permit: &Permit) {
         for channel in &self.channels {
-            channel.push(piece.clone(), permit.clone());
+            channel.push(chunk.clone(), permit.clone());
         }
     }
 
     /// Pushes a chunk to one fragment.
-    pub(crate) fn give(&self, at: usize, piece: Bytes, permit: Permit) {
-        self.channels[at].push(piece, permit);
+    pub(crate) fn push_to(&self, at: usize, chunk: Bytes, permit: Permit) {
+        self.channels[at].push(chunk, permit);
     }
 
     /// Marks the end of one fragment.
@@ -116,15 +116,20 @@ impl Fanout {
     }
 
     /// Cuts the channels that are `behind`, if enough others are `well`; returns false otherwise.
-    fn cut(&self, behind: impl Fn(&Standing) -> bool, well: impl Fn(&Standing) -> bool) -> bool {
-        let standings: Vec<_> = self.channels.iter().map(Sender::standing).collect();
-        let is_well = |channel: &&Standing| channel.stored || (!channel.abandoned && well(channel));
-        let well = standings.iter().filter(is_well).count();
+    fn cut(
+        &self,
+        behind: impl Fn(&ChannelStatus) -> bool,
+        well: impl Fn(&ChannelStatus) -> bool,
+    ) -> bool {
+        let statuses: Vec<_> = self.channels.iter().map(Sender::status).collect();
+        let is_well =
+            |channel: &&ChannelStatus| channel.stored || (!channel.abandoned && well(channel));
+        let well = statuses.iter().filter(is_well).count();
         if well < self.needed {
             return false;
         }
-        for (channel, standing) in self.channels.iter().zip(&standings) {
-            if !standing.abandoned && behind(standing) {
+        for (channel, status) in self.channels.iter().zip(&statuses) {
+            if !status.abandoned && behind(status) {
                 channel.cut();
             }
         }
@@ -132,7 +137,7 @@ impl Fanout {
     }
 }
 
-impl Standing {
+impl ChannelStatus {
     fn stands_still(&self) -> bool {
         self.waiting_cost > 0 && self.moved_at.elapsed() >= GRACE_MIN
     }

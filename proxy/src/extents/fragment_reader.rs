@@ -92,19 +92,19 @@ impl FragmentReader {
 
     /// Reads the whole range, `length` bytes.
     pub(crate) async fn collect(mut self, length: u64) -> Result<Bytes> {
-        let (mut left, mut pieces) = (length, Vec::new());
-        while let Some(piece) =
+        let (mut left, mut chunks) = (length, Vec::new());
+        while let Some(chunk) =
             poll_fn(|context| self.poll_bytes(left, IDLE_MAX, context)).await.transpose()?
         {
-            left -= piece.len() as u64;
-            pieces.push(piece);
+            left -= chunk.len() as u64;
+            chunks.push(chunk);
         }
-        if pieces.len() == 1 {
-            return Ok(pieces.remove(0));
+        if chunks.len() == 1 {
+            return Ok(chunks.remove(0));
         }
-        let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
-        for piece in &pieces {
-            whole.extend_from_slice(piece);
+        let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+        for chunk in &chunks {
+            whole.extend_from_slice(chunk);
         }
         Ok(whole.freeze())
     }

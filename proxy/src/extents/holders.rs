@@ -56,10 +56,10 @@ fn prefer_healthy(likely: &mut [DeviceId], health: &Health) {
 }
 
 /// All other devices, in handoff order; for a fragment, the homes of its siblings come last.
-pub(super) fn others(ring: &Ring, id: ExtentId, known: &[DeviceId]) -> Vec<DeviceId> {
+pub(super) fn others(ring: &Ring, id: ExtentId, queried: &[DeviceId]) -> Vec<DeviceId> {
     let partition = ring.partition(id.placement());
-    let everybody = ring.handoffs(partition).chain(ring.primaries(partition));
-    everybody.filter(|device| !known.contains(device)).collect()
+    let all = ring.handoffs(partition).chain(ring.primaries(partition));
+    all.filter(|device| !queried.contains(device)).collect()
 }
 
 /// The error for an extent that no device has. An entry names the extent, so "not found" would be
@@ -111,11 +111,11 @@ mod tests {
     #[tokio::test]
     async fn the_first_to_be_asked_varies_and_is_not_one_that_failed() {
         let (ring, health) = (ring(3), Health::default());
-        let mut asked: HashMap<DeviceId, u32> = HashMap::new();
+        let mut reads: HashMap<DeviceId, u32> = HashMap::new();
         for _ in 0..6000 {
-            *asked.entry(likely(&ring, &health, ExtentId::random().whole())[0]).or_default() += 1;
+            *reads.entry(likely(&ring, &health, ExtentId::random().whole())[0]).or_default() += 1;
         }
-        assert!(asked.len() == 3 && asked.values().all(|times| *times > 1800), "{asked:?}");
+        assert!(reads.len() == 3 && reads.values().all(|times| *times > 1800), "{reads:?}");
         health.failed(DeviceId(2));
         for _ in 0..100 {
             let order = likely(&ring, &health, ExtentId::random());

@@ -1,6 +1,6 @@
 //! Choice of devices for the copies or fragments of one extent.
 //!
-//! Invariants: no device is queried twice for an extent, and none holds two pieces of it. Pieces go
+//! Invariants: no device is queried twice for an extent, and none holds two replicas of it. Pieces go
 //! to the nodes with the fewest of them.
 
 use martlet_protocol::{DeviceId, ExtentId};
@@ -8,11 +8,11 @@ use martlet_ring::Ring;
 
 use crate::health::Health;
 
-/// Devices of an extent's pieces, and candidates for replacement.
+/// Devices of an extent's replicas, and candidates for replacement.
 #[derive(Debug)]
 pub(super) struct Placement {
     id: ExtentId,
-    /// Devices that hold or receive a piece; initially in the order of the pieces.
+    /// Devices that hold or receive a replica; initially in the order of the replicas.
     taken: Vec<DeviceId>,
     /// Candidates, best first; computed at the first need.
     rest: Option<Vec<DeviceId>>,
@@ -40,7 +40,7 @@ pub(super) fn has_nodes(ring: &Ring, needed: usize) -> bool {
     seen.len() >= needed
 }
 
-/// Suitability of a device for a piece; the least is the best.
+/// Suitability of a device for a replica; the least is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// Pieces of the extent on its node.
@@ -51,7 +51,7 @@ struct Rank {
 
 impl Placement {
     /// The primaries of an extent for the `replicas`. A primary that is out or full is replaced, if
-    /// a healthy device exists on a node with no more pieces.
+    /// a healthy device exists on a node with no more replicas.
     pub(super) fn new(
         ring: &Ring,
         health: &Health,
@@ -81,17 +81,17 @@ impl Placement {
         placement
     }
 
-    /// Devices that hold or receive a piece; in the order of the pieces until one fails.
+    /// Devices that hold or receive a replica; in the order of the replicas until one fails.
     pub(super) fn devices(&self) -> &[DeviceId] {
         &self.taken
     }
 
-    /// Removes a device that failed and holds no piece.
+    /// Removes a device that failed and holds no replica.
     pub(super) fn release(&mut self, failed: DeviceId) {
         self.taken.retain(|taken| *taken != failed);
     }
 
-    /// Takes the next device for a piece.
+    /// Takes the next device for a replica.
     pub(super) fn next(&mut self, ring: &Ring, health: &Health) -> Option<DeviceId> {
         let (at, _) = self.best(ring, health, None)?;
         let next = self.rest(ring).remove(at);
@@ -104,7 +104,7 @@ impl Placement {
         !self.rest(ring).is_empty()
     }
 
-    /// Position and rank of the best candidate, as if `leaving` held no piece.
+    /// Position and rank of the best candidate, as if `leaving` held no replica.
     fn best(
         &mut self,
         ring: &Ring,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn primaries_that_are_out_are_asked_where_nobody_better_is() {
+    async fn failed_primaries_are_used_without_a_better_device() {
         let (ring, health) = (ring(4, 1), Health::default());
         (1..=4).for_each(|id| health.failed(DeviceId(id)));
         assert_eq!(Placement::new(&ring, &health, ExtentId([5; 16]), |_| true).devices().len(), 3);

@@ -49,61 +49,61 @@ pub(crate) struct ReplicaSelection<'a> {
 }
 
 /// Device, result and duration of one request.
-type Answer<T> = (DeviceId, Result<T>, Duration);
+type Reply<T> = (DeviceId, Result<T>, Duration);
 
-struct Search<'a, T, Ask> {
+struct Search<'a, T, Call> {
     health: &'a Health,
     cluster: &'a Cluster,
-    ask: Ask,
+    call: Call,
     /// Devices to query, the next one last.
     queue: Vec<DeviceId>,
     /// True if these are the handoffs.
     everybody: bool,
-    answer_time: Duration,
+    reply_time: Duration,
     pending: Vec<(DeviceId, Instant)>,
-    answers: FuturesUnordered<BoxFuture<'static, Answer<T>>>,
+    replies: FuturesUnordered<BoxFuture<'static, Reply<T>>>,
     /// Number of devices that failed or don't have the extent.
     failed: usize,
     failure: Option<Error>,
 }
 
 impl ExtentClient {
-    /// Calls `ask` on candidate devices of an extent; returns the first success.
+    /// Calls `call` on candidate devices of an extent; returns the first success.
     pub(crate) async fn seek<T: Send + 'static>(
         &self,
-        sought: ReplicaSelection<'_>,
-        ask: impl Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
+        selection: ReplicaSelection<'_>,
+        call: impl Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
     ) -> Result<(DeviceId, T)> {
-        let ReplicaSelection { policy, extent, barred, failure } = sought;
+        let ReplicaSelection { policy, extent, barred, failure } = selection;
         let health = &self.health;
         let cluster = self.cluster();
         let ring = cluster.data(policy)?;
-        let mut known = holders::likely(ring, health, extent.id);
-        let mut queue: Vec<_> = known.iter().rev().copied().collect();
+        let mut likely = holders::likely(ring, health, extent.id);
+        let mut queue: Vec<_> = likely.iter().rev().copied().collect();
         queue.retain(|device| !barred.contains(device));
-        let is_alone = known.len() == 1 && ring.replicas() == 1;
-        let answer_time = if is_alone { ANSWER_TIME_ALONE } else { ANSWER_TIME };
+        let is_alone = likely.len() == 1 && ring.replicas() == 1;
+        let reply_time = if is_alone { ANSWER_TIME_ALONE } else { ANSWER_TIME };
         health.count_read();
         let mut search = Search {
             health,
             cluster: &cluster,
-            ask,
+            call,
             queue,
             everybody: false,
-            answer_time,
+            reply_time,
             pending: Vec::new(),
-            answers: FuturesUnordered::new(),
+            replies: FuturesUnordered::new(),
             failed: 0,
             failure,
         };
         if let Some(found) = search.run().await {
             return Ok(found);
         }
-        known.extend_from_slice(barred);
-        search.queue = holders::others(ring, extent.id, &known);
+        likely.extend_from_slice(barred);
+        search.queue = holders::others(ring, extent.id, &likely);
         search.queue.reverse();
         search.everybody = true;
-        search.answer_time = ANSWER_TIME_HANDOFF;
+        search.reply_time = ANSWER_TIME_HANDOFF;
         if let Some(found) = search.run().await {
             tracing::debug!(extent = %extent.id, device = %found.0, "found an extent on a handoff");
             return Ok(found);
@@ -112,22 +112,22 @@ impl ExtentClient {
     }
 }
 
-impl<T, Ask> Search<'_, T, Ask>
+impl<T, Call> Search<'_, T, Call>
 where
     T: Send + 'static,
-    Ask: Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
+    Call: Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
 {
     /// Queries the queued devices. None if all failed, or the rest is silent for too long.
     async fn run(&mut self) -> Option<(DeviceId, T)> {
-        let mut asked_at = Instant::now();
+        let mut queried_at = Instant::now();
         loop {
-            while self.may_ask() && self.ask_next() {
-                asked_at = Instant::now();
+            while self.may_query() && self.query_next() {
+                queried_at = Instant::now();
             }
-            if self.answers.is_empty() {
+            if self.replies.is_empty() {
                 return None;
             }
-            match timeout(self.patience(), self.answers.next()).await {
+            match timeout(self.patience(), self.replies.next()).await {
                 Ok(Some((device, Ok(found), took))) => {
                     self.note_late();
                     self.health.first_byte(device, took);
@@ -139,12 +139,12 @@ where
                 Err(_) if !self.queue.is_empty() => {
                     self.note_silence();
                     if self.failed > 0 || self.is_known_to_fail() || self.health.may_hedge() {
-                        self.ask_next();
-                        asked_at = Instant::now();
+                        self.query_next();
+                        queried_at = Instant::now();
                     }
                 }
                 Err(_) => {
-                    if self.failed > 0 && asked_at.elapsed() >= SILENCE_MAX {
+                    if self.failed > 0 && queried_at.elapsed() >= SILENCE_MAX {
                         return None;
                     }
                 }
@@ -153,7 +153,7 @@ where
     }
 
     /// Returns true if the next request is not a hedge.
-    fn may_ask(&self) -> bool {
+    fn may_query(&self) -> bool {
         if !self.everybody {
             return self.pending.is_empty();
         }
@@ -175,7 +175,7 @@ where
     }
 
     /// Queries the next queued device; returns false if the queue is empty.
-    fn ask_next(&mut self) -> bool {
+    fn query_next(&mut self) -> bool {
         let Some(device) = self.queue.pop() else { return false };
         let node = match self.cluster.node(device) {
             Ok(node) => node.clone(),
@@ -187,14 +187,14 @@ where
         };
         let begun = Instant::now();
         self.pending.push((device, begun));
-        let (asked, answer_time) = ((self.ask)(device, node), self.answer_time);
-        let answer = async move {
-            let answer = timeout(answer_time, asked).await.unwrap_or_else(|_| {
+        let (calling, reply_time) = ((self.call)(device, node), self.reply_time);
+        let reply = async move {
+            let reply = timeout(reply_time, calling).await.unwrap_or_else(|_| {
                 Err(Error::unavailable(format!("device {device} doesn't answer")))
             });
-            (device, answer, begun.elapsed())
+            (device, reply, begun.elapsed())
         };
-        self.answers.push(answer.boxed());
+        self.replies.push(reply.boxed());
         true
     }
 

@@ -30,8 +30,8 @@ pub(crate) const READER_IDLE_MAX: Duration = Duration::from_secs(3);
 
 type Opening = BoxFuture<'static, Result<(DeviceId, FragmentReader)>>;
 
-enum Source {
-    Flowing(DeviceId, FragmentReader),
+enum ExtentSource {
+    Open(DeviceId, FragmentReader),
     Opening(Opening),
     Ended,
 }
@@ -43,14 +43,14 @@ pub(crate) struct ExtentStream {
     extent: ExtentRef,
     /// Range not returned yet.
     range: Range<u64>,
-    source: Source,
+    source: ExtentSource,
     /// Devices that failed this read; true if permanently.
     barred: Vec<(DeviceId, bool)>,
     /// True if the current device has sent bytes.
     progressed: bool,
     /// True if the policy keeps a single copy.
     alone: bool,
-    given_at: Instant,
+    returned_at: Instant,
 }
 
 impl ExtentStream {
@@ -61,18 +61,18 @@ impl ExtentStream {
         extent: ExtentRef,
         range: Range<u64>,
     ) -> Result<Self> {
-        let sought = ReplicaSelection { policy, extent, barred: &[], failure: None };
-        let (device, flow) = open(client, sought, range.clone()).await?;
+        let selection = ReplicaSelection { policy, extent, barred: &[], failure: None };
+        let (device, reader) = open(client, selection, range.clone()).await?;
         Ok(Self {
             client: client.clone(),
             policy,
             extent,
             range,
-            source: Source::Flowing(device, flow),
+            source: ExtentSource::Open(device, reader),
             barred: Vec::new(),
             progressed: false,
             alone: client.cluster().data(policy)?.replicas() == 1,
-            given_at: Instant::now(),
+            returned_at: Instant::now(),
         })
     }
 
@@ -84,7 +84,7 @@ impl ExtentStream {
     /// Reopens the rest of the range on another device.
     fn resume(&mut self, device: DeviceId, was_awaited: bool, error: Error) {
         let is_corrupt = error.kind() == ErrorKind::Corrupt;
-        let reader_was_away = self.given_at.elapsed() > READER_IDLE_MAX && !was_awaited;
+        let reader_was_away = self.returned_at.elapsed() > READER_IDLE_MAX && !was_awaited;
         if std::mem::take(&mut self.progressed) {
             self.barred.retain(|(_, for_good)| *for_good);
         }
@@ -98,10 +98,11 @@ impl ExtentStream {
                                                                     device");
         let (client, policy, extent) = (self.client.clone(), self.policy, self.extent);
         let (barred, range) = (self.barred.clone(), self.range.clone());
-        self.source = Source::Opening(Box::pin(async move {
+        self.source = ExtentSource::Opening(Box::pin(async move {
             let barred: Vec<_> = barred.into_iter().map(|(device, _)| device).collect();
-            let sought = ReplicaSelection { policy, extent, barred: &barred, failure: Some(error) };
-            open(&client, sought, range).await
+            let selection =
+                ReplicaSelection { policy, extent, barred: &barred, failure: Some(error) };
+            open(&client, selection, range).await
         }));
     }
 }
@@ -109,12 +110,12 @@ impl ExtentStream {
 /// Opens an extent on the first device that sends bytes.
 async fn open(
     client: &ExtentClient,
-    sought: ReplicaSelection<'_>,
+    selection: ReplicaSelection<'_>,
     range: Range<u64>,
 ) -> Result<(DeviceId, FragmentReader)> {
-    let id = sought.extent.id;
+    let id = selection.extent.id;
     let ask = move |device, node| FragmentReader::open(node, device, id, range.clone()).boxed();
-    client.seek(sought, ask).await
+    client.seek(selection, ask).await
 }
 
 impl Stream for ExtentStream {
@@ -124,33 +125,33 @@ impl Stream for ExtentStream {
         let idle_max = if self.alone { IDLE_ALONE_MAX } else { IDLE_MAX };
         loop {
             let left = self.left();
-            let (device, flow) = match &mut self.source {
-                Source::Ended => return Poll::Ready(None),
-                Source::Opening(opening) => {
+            let (device, reader) = match &mut self.source {
+                ExtentSource::Ended => return Poll::Ready(None),
+                ExtentSource::Opening(opening) => {
                     match ready!(opening.poll_unpin(context)) {
-                        Ok((device, flow)) => self.source = Source::Flowing(device, flow),
+                        Ok((device, reader)) => self.source = ExtentSource::Open(device, reader),
                         Err(error) => {
-                            self.source = Source::Ended;
+                            self.source = ExtentSource::Ended;
                             return Poll::Ready(Some(Err(error)));
                         }
                     }
                     continue;
                 }
-                Source::Flowing(device, flow) => (*device, flow),
+                ExtentSource::Open(device, reader) => (*device, reader),
             };
-            match ready!(flow.poll_bytes(left, idle_max, context)) {
+            match ready!(reader.poll_bytes(left, idle_max, context)) {
                 Some(Ok(bytes)) => {
                     self.range.start += bytes.len() as u64;
                     self.progressed = true;
-                    self.given_at = Instant::now();
+                    self.returned_at = Instant::now();
                     return Poll::Ready(Some(Ok(bytes)));
                 }
                 Some(Err(error)) if left > 0 => {
-                    let was_awaited = flow.is_awaited();
+                    let was_awaited = reader.is_awaited();
                     self.resume(device, was_awaited, error);
                 }
                 end => {
-                    self.source = Source::Ended;
+                    self.source = ExtentSource::Ended;
                     return Poll::Ready(end);
                 }
             }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_differs_does_not_count_and_is_told() {
+    fn a_copy_that_differs_does_not_count_and_is_reported() {
         let mut tally = CopyTally::new(3, 2);
         at(&mut tally, 1, 1, 0);
         assert_eq!(at(&mut tally, 2, 2, 9), Verdict::Undecided);

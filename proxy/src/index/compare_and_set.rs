@@ -17,7 +17,7 @@ use super::intent::{
     Intent, Proposal, ROUNDS, Step, WriteError, WriteOutcome, entry_write, unknown_outcome,
 };
 use super::judge::{ByView, Judge, Round};
-use super::place::{Calls, Place, Role};
+use super::replica_set::{Calls, ReplicaSet, Role};
 use super::replica_votes::{ReplicaVotes, put};
 use super::replicas::ReplicaClient;
 use crate::latch::{Turn, Turns};
@@ -69,21 +69,23 @@ impl BallotClient {
                 break;
             }
             let clean = |error: Error| WriteError { maybe_written, ..WriteError::clean(error) };
-            let place = self.replicas.place_of(intent.key).map_err(clean)?;
+            let replica_set = self.replicas.replica_set_of(intent.key).map_err(clean)?;
             let ballot = self.stamps.issue_above(floor);
-            let (view, agree) = match self.promise(&place, intent.key, ballot).await {
+            let (view, agree) = match self.promise(&replica_set, intent.key, ballot).await {
                 Ok(Promised::By(view, agree)) => (view, agree),
                 Ok(Promised::Behind(above)) => {
                     floor = above;
                     continue;
                 }
                 // Promises of different terms don't combine.
-                Err(error) if self.replicas.has_moved_on_after(&place, Some(&error)).await => {
+                Err(error)
+                    if self.replicas.has_moved_on_after(&replica_set, Some(&error)).await =>
+                {
                     continue;
                 }
                 Err(error) => return Err(clean(error)),
             };
-            let round = Round { intent, place: &place, ballot, view: &view };
+            let round = Round { intent, replica_set: &replica_set, ballot, view: &view };
             let proposal = match weigh(round, agree, &mut maybe_written, judge).await {
                 Next::Propose(proposal) => proposal,
                 Next::Again(above) => {
@@ -91,16 +93,16 @@ impl BallotClient {
                     continue;
                 }
                 Next::Finish => {
-                    self.finish(&place, intent, ballot, view).await;
+                    self.finish(&replica_set, intent, ballot, view).await;
                     continue;
                 }
                 Next::GiveUp => break,
                 Next::Keep => return Ok(WriteOutcome::Kept(view)),
                 Next::End(end) => return end,
             };
-            let write = entry_write(intent, place.term, (ballot, WriteMode::Accept), proposal);
+            let write = entry_write(intent, replica_set.term, ballot, WriteMode::Accept, proposal);
             intent.claim();
-            let votes = self.replicas.tell(&place, &write).await;
+            let votes = self.replicas.send(&replica_set, &write).await;
             if votes.is_stored() {
                 return Ok(WriteOutcome::At(ballot));
             }
@@ -109,7 +111,7 @@ impl BallotClient {
                 put(&mut failure, votes.into_error());
                 continue;
             }
-            match self.go_on(&place, votes, maybe_written).await? {
+            match self.go_on(&replica_set, votes, maybe_written).await? {
                 ControlFlow::Continue(above) => floor = floor.max(above),
                 ControlFlow::Break(landed) => return Ok(landed),
             }
@@ -133,7 +135,7 @@ impl BallotClient {
     /// end. A write that an earlier round stored stays written.
     async fn go_on(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         votes: ReplicaVotes<'_>,
         maybe_written: bool,
     ) -> Result<ControlFlow<WriteOutcome, Stamp>, WriteError> {
@@ -145,7 +147,7 @@ impl BallotClient {
                 Ok(ControlFlow::Continue(above))
             }
             ReplicaVotes { outdated, fenced: false, .. }
-                if self.replicas.has_moved_on_after(place, outdated.as_ref()).await =>
+                if self.replicas.has_moved_on_after(replica_set, outdated.as_ref()).await =>
             {
                 Ok(ControlFlow::Continue(Stamp::ZERO))
             }
@@ -156,17 +158,26 @@ impl BallotClient {
         }
     }
 
-    async fn promise(&self, place: &Place, key: &RegisterKey, ballot: Stamp) -> Result<Promised> {
+    async fn promise(
+        &self,
+        replica_set: &ReplicaSet,
+        key: &RegisterKey,
+        ballot: Stamp,
+    ) -> Result<Promised> {
         let mut calls = Calls::new();
-        for device in place.members() {
-            let (key, term) = (key.clone(), place.term);
+        for device in replica_set.members() {
+            let (key, term) = (key.clone(), replica_set.term);
             let call = move |node: Arc<dyn Backend>| async move {
                 node.promise(device, &key, ballot, term).await
             };
-            calls.push(device, Role::Member, place.call(device, self.replicas.call_time(), call));
+            calls.push(
+                device,
+                Role::Member,
+                replica_set.call(device, self.replicas.call_time(), call),
+            );
         }
         let began = Instant::now();
-        let mut tally = QuorumTally::new(&place.sets);
+        let mut tally = QuorumTally::new(&replica_set.sets);
         let (mut views, mut behind, mut failure) = (Vec::new(), None, None);
         while tally.progress() == Progress::Undecided {
             let deadline = self.replicas.give_up_at(&calls, began);
@@ -195,12 +206,18 @@ impl BallotClient {
 
     /// Accepts the found entry at the ballot, under its own write id. The next round reads the
     /// result.
-    async fn finish(&self, place: &Place, intent: Intent<'_>, ballot: Stamp, found: RegisterView) {
+    async fn finish(
+        &self,
+        replica_set: &ReplicaSet,
+        intent: Intent<'_>,
+        ballot: Stamp,
+        found: RegisterView,
+    ) {
         let Some(Entry { write_id, value, .. }) = found.entry else { return };
         let proposal = Proposal::again(value, found.inline);
         let theirs = Intent { write_id, ..intent };
-        let write = entry_write(theirs, place.term, (ballot, WriteMode::Accept), proposal);
-        let votes = self.replicas.tell(place, &write).await;
+        let write = entry_write(theirs, replica_set.term, ballot, WriteMode::Accept, proposal);
+        let votes = self.replicas.send(replica_set, &write).await;
         if !votes.is_stored() {
             let error = votes.into_error();
             tracing::debug!(%error, "could not finish another client's write");

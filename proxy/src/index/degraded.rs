@@ -8,8 +8,16 @@ use martlet_protocol::{Backend, DeviceId, Error, Given, RegisterKey, Result};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
-use super::place::{Calls, Place, Role};
-use super::views::{Seen, is_absent, lacks_bytes, newest};
+use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
+use super::views::{ReplicaView, is_absent, lacks_bytes, newest};
+
+/// A read without a quorum of primaries.
+pub(super) struct FailedRead {
+    pub(super) views: Vec<ReplicaView>,
+    /// Calls that have not ended.
+    pub(super) calls: Calls<RegisterView>,
+    pub(super) failure: Error,
+}
 
 impl RegisterClient {
     /// The newest view of primaries, previous holders and handoffs, after too few primaries have
@@ -17,16 +25,18 @@ impl RegisterClient {
     /// A handoff without a hint doesn't count.
     pub(super) async fn read_degraded(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         key: &RegisterKey,
         want: Want,
-        (mut seen, mut calls, failure): (Vec<Seen>, Calls<RegisterView>, Error),
+        read: FailedRead,
     ) -> Result<(RegisterView, Given)> {
-        for device in place.previous() {
-            self.replicas.ask(&mut calls, place, (device, Role::Previous), key, want);
+        let FailedRead { mut views, mut calls, failure } = read;
+        let query = RegisterQuery { key, want };
+        for device in replica_set.previous() {
+            self.replicas.query(&mut calls, replica_set, device, Role::Previous, query);
         }
-        for device in place.handoffs() {
-            self.replicas.ask(&mut calls, place, (device, Role::Handoff), key, want);
+        for device in replica_set.handoffs() {
+            self.replicas.query(&mut calls, replica_set, device, Role::Handoff, query);
         }
         let began = Instant::now();
         loop {
@@ -36,21 +46,22 @@ impl RegisterClient {
                 break;
             };
             if let Ok(view) = reply {
-                seen.push(Seen { device, role, view });
+                views.push(ReplicaView { device, role, view });
             }
         }
         self.replicas.note_silence(&calls, began);
-        let Some(best) = newest(&seen) else { return Err(failure) };
+        let Some(best) = newest(&views) else { return Err(failure) };
         if is_absent(&best.view) {
-            let knows = |seen: &&Seen| seen.role != Role::Handoff || seen.view.entry.is_some();
-            if !place.has_nodes(&seen.iter().filter(knows).map(|seen| seen.device)) {
+            let counts =
+                |reply: &&ReplicaView| reply.role != Role::Handoff || reply.view.entry.is_some();
+            if !replica_set.has_nodes(&views.iter().filter(counts).map(|reply| reply.device)) {
                 return Err(failure);
             }
         }
         if !lacks_bytes(&best.view, want) {
             return Ok((best.view.clone(), Given::Degraded));
         }
-        match self.fetch_bytes(place, key, &seen).await {
+        match self.fetch_bytes(replica_set, key, &views).await {
             Some(view) => Ok((view, Given::Degraded)),
             None => Err(failure),
         }
@@ -60,26 +71,27 @@ impl RegisterClient {
     /// `holders` have it already.
     pub(super) async fn hand_off(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         write: &EntryWrite,
         mut holders: Vec<DeviceId>,
     ) -> Result<()> {
         let (last, first): (Vec<_>, Vec<_>) =
-            place.handoffs().partition(|device| self.replicas.health.is_shunned(*device));
+            replica_set.handoffs().partition(|device| self.replicas.health.is_shunned(*device));
         let mut left = first.into_iter().chain(last);
-        let mut asked: Vec<DeviceId> = Vec::new();
+        let mut pending: Vec<DeviceId> = Vec::new();
         let mut calls = Calls::new();
         let mut failure = None;
-        while !place.has_nodes(&holders.iter().copied()) {
-            while !place.has_nodes(&holders.iter().chain(&asked).copied())
+        while !replica_set.has_nodes(&holders.iter().copied()) {
+            while !replica_set.has_nodes(&holders.iter().chain(&pending).copied())
                 && let Some(device) = left.next()
             {
-                let with = holders.iter().chain(&asked).copied();
-                if place.lacking_nodes(&with) == place.lacking_nodes(&with.clone().chain([device]))
+                let with = holders.iter().chain(&pending).copied();
+                if replica_set.lacking_nodes(&with)
+                    == replica_set.lacking_nodes(&with.clone().chain([device]))
                 {
                     continue;
                 }
-                asked.push(device);
+                pending.push(device);
                 let write = write.clone();
                 let call = move |node: Arc<dyn Backend>| async move {
                     node.keep_hint(device, write).await
@@ -87,12 +99,12 @@ impl RegisterClient {
                 calls.push(
                     device,
                     Role::Handoff,
-                    place.call(device, self.replicas.call_time(), call),
+                    replica_set.call(device, self.replicas.call_time(), call),
                 );
             }
             match self.replicas.reply(&mut calls, Instant::now() + self.replicas.patience()).await {
                 Ok(Some((device, _, reply))) => {
-                    asked.retain(|asked| *asked != device);
+                    pending.retain(|pending| *pending != device);
                     match reply {
                         Ok(WriteReply::Stored | WriteReply::Superseded) => holders.push(device),
                         Ok(reply) => tracing::debug!(%device, ?reply, "a handoff refused a hint"),
@@ -104,10 +116,10 @@ impl RegisterClient {
                     return Err(failure.unwrap_or_else(none));
                 }
                 // Slow devices may still reply; more are queried meanwhile.
-                Err(_) if asked.is_empty() => {
+                Err(_) if pending.is_empty() => {
                     return Err(Error::unavailable("no node stored the write"));
                 }
-                Err(_) => asked.clear(),
+                Err(_) => pending.clear(),
             }
         }
         Ok(())

@@ -134,7 +134,8 @@ pub(super) fn unknown_outcome() -> Error {
 pub(super) fn entry_write(
     intent: Intent<'_>,
     term: Term,
-    (order, mode): (Stamp, WriteMode),
+    order: Stamp,
+    mode: WriteMode,
     proposal: Proposal,
 ) -> EntryWrite {
     EntryWrite {

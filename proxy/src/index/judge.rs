@@ -7,14 +7,14 @@ use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::Entry;
 
 use super::intent::{Intent, Step};
-use super::place::Place;
+use super::replica_set::ReplicaSet;
 use crate::error::Result;
 
 /// A ballot after its promise: no device that promised accepts anything below it.
 #[derive(Clone, Copy)]
 pub(crate) struct Round<'a> {
     pub(crate) intent: Intent<'a>,
-    pub(crate) place: &'a Place,
+    pub(crate) replica_set: &'a ReplicaSet,
     pub(crate) ballot: Stamp,
     /// View of the register.
     pub(crate) view: &'a RegisterView,

@@ -21,15 +21,15 @@ impl BallotClient {
         write_id: WriteId,
         proposal: Proposal,
     ) -> Result<Option<Step>> {
-        let Round { place, ballot, intent, .. } = round;
+        let Round { replica_set, ballot, intent, .. } = round;
         debug_assert_eq!(
             key.placement(),
             intent.key.placement(),
             "both registers must have the same devices"
         );
         let intent = Intent { key, write_id, claim: None, ..intent };
-        let write = entry_write(intent, place.term, (ballot, WriteMode::Fresh), proposal);
-        let votes = self.replicas.tell(place, &write).await;
+        let write = entry_write(intent, replica_set.term, ballot, WriteMode::Fresh, proposal);
+        let votes = self.replicas.send(replica_set, &write).await;
         if votes.is_stored() {
             return Ok(None);
         }
@@ -39,7 +39,7 @@ impl BallotClient {
         if let Some(above) = votes.behind {
             return Ok(Some(Step::Above(above)));
         }
-        if self.replicas.has_moved_on_after(place, votes.outdated.as_ref()).await {
+        if self.replicas.has_moved_on_after(replica_set, votes.outdated.as_ref()).await {
             return Ok(Some(Step::Above(ballot)));
         }
         Err(votes.into_error().into())
@@ -53,9 +53,9 @@ impl BallotClient {
         order: Stamp,
         proposal: Proposal,
     ) -> Result<()> {
-        let place = self.replicas.place_of(intent.key)?;
-        let write = entry_write(intent, place.term, (order, WriteMode::Fresh), proposal);
-        let votes = self.replicas.tell(&place, &write).await;
+        let replica_set = self.replicas.replica_set_of(intent.key)?;
+        let write = entry_write(intent, replica_set.term, order, WriteMode::Fresh, proposal);
+        let votes = self.replicas.send(&replica_set, &write).await;
         if votes.is_stored() { Ok(()) } else { Err(votes.into_error().into()) }
     }
 }

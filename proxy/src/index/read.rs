@@ -10,10 +10,11 @@ use martlet_protocol::{Error, Given, Level, RegisterKey, Result, Stamp};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
-use super::fanout::Asking;
-use super::place::{Calls, Place, Role};
+use super::degraded::FailedRead;
+use super::member_queries::MemberQueries;
+use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
 use super::settle::Differing;
-use super::views::{Seen, identity, is_absent, lacks_bytes, newest, order, weightier};
+use super::views::{ReplicaView, identity, is_absent, lacks_bytes, newest, order, weightier};
 use crate::context::RequestContext;
 
 /// Result of querying the members.
@@ -21,23 +22,23 @@ pub(super) enum Sight {
     /// A quorum holds this.
     Quorum(RegisterView),
     /// A quorum replied, but too few hold the newest entry.
-    Differ(Vec<Seen>),
+    Differ(Vec<ReplicaView>),
     /// Too few have replied yet.
-    Short(Vec<Seen>, Calls<RegisterView>, Error),
+    Short(Vec<ReplicaView>, Calls<RegisterView>, Error),
 }
 
 /// Returns true if a quorum of each set has replied.
-fn enough(place: &Place, seen: &[Seen]) -> bool {
-    place.has_quorum(seen.iter().map(|seen| seen.device))
+fn enough(replica_set: &ReplicaSet, views: &[ReplicaView]) -> bool {
+    replica_set.has_quorum(views.iter().map(|reply| reply.device))
 }
 
 /// Returns true if a quorum of each set agrees on the newest view, or on absence. A tombstone on a
 /// minority is settled like any entry: otherwise replicas without it would return the deleted
 /// entry.
-fn agreed(place: &Place, seen: &[Seen]) -> bool {
-    let Some(Seen { view: newest, .. }) = newest(seen) else { return false };
-    let holders = seen.iter().filter(|seen| identity(&seen.view) == identity(newest));
-    place.has_quorum(holders.map(|seen| seen.device))
+fn agreed(replica_set: &ReplicaSet, views: &[ReplicaView]) -> bool {
+    let Some(ReplicaView { view: newest, .. }) = newest(views) else { return false };
+    let holders = views.iter().filter(|reply| identity(&reply.view) == identity(newest));
+    replica_set.has_quorum(holders.map(|reply| reply.device))
 }
 
 impl RegisterClient {
@@ -73,9 +74,9 @@ impl RegisterClient {
     }
 
     /// Stamps later writes above the entry seen, even if this clock is late.
-    fn follow(&self, seen: Stamp) {
-        if seen.time_ms() >= self.stamps.now_ms() {
-            self.stamps.issue_above(seen);
+    fn follow(&self, order: Stamp) {
+        if order.time_ms() >= self.stamps.now_ms() {
+            self.stamps.issue_above(order);
         }
     }
 
@@ -88,11 +89,11 @@ impl RegisterClient {
     ) -> Result<(RegisterView, Given)> {
         let deadline = Instant::now() + self.replicas.operation_time();
         loop {
-            let place = self.replicas.place_of(key)?;
-            let read = self.read_at(&place, key, want, level).await;
+            let replica_set = self.replicas.replica_set_of(key)?;
+            let read = self.read_at(&replica_set, key, want, level).await;
             if let Err(error) = &read
                 && Instant::now() < deadline
-                && self.replicas.has_moved_on_after(&place, Some(error)).await
+                && self.replicas.has_moved_on_after(&replica_set, Some(error)).await
             {
                 tracing::debug!(%error, "retrying a read at a newer term");
                 continue;
@@ -104,77 +105,84 @@ impl RegisterClient {
     /// Reads at one term; fails if a newer one is met.
     async fn read_at(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         key: &RegisterKey,
         want: Want,
         level: Level,
     ) -> Result<(RegisterView, Given)> {
         if level == Level::Any
-            && !place.is_alone()
-            && let Some(view) = self.read_any(place, key, want).await
+            && !replica_set.is_alone()
+            && let Some(view) = self.read_any(replica_set, key, want).await
         {
             return Ok((view, Given::Any));
         }
         let read_ms = self.stamps.now_ms();
-        let (seen, calls, error) = match self.read_members(place, key, want).await {
+        let (views, calls, error) = match self.read_members(replica_set, key, want).await {
             Sight::Quorum(view) => return Ok((view, Given::Quorum)),
-            Sight::Differ(seen) => {
-                let differing = Differing { key, want, seen: &seen, read_ms };
-                match self.settle(place, &differing).await {
+            Sight::Differ(views) => {
+                let differing = Differing { key, want, views: &views, read_ms };
+                match self.settle(replica_set, &differing).await {
                     Ok(view) => return Ok((view, Given::Quorum)),
-                    Err(error) => (seen, Calls::new(), error),
+                    Err(error) => (views, Calls::new(), error),
                 }
             }
-            Sight::Short(seen, calls, error) => (seen, calls, error),
+            Sight::Short(views, calls, error) => (views, calls, error),
         };
         // Members of a later term are reachable: other devices may not reply in their place.
         if level == Level::Strict
             || error.newer_term().is_some()
-            || self.replicas.has_moved_on(place)
+            || self.replicas.has_moved_on(replica_set)
         {
             return Err(error);
         }
-        self.read_degraded(place, key, want, (seen, calls, error)).await
+        let read = FailedRead { views, calls, failure: error };
+        self.read_degraded(replica_set, key, want, read).await
     }
 
     /// Queries members until a quorum of each set agrees, differs, or is out of reach.
-    pub(super) async fn read_members(&self, place: &Place, key: &RegisterKey, want: Want) -> Sight {
+    pub(super) async fn read_members(
+        &self,
+        replica_set: &ReplicaSet,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Sight {
         let began = Instant::now();
-        let mut asking = Asking::new(&self.replicas, place, key);
-        asking.ask(&[], [want, Want::Entry]);
+        let mut queries = MemberQueries::new(&self.replicas, replica_set, key);
+        queries.query(&[], [want, Want::Entry]);
         let mut wake = began + self.replicas.hedge_time();
-        let (mut seen, mut failed, mut failure) = (Vec::new(), Vec::new(), None);
+        let (mut views, mut failed, mut failure) = (Vec::new(), Vec::new(), None);
         loop {
-            match self.replicas.reply(&mut asking.calls, wake).await {
+            match self.replicas.reply(&mut queries.calls, wake).await {
                 Ok(Some((device, role, Ok(view)))) => {
-                    seen.push(Seen { device, role, view });
-                    if agreed(place, &seen) {
-                        self.replicas.note_silence(&asking.calls, began);
-                        return self.with_bytes(place, key, want, seen).await;
+                    views.push(ReplicaView { device, role, view });
+                    if agreed(replica_set, &views) {
+                        self.replicas.note_silence(&queries.calls, began);
+                        return self.with_bytes(replica_set, key, want, views).await;
                     }
-                    if enough(place, &seen) {
+                    if enough(replica_set, &views) {
                         // Replies differ: the others may decide without a round of writes.
-                        asking.ask_all(want);
+                        queries.query_all(want);
                         wake = Instant::now() + self.replicas.hedge_time();
                     }
                 }
                 Ok(Some((device, _, Err(error)))) => {
-                    let is_over = error.newer_term().is_some() && self.replicas.has_moved_on(place);
+                    let is_over =
+                        error.newer_term().is_some() && self.replicas.has_moved_on(replica_set);
                     failure = Some(weightier(failure, error));
                     if is_over {
                         break;
                     }
                     failed.push(device);
-                    asking.ask(&failed, [want, want]);
+                    queries.query(&failed, [want, want]);
                 }
                 Ok(None) => break,
-                Err(_) if enough(place, &seen) => break,
+                Err(_) if enough(replica_set, &views) => break,
                 Err(_) => {
-                    let silent = [asking.calls.waiting(), &failed].concat();
-                    wake = if asking.ask(&silent, [want, want]) {
+                    let silent = [queries.calls.waiting(), &failed].concat();
+                    wake = if queries.query(&silent, [want, want]) {
                         Instant::now() + self.replicas.hedge_time()
                     } else {
-                        self.replicas.give_up_at(&asking.calls, began)
+                        self.replicas.give_up_at(&queries.calls, began)
                     };
                     if wake <= Instant::now() {
                         break;
@@ -182,52 +190,47 @@ impl RegisterClient {
                 }
             }
         }
-        self.replicas.note_silence(&asking.calls, began);
-        if enough(place, &seen) && !self.replicas.has_moved_on(place) {
-            return Sight::Differ(seen);
+        self.replicas.note_silence(&queries.calls, began);
+        if enough(replica_set, &views) && !self.replicas.has_moved_on(replica_set) {
+            return Sight::Differ(views);
         }
         let none = || Error::unavailable("too few replicas of the register answer");
-        Sight::Short(seen, asking.calls, failure.unwrap_or_else(none))
+        Sight::Short(views, queries.calls, failure.unwrap_or_else(none))
     }
 
     /// The agreed view, with inline bytes fetched from any holder if missing.
     async fn with_bytes(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         key: &RegisterKey,
         want: Want,
-        mut seen: Vec<Seen>,
+        mut views: Vec<ReplicaView>,
     ) -> Sight {
-        let at = seen.iter().enumerate();
+        let at = views.iter().enumerate();
         let best = at.max_by_key(|(_, s)| (identity(&s.view), s.view.inline.is_some()));
-        let Some((at, _)) = best else { return Sight::Differ(seen) };
-        if !lacks_bytes(&seen[at].view, want) {
-            return Sight::Quorum(seen.swap_remove(at).view);
+        let Some((at, _)) = best else { return Sight::Differ(views) };
+        if !lacks_bytes(&views[at].view, want) {
+            return Sight::Quorum(views.swap_remove(at).view);
         }
-        match self.fetch_bytes(place, key, &seen).await {
+        match self.fetch_bytes(replica_set, key, &views).await {
             Some(view) => Sight::Quorum(view),
-            None => Sight::Differ(seen),
+            None => Sight::Differ(views),
         }
     }
 
     /// The newest view, with inline bytes.
     pub(super) async fn fetch_bytes(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         key: &RegisterKey,
-        seen: &[Seen],
+        views: &[ReplicaView],
     ) -> Option<RegisterView> {
-        let best = newest(seen)?;
-        let holders = seen.iter().filter(|s| identity(&s.view) == identity(&best.view));
+        let best = newest(views)?;
+        let holders = views.iter().filter(|s| identity(&s.view) == identity(&best.view));
         for holder in holders {
             let mut calls = Calls::new();
-            self.replicas.ask(
-                &mut calls,
-                place,
-                (holder.device, holder.role),
-                key,
-                Want::EntryAndInline,
-            );
+            let query = RegisterQuery { key, want: Want::EntryAndInline };
+            self.replicas.query(&mut calls, replica_set, holder.device, holder.role, query);
             let reply =
                 self.replicas.reply(&mut calls, Instant::now() + self.replicas.patience()).await;
             if let Ok(Some((_, _, Ok(view)))) = reply
@@ -241,13 +244,19 @@ impl RegisterClient {
 
     /// The first view from any member that has the entry; none if one reports absence, or if all
     /// fail.
-    async fn read_any(&self, place: &Place, key: &RegisterKey, want: Want) -> Option<RegisterView> {
-        let mut left = self.replicas.in_turn(place).into_iter();
+    async fn read_any(
+        &self,
+        replica_set: &ReplicaSet,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Option<RegisterView> {
+        let mut left = self.replicas.in_turn(replica_set).into_iter();
         let mut calls = Calls::new();
         let patience = Instant::now() + self.replicas.patience();
         loop {
             if let Some(device) = left.next() {
-                self.replicas.ask(&mut calls, place, (device, Role::Member), key, want);
+                let query = RegisterQuery { key, want };
+                self.replicas.query(&mut calls, replica_set, device, Role::Member, query);
             }
             let wake = (Instant::now() + self.replicas.hedge_time()).min(patience);
             match self.replicas.reply(&mut calls, wake).await {

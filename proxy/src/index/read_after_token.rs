@@ -7,8 +7,8 @@ use martlet_protocol::{Error, Given, Level, RegisterKey, Result};
 use tokio::time::{Instant, sleep};
 
 use super::client::RegisterClient;
-use super::place::{Calls, Role};
-use super::views::{Seen, newest, order};
+use super::replica_set::{Calls, RegisterQuery, Role};
+use super::views::{ReplicaView, newest, order};
 use crate::consistency::ReadAfter;
 use crate::context::RequestContext;
 
@@ -65,34 +65,42 @@ impl RegisterClient {
     ) -> Option<(RegisterView, Given)> {
         let cluster = self.replicas.topology.cluster();
         let everyone: Vec<_> = cluster.index().devices().iter().map(|device| device.id).collect();
-        let place = self.replicas.place_of(key).ok()?;
+        let replica_set = self.replicas.replica_set_of(key).ok()?;
         let mut calls = Calls::new();
-        for device in place.members() {
-            self.replicas.ask(&mut calls, &place, (device, Role::Member), key, want);
+        let query = RegisterQuery { key, want };
+        for device in replica_set.members() {
+            self.replicas.query(&mut calls, &replica_set, device, Role::Member, query);
         }
         for device in everyone {
-            self.replicas.ask(&mut calls, &place, (device, Role::Handoff), key, want);
+            self.replicas.query(&mut calls, &replica_set, device, Role::Handoff, query);
         }
-        let seen = self.all(&mut calls, Instant::now() + self.replicas.patience()).await?;
-        let best = newest(&seen)?;
+        let views = self.all(&mut calls, Instant::now() + self.replicas.patience()).await?;
+        let best = newest(&views)?;
         if order(&best.view) >= token.stamp {
             // The view may lack a quorum, which a strict read needs.
             return (level != Level::Strict).then(|| (best.view.clone(), Given::Degraded));
         }
-        let hinted = |seen: &Seen| seen.role == Role::Handoff && seen.view.entry.is_some();
-        if seen.iter().any(hinted) || (token.quorum && best.view.entry.is_some()) {
+        let hinted =
+            |reply: &ReplicaView| reply.role == Role::Handoff && reply.view.entry.is_some();
+        if views.iter().any(hinted) || (token.quorum && best.view.entry.is_some()) {
             return None;
         }
         self.read_given(key, want, Level::Strict).await.ok()
     }
 
     /// Replies of all devices; none if any fails.
-    async fn all(&self, calls: &mut Calls<RegisterView>, deadline: Instant) -> Option<Vec<Seen>> {
-        let mut seen = Vec::with_capacity(calls.waiting().len());
+    async fn all(
+        &self,
+        calls: &mut Calls<RegisterView>,
+        deadline: Instant,
+    ) -> Option<Vec<ReplicaView>> {
+        let mut views = Vec::with_capacity(calls.waiting().len());
         loop {
             match self.replicas.reply(calls, deadline).await {
-                Ok(Some((device, role, Ok(view)))) => seen.push(Seen { device, role, view }),
-                Ok(None) => return Some(seen),
+                Ok(Some((device, role, Ok(view)))) => {
+                    views.push(ReplicaView { device, role, view })
+                }
+                Ok(None) => return Some(views),
                 Ok(Some((_, _, Err(_)))) | Err(_) => return None,
             }
         }

@@ -1,15 +1,15 @@
-//! Calls to the devices of registers: places, timeouts, and the devices' health.
+//! Calls to the devices of registers: timeouts, and the devices' health.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use martlet_protocol::backend::{Backend, EntryWrite, RegisterView, Want};
+use martlet_protocol::backend::{Backend, EntryWrite, RegisterView};
 use martlet_protocol::{DeviceId, Error, ErrorKind, RegisterKey, Result};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep};
 
-use super::place::{Calls, Place, Role};
+use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
 use super::replica_votes::ReplicaVotes;
 use crate::health::Health;
 use crate::options::StoreOptions;
@@ -65,13 +65,17 @@ impl ReplicaClient {
 
     /// Sends a write to all members. Returns once a quorum has it, or at the deadline. Slower
     /// members receive it in the background.
-    pub(super) async fn tell<'p>(&self, place: &'p Place, write: &EntryWrite) -> ReplicaVotes<'p> {
-        let mut votes = ReplicaVotes::of(&place.sets);
+    pub(super) async fn send<'p>(
+        &self,
+        replica_set: &'p ReplicaSet,
+        write: &EntryWrite,
+    ) -> ReplicaVotes<'p> {
+        let mut votes = ReplicaVotes::of(&replica_set.sets);
         let mut calls = Calls::new();
-        for device in place.members() {
+        for device in replica_set.members() {
             let write = write.clone();
             let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
-            calls.push(device, Role::Member, place.call(device, self.call_time(), call));
+            calls.push(device, Role::Member, replica_set.call(device, self.call_time(), call));
         }
         let began = Instant::now();
         let mut deadline = began + self.patience();
@@ -93,32 +97,36 @@ impl ReplicaClient {
         votes
     }
 
-    /// The current place of a register.
-    pub(crate) fn place_of(&self, key: &RegisterKey) -> Result<Place> {
-        self.place_at(key.placement())
+    /// The current devices of a register.
+    pub(crate) fn replica_set_of(&self, key: &RegisterKey) -> Result<ReplicaSet> {
+        self.replica_set_at(key.placement())
     }
 
-    /// The current place of a placement hash.
-    pub(crate) fn place_at(&self, placement: u64) -> Result<Place> {
-        Place::of(self.topology.cluster(), self.topology.term(), placement)
+    /// The current devices of a placement hash.
+    pub(crate) fn replica_set_at(&self, placement: u64) -> Result<ReplicaSet> {
+        ReplicaSet::of(self.topology.cluster(), self.topology.term(), placement)
     }
 
-    /// Returns true if a newer term or ring applies than that of `place`. Refused requests may be
-    /// repeated at the new place (rule P1).
-    pub(crate) fn has_moved_on(&self, place: &Place) -> bool {
-        self.topology.cluster().index().term_at(self.topology.term()) != Some(place.term)
+    /// Returns true if a newer term or ring applies than that of `replica_set`. Refused requests may be
+    /// repeated at the new devices (rule P1).
+    pub(crate) fn has_moved_on(&self, replica_set: &ReplicaSet) -> bool {
+        self.topology.cluster().index().term_at(self.topology.term()) != Some(replica_set.term)
     }
 
     /// Returns true if a newer term or ring applies after a failure. If a device is at a later term
     /// than this proxy's ring, first waits for the next ring. The wait is at most that for a silent
     /// device.
-    pub(crate) async fn has_moved_on_after(&self, place: &Place, error: Option<&Error>) -> bool {
+    pub(crate) async fn has_moved_on_after(
+        &self,
+        replica_set: &ReplicaSet,
+        error: Option<&Error>,
+    ) -> bool {
         let until = Instant::now() + self.patience();
         let is_behind = error.is_some_and(|error| error.newer_term().is_some());
-        while is_behind && !self.has_moved_on(place) && Instant::now() < until {
+        while is_behind && !self.has_moved_on(replica_set) && Instant::now() < until {
             sleep(RING_WAIT).await;
         }
-        self.has_moved_on(place)
+        self.has_moved_on(replica_set)
     }
 
     /// The next reply, recorded in the device's health. A refusal because of an outdated term
@@ -166,11 +174,11 @@ impl ReplicaClient {
 
     /// Members in the order of this read: those that count in all sets come first, each group
     /// rotated to spread the load. Recently failed devices come last.
-    pub(super) fn in_turn(&self, place: &Place) -> Vec<DeviceId> {
-        let mut members: Vec<_> = place.members().collect();
+    pub(super) fn in_turn(&self, replica_set: &ReplicaSet) -> Vec<DeviceId> {
+        let mut members: Vec<_> = replica_set.members().collect();
         if members.len() > 1 {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            let common = place.sets.common();
+            let common = replica_set.sets.common();
             let (both, one) = members.split_at_mut(common);
             for part in [both, one].into_iter().filter(|part| !part.is_empty()) {
                 part.rotate_left(turn % part.len());
@@ -187,16 +195,18 @@ impl ReplicaClient {
         members
     }
 
-    pub(super) fn ask(
+    /// Adds the request of a register to `calls`.
+    pub(super) fn query(
         &self,
         calls: &mut Calls<RegisterView>,
-        place: &Place,
-        (device, role): (DeviceId, Role),
-        key: &RegisterKey,
-        want: Want,
+        replica_set: &ReplicaSet,
+        device: DeviceId,
+        role: Role,
+        query: RegisterQuery<'_>,
     ) {
-        let (key, term) = (key.clone(), place.term);
-        let call = place.call(device, self.call_time(), move |node| async move {
+        let RegisterQuery { key, want } = query;
+        let (key, term) = (key.clone(), replica_set.term);
+        let call = replica_set.call(device, self.call_time(), move |node| async move {
             match role {
                 Role::Member | Role::Previous => node.read(device, &key, want, term).await,
                 Role::Handoff => node.read_hint(device, &key, want).await,

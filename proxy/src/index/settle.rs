@@ -12,15 +12,15 @@ use tokio::time::Instant;
 
 use super::client::RegisterClient;
 use super::intent::{Intent, Step, WriteError, WriteOutcome};
-use super::place::{Calls, Place, Role};
-use super::views::{Seen, identity, lacks_bytes, newest};
+use super::replica_set::{Calls, ReplicaSet, Role};
+use super::views::{ReplicaView, identity, lacks_bytes, newest};
 use crate::quorum::QuorumTally;
 
 /// Differing replies to a read.
 pub(super) struct Differing<'a> {
     pub(super) key: &'a RegisterKey,
     pub(super) want: Want,
-    pub(super) seen: &'a [Seen],
+    pub(super) views: &'a [ReplicaView],
     /// A time before the first reply, in milliseconds since 1970. Repairs are refused
     /// [`FIRST_HAND_AGE_MS_MAX`] later: the register may have been deleted and collected by then.
     pub(super) read_ms: u64,
@@ -37,19 +37,19 @@ impl RegisterClient {
     /// if a promise prevents that (rules R5, R6, T2).
     pub(super) async fn settle(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         differing: &Differing<'_>,
     ) -> Result<RegisterView> {
-        let &Differing { key, want, seen, .. } = differing;
-        let best = newest(seen).map(|seen| &seen.view);
+        let &Differing { key, want, views, .. } = differing;
+        let best = newest(views).map(|reply| &reply.view);
         let full = match best {
             Some(view) if lacks_bytes(view, Want::EntryAndInline) => {
-                self.fetch_bytes(place, key, seen).await
+                self.fetch_bytes(replica_set, key, views).await
             }
             best => best.cloned(),
         };
         if let Some(RegisterView { entry: Some(entry), inline, .. }) = &full
-            && self.repair(place, differing, entry, inline.clone()).await
+            && self.repair(replica_set, differing, entry, inline.clone()).await
         {
             return Ok(full.unwrap_or_default());
         }
@@ -64,16 +64,16 @@ impl RegisterClient {
     /// entry.
     async fn repair(
         &self,
-        place: &Place,
+        replica_set: &ReplicaSet,
         differing: &Differing<'_>,
         entry: &Entry,
         inline: Option<Bytes>,
     ) -> bool {
         let mut calls = Calls::new();
-        let mut holders = QuorumTally::new(&place.sets);
-        for seen in differing.seen {
-            if identity(&seen.view) == Some((entry.order, entry.write_id)) {
-                holders.push(seen.device, true);
+        let mut holders = QuorumTally::new(&replica_set.sets);
+        for reply in differing.views {
+            if identity(&reply.view) == Some((entry.order, entry.write_id)) {
+                holders.push(reply.device, true);
                 continue;
             }
             let write = EntryWrite {
@@ -85,11 +85,15 @@ impl RegisterClient {
                 commit_by_ms: differing.commit_by_ms(),
                 // The device that took it first tracks its garbage.
                 keep_body: true,
-                term: place.term,
+                term: replica_set.term,
             };
-            let device = seen.device;
+            let device = reply.device;
             let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
-            calls.push(device, Role::Member, place.call(device, self.replicas.call_time(), call));
+            calls.push(
+                device,
+                Role::Member,
+                replica_set.call(device, self.replicas.call_time(), call),
+            );
         }
         let deadline = Instant::now() + self.replicas.patience();
         while !holders.is_met() {

@@ -4,10 +4,10 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::Body;
 use martlet_protocol::{DeviceId, Error, Stamp, WriteId};
 
-use super::place::Role;
+use super::replica_set::Role;
 
 /// Reply of one device.
-pub(super) struct Seen {
+pub(super) struct ReplicaView {
     pub(super) device: DeviceId,
     pub(super) role: Role,
     pub(super) view: RegisterView,
@@ -27,8 +27,8 @@ pub(super) fn identity(view: &RegisterView) -> Option<(Stamp, WriteId)> {
 }
 
 /// The newest view, preferably with inline bytes.
-pub(super) fn newest(seen: &[Seen]) -> Option<&Seen> {
-    seen.iter().max_by_key(|seen| (identity(&seen.view), seen.view.inline.is_some()))
+pub(super) fn newest(views: &[ReplicaView]) -> Option<&ReplicaView> {
+    views.iter().max_by_key(|reply| (identity(&reply.view), reply.view.inline.is_some()))
 }
 
 /// Of two errors, the more informative one: a device at a later term.

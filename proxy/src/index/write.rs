@@ -21,7 +21,7 @@ use super::client::RegisterClient;
 use super::intent::{
     Intent, Proposal, ROUNDS, Step, WriteError, WriteOutcome, entry_write, unknown_outcome,
 };
-use super::place::Place;
+use super::replica_set::ReplicaSet;
 use super::replica_votes::ReplicaVotes;
 use crate::context::RequestContext;
 
@@ -35,9 +35,10 @@ impl RegisterClient {
         inline: Option<&Bytes>,
         keep_body: bool,
     ) -> Result<WriteOutcome, WriteError> {
-        let mut place = self.replicas.place_of(intent.key).map_err(WriteError::clean)?;
+        let mut replica_set =
+            self.replicas.replica_set_of(intent.key).map_err(WriteError::clean)?;
         let proposal = || Proposal { value: value.clone(), inline: inline.cloned(), keep_body };
-        if !place.is_alone() && self.contended.is_marked(intent.key) {
+        if !replica_set.is_alone() && self.contended.is_marked(intent.key) {
             let landed = self.ballots.decide(intent, &mut |_| Ok(Step::Write(proposal()))).await;
             // Without a quorum, handoffs may still take it.
             match landed {
@@ -49,9 +50,9 @@ impl RegisterClient {
         let (mut floor, mut sent) = (Stamp::ZERO, None);
         for _ in 0..ROUNDS {
             let order = sent.unwrap_or_else(|| self.stamps.issue_above(floor));
-            let write = entry_write(intent, place.term, (order, WriteMode::Fresh), proposal());
+            let write = entry_write(intent, replica_set.term, order, WriteMode::Fresh, proposal());
             intent.claim();
-            let mut votes = self.replicas.tell(&place, &write).await;
+            let mut votes = self.replicas.send(&replica_set, &write).await;
             if votes.is_taken() {
                 return Ok(WriteOutcome::At(order));
             }
@@ -59,21 +60,23 @@ impl RegisterClient {
                 votes.were_sent_before();
             }
             if Instant::now() < deadline
-                && self.replicas.has_moved_on_after(&place, votes.outdated.as_ref()).await
+                && self.replicas.has_moved_on_after(&replica_set, votes.outdated.as_ref()).await
             {
                 sent = (!votes.untouched()).then_some(order);
-                place =
-                    self.replicas.place_of(intent.key).map_err(|error| given_up(sent, error))?;
+                replica_set = self
+                    .replicas
+                    .replica_set_of(intent.key)
+                    .map_err(|error| given_up(sent, error))?;
                 continue;
             }
-            if votes.behind.is_some() && !place.is_alone() {
+            if votes.behind.is_some() && !replica_set.is_alone() {
                 self.contended.mark(intent.key);
             }
             if !votes.untouched() {
-                if votes.is_answered() && !place.is_alone() {
+                if votes.is_answered() && !replica_set.is_alone() {
                     return self.settle_plain(intent, order, &proposal()).await;
                 }
-                return self.write_degraded(context, &place, intent, &write, votes).await;
+                return self.write_degraded(context, &replica_set, intent, &write, votes).await;
             }
             match votes {
                 ReplicaVotes { fenced: true, .. } => return Ok(WriteOutcome::Fenced),
@@ -84,7 +87,7 @@ impl RegisterClient {
                     out_of_time: false,
                     ..
                 } => {
-                    return self.write_degraded(context, &place, intent, &write, votes).await;
+                    return self.write_degraded(context, &replica_set, intent, &write, votes).await;
                 }
                 votes => return Err(WriteError::clean(votes.into_error())),
             }
@@ -101,7 +104,7 @@ impl RegisterClient {
     async fn write_degraded(
         &self,
         context: &RequestContext,
-        place: &Place,
+        replica_set: &ReplicaSet,
         intent: Intent<'_>,
         write: &EntryWrite,
         votes: ReplicaVotes<'_>,
@@ -119,7 +122,7 @@ impl RegisterClient {
                 ..WriteError::clean(votes.into_error())
             });
         }
-        match self.hand_off(place, write, votes.holders()).await {
+        match self.hand_off(replica_set, write, votes.holders()).await {
             Ok(()) => {
                 context.note(Given::Degraded);
                 Ok(WriteOutcome::At(write.entry.order))

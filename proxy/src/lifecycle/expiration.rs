@@ -10,16 +10,16 @@ use martlet_protocol::lock::{Bypass, check_removal};
 use martlet_protocol::{Stamp, Version, VersionId, Versioning, WriteId};
 
 use crate::api::ListedVersion;
-use crate::bucket::Site;
+use crate::bucket::ObjectTarget;
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Proposal, Step, WriteError, WriteOutcome};
 use crate::store::Services;
-use crate::versions::{New, Provided};
+use crate::versions::{New, Provided, VersionRemoval};
 
 /// Rules and time of a run.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct ExpirationRun<'a> {
     pub(crate) rules: &'a Lifecycle,
     pub(crate) day: Day,
     /// Time of the page and of all its ballots, in milliseconds since 1970.
@@ -32,24 +32,24 @@ pub(crate) struct ExpirationCandidate {
     pub(crate) key: String,
     pub(crate) id: VersionId,
     pub(crate) modified_ms: u64,
-    pub(crate) standing: VersionPosition,
-    pub(crate) fate: LifecycleAction,
+    pub(crate) position: VersionPosition,
+    pub(crate) action: LifecycleAction,
 }
 
 /// Result of an expiration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ExpirationOutcome {
     /// The version was removed, or a delete marker was created.
-    Done(Trace),
+    Done(ExpirationEffect),
     /// The version doesn't exist, or is no longer due.
-    Moot,
+    NotDue,
     /// The version stays for now.
     Kept,
 }
 
 /// Effect of an expiration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trace {
+pub(crate) struct ExpirationEffect {
     /// Stamp of the write.
     pub(crate) stamp: Stamp,
     /// The delete marker that was created, or the version that was removed; none without
@@ -58,34 +58,34 @@ pub(crate) struct Trace {
     pub(crate) is_new_marker: bool,
 }
 
-impl Terms<'_> {
+impl ExpirationRun<'_> {
     fn is_due(&self, due: Option<DueAction<'_>>) -> Option<LifecycleAction> {
         due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.fate)
     }
 
     /// Returns the version as due, if the page shows it as due and removable.
-    pub(crate) fn doom(
+    pub(crate) fn candidate(
         &self,
         version: &ListedVersion,
-        standing: VersionPosition,
+        position: VersionPosition,
     ) -> Option<ExpirationCandidate> {
         let found = version.object.as_deref();
         let object = found.map(|object| (object.size, object.attributes.tags.as_slice()));
-        let due = self.rules.due(&Subject { key: &version.key, object }, standing, self.day);
-        let fate = self.is_due(due)?;
-        (fate != LifecycleAction::Remove || may_remove(found, self.now_ms)).then(|| {
+        let due = self.rules.due(&Subject { key: &version.key, object }, position, self.day);
+        let action = self.is_due(due)?;
+        (action != LifecycleAction::Remove || may_remove(found, self.now_ms)).then(|| {
             ExpirationCandidate {
-                fate,
+                action,
                 key: version.key.clone(),
                 id: version.id,
                 modified_ms: version.modified_ms,
-                standing,
+                position,
             }
         })
     }
 
     /// Returns true if an entry is the selected version and is still due.
-    fn still_due(&self, doomed: &ExpirationCandidate, entry: &Entry) -> bool {
+    fn still_due(&self, candidate: &ExpirationCandidate, entry: &Entry) -> bool {
         let (modified_ms, object) = match &entry.value {
             Value::Object(object) => {
                 (object.modified_ms, Some((object.size, object.attributes.tags.as_slice())))
@@ -93,8 +93,9 @@ impl Terms<'_> {
             Value::DeleteMarker(marker) => (marker.modified_ms, None),
             _ => return false,
         };
-        let due = self.rules.due(&Subject { key: &doomed.key, object }, doomed.standing, self.day);
-        modified_ms == doomed.modified_ms && self.is_due(due) == Some(doomed.fate)
+        let due =
+            self.rules.due(&Subject { key: &candidate.key, object }, candidate.position, self.day);
+        modified_ms == candidate.modified_ms && self.is_due(due) == Some(candidate.action)
     }
 }
 
@@ -120,43 +121,44 @@ pub(crate) struct Expirations<'a> {
 
 impl Expirations<'_> {
     /// Expires a due version.
-    pub(crate) async fn carry(
+    pub(crate) async fn expire(
         &self,
         bucket: &str,
-        doomed: &ExpirationCandidate,
-        terms: &Terms<'_>,
-    ) -> Outcome {
-        match Box::pin(self.try_to_carry(bucket, doomed, terms)).await {
+        candidate: &ExpirationCandidate,
+        run: &ExpirationRun<'_>,
+    ) -> ExpirationOutcome {
+        match Box::pin(self.try_expire(bucket, candidate, run)).await {
             Ok((WriteOutcome::At(stamp), version)) => {
-                let is_new_marker = doomed.fate == LifecycleAction::Expire && version.is_some();
-                Outcome::Done(Trace { stamp, version, is_new_marker })
+                let is_new_marker =
+                    candidate.action == LifecycleAction::Expire && version.is_some();
+                ExpirationOutcome::Done(ExpirationEffect { stamp, version, is_new_marker })
             }
-            Ok((WriteOutcome::Kept(_), _)) | Err(Error::NoSuchBucket) => Outcome::Moot,
+            Ok((WriteOutcome::Kept(_), _)) | Err(Error::NoSuchBucket) => ExpirationOutcome::NotDue,
             Ok((WriteOutcome::Fenced, _)) => {
                 // The rules may have changed.
                 self.services.buckets.forget(bucket);
-                Outcome::Kept
+                ExpirationOutcome::Kept
             }
             Err(error) => {
-                let key = &doomed.key;
+                let key = &candidate.key;
                 tracing::debug!(bucket, key, %error, "keeping a due version for now");
-                Outcome::Kept
+                ExpirationOutcome::Kept
             }
         }
     }
 
-    async fn try_to_carry(
+    async fn try_expire(
         &self,
         bucket: &str,
-        doomed: &ExpirationCandidate,
-        terms: &Terms<'_>,
+        candidate: &ExpirationCandidate,
+        run: &ExpirationRun<'_>,
     ) -> Result<(WriteOutcome, Option<VersionId>)> {
-        let site = self.services.buckets.site(self.context, bucket, &doomed.key).await?;
-        let landed = match doomed.fate {
-            LifecycleAction::Expire => self.expire_current(&site, doomed, terms).await,
+        let target = self.services.buckets.target(self.context, bucket, &candidate.key).await?;
+        let landed = match candidate.action {
+            LifecycleAction::Expire => self.expire_current(&target, candidate, run).await,
             LifecycleAction::Remove => {
-                let removed = self.remove_doomed(&site, doomed, terms).await;
-                removed.map(|landed| (landed, Some(doomed.id)))
+                let removed = self.remove_candidate(&target, candidate, run).await;
+                removed.map(|landed| (landed, Some(candidate.id)))
             }
             LifecycleAction::Abort => unreachable!("versions are never aborted"),
         };
@@ -166,19 +168,19 @@ impl Expirations<'_> {
     /// Creates a delete marker and returns its version; without versioning, deletes the object.
     async fn expire_current(
         &self,
-        site: &Site<'_>,
-        doomed: &ExpirationCandidate,
-        terms: &Terms<'_>,
+        target: &ObjectTarget<'_>,
+        candidate: &ExpirationCandidate,
+        run: &ExpirationRun<'_>,
     ) -> Result<(WriteOutcome, Option<VersionId>), WriteError> {
         let now_ms = self.services.registers.stamps.now_ms();
-        let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
-        let versioning = site.bucket.versioning().state;
-        let goes = |view: &RegisterView| {
+        let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let versioning = target.bucket.versioning().state;
+        let still_applies = |view: &RegisterView| {
             let entry = view.entry.as_ref();
             let entry = entry.filter(|entry| matches!(entry.value, Value::Object(_)));
             // A marker with an id preserves the object; one without replaces it.
             let fits = |entry: &Entry| {
-                terms.still_due(doomed, entry)
+                run.still_due(candidate, entry)
                     && (versioning == Versioning::Enabled || may_remove(object_in(entry), now_ms))
             };
             entry.is_some_and(fits)
@@ -186,7 +188,7 @@ impl Expirations<'_> {
         if !versioning.keeps_versions() {
             let mut evaluate = |view: &RegisterView| {
                 let tombstone = || Step::Write(Proposal::of(Value::Tombstone));
-                Ok(if goes(view) { tombstone() } else { Step::Keep })
+                Ok(if still_applies(view) { tombstone() } else { Step::Keep })
             };
             return Ok((
                 self.services.registers.ballots.decide(intent, &mut evaluate).await?,
@@ -196,35 +198,33 @@ impl Expirations<'_> {
         let marker = DeleteMarker { modified_ms: now_ms, version: None };
         let value = &Value::DeleteMarker(Box::new(marker));
         let new = New { value, inline: None };
-        let mut check = |view: &RegisterView| Ok(goes(view));
+        let mut check = |view: &RegisterView| Ok(still_applies(view));
         let (landed, version) = self
             .services
             .versions
-            .append(self.context, &site.bucket, intent, new, &mut check)
+            .append(self.context, &target.bucket, intent, new, &mut check)
             .await?;
         Ok((landed, version.map(Version::name)))
     }
 
     /// Removes a noncurrent version, or a lone delete marker.
-    async fn remove_doomed(
+    async fn remove_candidate(
         &self,
-        site: &Site<'_>,
-        doomed: &ExpirationCandidate,
-        terms: &Terms<'_>,
+        target: &ObjectTarget<'_>,
+        candidate: &ExpirationCandidate,
+        run: &ExpirationRun<'_>,
     ) -> Result<WriteOutcome, WriteError> {
         let now_ms = self.services.registers.stamps.now_ms();
-        let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let intent = target.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
         let fits =
-            |entry: &Entry| terms.still_due(doomed, entry) && may_remove(object_in(entry), now_ms);
-        let provided = match doomed.standing {
+            |entry: &Entry| run.still_due(candidate, entry) && may_remove(object_in(entry), now_ms);
+        let provided = match candidate.position {
             VersionPosition::LoneMarker { .. } => Provided::Alone(&fits),
             _ => Provided::Noncurrent(&fits),
         };
-        let removed = self
-            .services
-            .versions
-            .remove_version_if(site, intent, (doomed.id, Bypass::Nothing), provided)
-            .await;
+        let removal = VersionRemoval { version: candidate.id, bypass: Bypass::Nothing };
+        let removed =
+            self.services.versions.remove_version_if(target, intent, removal, provided).await;
         removed.map(|(landed, _)| landed)
     }
 }

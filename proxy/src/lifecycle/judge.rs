@@ -6,40 +6,44 @@
 
 use martlet_protocol::lifecycle::{ExpiryCursor, VersionCursor, VersionPosition};
 
-use super::expiration::{ExpirationCandidate, Terms};
+use super::expiration::{ExpirationCandidate, ExpirationRun};
 use crate::api::{ListedVersion, VersionPage};
 
 /// Result of a page.
-pub(super) struct Judged {
+pub(super) struct JudgedPage {
     /// Number of versions judged.
     pub(super) seen: u64,
-    pub(super) doomed: Vec<ExpirationCandidate>,
+    pub(super) candidates: Vec<ExpirationCandidate>,
     /// Start of the next page.
     pub(super) next: Option<ExpiryCursor>,
 }
 
 /// State between two versions of a key.
-struct Run {
+struct KeyState {
     key: String,
     newer: u32,
     since_ms: u64,
 }
 
 /// Judges a page that begins after `after`.
-pub(super) fn judge(page: VersionPage, after: Option<&ExpiryCursor>, terms: &Terms<'_>) -> Judged {
-    let mut judged = Judged { seen: 0, doomed: Vec::new(), next: None };
-    let mut run = after.and_then(|place| {
-        let VersionCursor { newer, since_ms, .. } = place.within?;
-        Some(Run { key: place.key.clone(), newer, since_ms })
+pub(super) fn judge(
+    page: VersionPage,
+    after: Option<&ExpiryCursor>,
+    run: &ExpirationRun<'_>,
+) -> JudgedPage {
+    let mut judged = JudgedPage { seen: 0, candidates: Vec::new(), next: None };
+    let mut state = after.and_then(|cursor| {
+        let VersionCursor { newer, since_ms, .. } = cursor.within?;
+        Some(KeyState { key: cursor.key.clone(), newer, since_ms })
     });
     let mut versions = page.versions.into_iter().peekable();
     while let Some(version) = versions.next() {
         let is_last = match (versions.peek(), &page.next) {
             (Some(next), _) => next.key != version.key,
             (None, Some((key, Some(_)))) if *key == version.key => {
-                if version.is_latest && version.object.is_none() && run.is_some() {
+                if version.is_latest && version.object.is_none() && state.is_some() {
                     // The next page shows if the marker is alone.
-                    judged.next = run.map(|run| ExpiryCursor { key: run.key, within: None });
+                    judged.next = state.map(|state| ExpiryCursor { key: state.key, within: None });
                     return judged;
                 }
                 false
@@ -47,21 +51,21 @@ pub(super) fn judge(page: VersionPage, after: Option<&ExpiryCursor>, terms: &Ter
             _ => true,
         };
         judged.seen += 1;
-        let before = run.take().filter(|run| run.key == version.key);
-        let standing = standing(&version, before.as_ref(), is_last);
-        let doomed = standing.and_then(|standing| terms.doom(&version, standing));
-        let stays = u32::from(!version.is_latest && doomed.is_none());
-        judged.doomed.extend(doomed);
-        run = Some(Run {
-            newer: before.map_or(0, |run| run.newer) + stays,
+        let before = state.take().filter(|state| state.key == version.key);
+        let position = position(&version, before.as_ref(), is_last);
+        let candidate = position.and_then(|position| run.candidate(&version, position));
+        let stays = u32::from(!version.is_latest && candidate.is_none());
+        judged.candidates.extend(candidate);
+        state = Some(KeyState {
+            newer: before.map_or(0, |state| state.newer) + stays,
             since_ms: version.modified_ms,
             key: version.key,
         });
     }
     judged.next = page.next.map(|(key, version)| {
-        let run = run.filter(|run| run.key == key);
-        let within = version.zip(run).map(|(version, run)| {
-            let Run { newer, since_ms, .. } = run;
+        let state = state.filter(|state| state.key == key);
+        let within = version.zip(state).map(|(version, state)| {
+            let KeyState { newer, since_ms, .. } = state;
             VersionCursor { version, newer, since_ms }
         });
         ExpiryCursor { key, within }
@@ -69,10 +73,10 @@ pub(super) fn judge(page: VersionPage, after: Option<&ExpiryCursor>, terms: &Ter
     judged
 }
 
-/// State of a version for the rules; none for a delete marker in front of other versions.
-fn standing(
+/// Position of a version for the rules; none for a delete marker in front of other versions.
+fn position(
     version: &ListedVersion,
-    before: Option<&Run>,
+    before: Option<&KeyState>,
     is_last: bool,
 ) -> Option<VersionPosition> {
     let modified_ms = version.modified_ms;
@@ -81,7 +85,7 @@ fn standing(
         (true, None) => is_last.then_some(VersionPosition::LoneMarker { modified_ms }),
         (false, _) => {
             // Without its newer versions, the time when it became noncurrent is unknown.
-            let Run { newer, since_ms, .. } = before?;
+            let KeyState { newer, since_ms, .. } = before?;
             Some(VersionPosition::Noncurrent {
                 since_ms: (*since_ms).max(modified_ms),
                 newer: *newer,

@@ -9,11 +9,11 @@ use martlet_protocol::entry::{
 };
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{OBJECT_BYTES_MAX, PARTS_MAX};
-use martlet_protocol::{Level, Stamp, UploadId, WriteId};
+use martlet_protocol::{Level, Stamp, WriteId};
 
 use super::drive::{CompletionDriver, Driven, Driver};
-use super::part::{PartStore, Parts};
-use super::upload_site::{UploadSite, attributes_of};
+use super::part::{PartStore, PartWalk};
+use super::upload_target::{UploadName, UploadTarget, attributes_of};
 use super::uploads::Uploads;
 use crate::api::{CompleteUpload, NamedPart, Written};
 use crate::bucket::object_of;
@@ -25,7 +25,7 @@ use crate::index::RegisterClient;
 use crate::keyring::Vault;
 use crate::orphan_guard::OrphanGuard;
 use crate::put::ObjectWriter;
-use crate::quota::{Asked, Quotas};
+use crate::quota::{Quotas, RequestedUsage};
 use crate::upload::{BodyWriter, Destination};
 
 pub(super) fn check_order(parts: &[NamedPart]) -> Result<()> {
@@ -74,7 +74,7 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
 
 /// Checks the request's checksums against those of the upload's start. A composite checksum needs
 /// the checksum of each part in the request.
-fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
+fn check_announced(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
     let begun_with = upload.checksum.map(|(_, kind)| kind);
     if complete.checksum_kind.is_some_and(|kind| begun_with.is_some_and(|begun| begun != kind)) {
         return Err(Error::InvalidRequest(format!(
@@ -88,7 +88,7 @@ fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
     }
     let Some((algorithm, ChecksumKind::Composite)) = upload.checksum else { return Ok(()) };
     let is_missing =
-        |part: &&NamedPart| !part.checksums.iter().any(|(given, _)| *given == algorithm);
+        |part: &&NamedPart| !part.checksums.iter().any(|(named, _)| *named == algorithm);
     match complete.parts.iter().find(is_missing) {
         None => Ok(()),
         Some(part) => {
@@ -104,11 +104,11 @@ fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
 
 /// Returns true if the client sent or requested checksums. CRC64NVME doesn't count: it is also the
 /// default of uploads without a checksum.
-fn has_given_checksums(upload: &Upload, chosen: &[Box<Part>]) -> bool {
-    let is_given = |algorithm: ChecksumAlgorithm| algorithm != ChecksumAlgorithm::Crc64Nvme;
+fn has_client_checksums(upload: &Upload, chosen: &[Box<Part>]) -> bool {
+    let is_of_client = |algorithm: ChecksumAlgorithm| algorithm != ChecksumAlgorithm::Crc64Nvme;
     let mut of_parts = chosen.iter().flat_map(|part| &part.checksums);
-    upload.checksum.is_some_and(|(algorithm, _)| is_given(algorithm))
-        || of_parts.any(|sum| is_given(sum.algorithm))
+    upload.checksum.is_some_and(|(algorithm, _)| is_of_client(algorithm))
+        || of_parts.any(|sum| is_of_client(sum.algorithm))
 }
 
 /// Checksum of the whole object, by the algorithm and kind that the upload announced.
@@ -180,11 +180,10 @@ impl Completer {
     pub(super) async fn complete(
         &self,
         context: &Arc<RequestContext>,
-        at: (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let written = Box::pin(self.complete_once(context, at, upload, complete)).await?;
+        let written = Box::pin(self.complete_once(context, upload, complete)).await?;
         // A request that names other parts than the completed ones is no repetition.
         if etag_of(&complete.parts) == Some(written.object.etag) {
             return Ok(written);
@@ -196,61 +195,61 @@ impl Completer {
     async fn complete_once(
         &self,
         context: &Arc<RequestContext>,
-        (bucket, key): (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let place = self.uploads.place(context, bucket, key, upload).await?;
-        let _turn = self.uploads.end_turn(&place).await;
-        let upload = self.uploads.upload(&place).await?;
-        let at = (place.bucket.id, place.object_key);
-        place.context.keys.check_upload_key(&self.vault, &upload.attributes.marks, at)?;
+        let target = self.uploads.target(context, upload).await?;
+        let _turn = self.uploads.end_turn(&target).await;
+        let upload = self.uploads.upload(&target).await?;
+        let keys = &target.context.keys;
+        keys.check_upload_key(&self.vault, &upload.attributes.marks, target.address())?;
         match &upload.state {
             UploadState::Aborted => Err(Error::NoSuchUpload),
             UploadState::Completed { write_id, etag } => {
-                self.driver.completed_before(&place, &upload, *write_id, *etag).await
+                self.driver.completed_before(&target, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match Box::pin(self.driver.drive(&place, &upload, Driver::Another)).await? {
+                match Box::pin(self.driver.drive(&target, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(_) => Box::pin(self.complete_charged(&place, complete)).await,
+                    Driven::Reopened(_) => Box::pin(self.complete_charged(&target, complete)).await,
                 }
             }
-            UploadState::Open => Box::pin(self.complete_charged(&place, complete)).await,
+            UploadState::Open => Box::pin(self.complete_charged(&target, complete)).await,
         }
     }
 
     /// Completes an open upload. Its bytes were charged as parts, so only one object is charged.
     async fn complete_charged(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let charge = Box::pin(self.quotas.charge(&place.bucket, Asked::completion())).await?;
-        let written = self.complete_open(place, complete).await?;
+        let charge =
+            Box::pin(self.quotas.charge(&target.bucket, RequestedUsage::completion())).await?;
+        let written = self.complete_open(target, complete).await?;
         charge.written(self.registers.stamps.now_ms());
         Ok(written)
     }
 
     async fn complete_open(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let upload = self.uploads.upload(place).await?;
-        check_given(&upload, complete)?;
-        let chosen = match self.choose_in_time(place, &complete.parts).await {
+        let upload = self.uploads.upload(target).await?;
+        check_announced(&upload, complete)?;
+        let chosen = match self.choose_in_time(target, &complete.parts).await {
             Ok(chosen) => chosen,
-            Err(error) => return self.refused(place, error).await,
+            Err(error) => return self.refused(target, error).await,
         };
-        Self::check_key_given(place, &upload, &chosen)?;
+        Self::check_customer_key(target, &upload, &chosen)?;
         let write_id = WriteId::random();
-        let (object, orphans) = self.assemble(place, &upload, &chosen, complete, write_id).await?;
-        let key = place.object_register();
+        let (object, orphans) = self.assemble(target, &upload, &chosen, complete, write_id).await?;
+        let key = target.object_register();
         // Read strictly, so that the order is above all acknowledged writes.
-        let view = self.registers.read(place.context, &key, Want::Entry, Level::Strict).await?;
+        let view = self.registers.read(target.context, &key, Want::Entry, Level::Strict).await?;
         if let Err(error) = complete.conditions.check(object_of(&view)) {
-            return self.refused(place, error).await;
+            return self.refused(target, error).await;
         }
         let follows = view.entry.as_ref().map(|entry| entry.write_id);
         let before = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
@@ -263,7 +262,7 @@ impl Completer {
         let turn = WriteId::random();
         let (decided, by) = self
             .uploads
-            .take_turn(place, turn, Some(orphans.claim()), |upload, _| {
+            .take_turn(target, turn, Some(orphans.claim()), |upload, _| {
                 (upload.state == UploadState::Open).then(|| state.clone())
             })
             .await?;
@@ -276,7 +275,7 @@ impl Completer {
                 let is_first = own && by == turn;
                 let driver =
                     if is_first { Driver::Decider { follows, turn } } else { Driver::Another };
-                match Box::pin(self.driver.drive(place, &decided, driver)).await? {
+                match Box::pin(self.driver.drive(target, &decided, driver)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => {
                         orphans.release();
@@ -286,7 +285,7 @@ impl Completer {
             }
             UploadState::Completed { write_id, etag } => {
                 orphans.release();
-                self.driver.completed_before(place, &decided, *write_id, *etag).await
+                self.driver.completed_before(target, &decided, *write_id, *etag).await
             }
             UploadState::Open | UploadState::Aborted => {
                 orphans.release();
@@ -298,57 +297,54 @@ impl Completer {
     /// Chooses the named parts; tries again after a missing part that may have been in transit.
     async fn choose_in_time(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         named: &[NamedPart],
     ) -> Result<Vec<Box<Part>>> {
-        match self.choose(place, named).await {
+        match self.choose(target, named).await {
             // No hints are left, so all acknowledged parts have arrived.
             Err(Error::InvalidPart(_) | Error::BadPartChecksum { .. })
-                if self.has_all_parts(place).await? =>
+                if self.has_all_parts(target).await? =>
             {
-                self.choose(place, named).await
+                self.choose(target, named).await
             }
             chosen => chosen,
         }
     }
 
     /// Refuses a completion without the customer's key if checksums came with the bytes.
-    fn check_key_given(
-        place: &UploadSite<'_>,
+    fn check_customer_key(
+        target: &UploadTarget<'_>,
         upload: &Upload,
         chosen: &[Box<Part>],
     ) -> Result<()> {
-        if !has_given_checksums(upload, chosen) {
+        if !has_client_checksums(upload, chosen) {
             return Ok(());
         }
-        place
-            .context
-            .keys
-            .require_upload_key(&upload.attributes.marks, (place.bucket.id, place.object_key))
+        target.context.keys.require_upload_key(&upload.attributes.marks, target.address())
     }
 
     /// Returns true if the upload is still open and a walk finds all acknowledged parts. Fails
     /// while a part may be in transit.
-    async fn has_all_parts(&self, place: &UploadSite<'_>) -> Result<bool> {
-        let is_open = self.uploads.upload(place).await?.state == UploadState::Open;
+    async fn has_all_parts(&self, target: &UploadTarget<'_>) -> Result<bool> {
+        let is_open = self.uploads.upload(target).await?.state == UploadState::Open;
         if is_open {
-            self.parts.check_no_parts_kept(place).await?;
+            self.parts.check_no_parts_kept(target).await?;
         }
         Ok(is_open)
     }
 
     /// Response if the named parts can't be chosen or the condition doesn't hold. A concurrent
     /// completion may have freed the parts and written the object.
-    async fn refused(&self, place: &UploadSite<'_>, error: Error) -> Result<Written> {
-        let upload = self.uploads.upload(place).await?;
+    async fn refused(&self, target: &UploadTarget<'_>, error: Error) -> Result<Written> {
+        let upload = self.uploads.upload(target).await?;
         match &upload.state {
             UploadState::Open => Err(error),
             UploadState::Aborted => Err(Error::NoSuchUpload),
             UploadState::Completed { write_id, etag } => {
-                self.driver.completed_before(place, &upload, *write_id, *etag).await
+                self.driver.completed_before(target, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match Box::pin(self.driver.drive(place, &upload, Driver::Another)).await? {
+                match Box::pin(self.driver.drive(target, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => Err(error),
                 }
@@ -357,8 +353,12 @@ impl Completer {
     }
 
     /// Finds and checks the named parts.
-    async fn choose(&self, place: &UploadSite<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
-        let mut parts = Parts::new(&self.registers, place, 0, named.len(), Level::Strict)?;
+    async fn choose(
+        &self,
+        target: &UploadTarget<'_>,
+        named: &[NamedPart],
+    ) -> Result<Vec<Box<Part>>> {
+        let mut parts = PartWalk::new(&self.registers, target, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
         for (at, wanted) in named.iter().enumerate() {
             let part = parts.find(wanted.number, |part| check_part(wanted, part)).await?;
@@ -375,7 +375,7 @@ impl Completer {
     /// Builds the object of the chosen parts.
     async fn assemble(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         upload: &Upload,
         chosen: &[Box<Part>],
         complete: &CompleteUpload,
@@ -385,9 +385,9 @@ impl Completer {
         if size > OBJECT_BYTES_MAX {
             return Err(Error::EntityTooLarge { size, maximum: OBJECT_BYTES_MAX });
         }
-        if let Some(given) = complete.object_size.filter(|given| *given != size) {
+        if let Some(declared) = complete.object_size.filter(|declared| *declared != size) {
             return Err(Error::InvalidRequest(format!(
-                "The provided 'x-amz-mp-object-size' header value {given} does not match what was \
+                "The provided 'x-amz-mp-object-size' header value {declared} does not match what was \
                  computed: {size}"
             )));
         }
@@ -408,10 +408,10 @@ impl Completer {
             }
         }
         let to = Destination {
-            bucket: place.bucket.id,
-            key: place.object_key,
+            bucket: target.bucket.id,
+            key: target.object_key,
             write_id,
-            upload: Some(place.id),
+            upload: Some(target.id),
             role: ExtentRole::Manifest,
             offset: 0,
             policy: manifest.policy,
@@ -422,7 +422,7 @@ impl Completer {
             md5: md5_of_md5s(chosen.iter().map(|part| &part.md5)),
             parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
         };
-        place.context.keys.report(&upload.attributes.marks, (place.bucket.id, place.object_key))?;
+        target.context.keys.report(&upload.attributes.marks, target.address())?;
         let mut attributes = attributes_of(upload);
         let numbers: Vec<u32> = complete.parts.iter().map(|part| part.number).collect();
         choose_parts(&mut attributes.marks, &numbers)?;

@@ -21,7 +21,7 @@ use martlet_protocol::{Level, Stamp, UploadId, Version, WriteId};
 use tokio::sync::Semaphore;
 
 use super::part::PartStore;
-use super::upload_site::{UploadSite, attributes_of};
+use super::upload_target::{UploadName, UploadTarget, attributes_of};
 use super::uploads::Uploads;
 use crate::api::{WriteConditions, Written};
 use crate::bucket::{BucketCatalog, busy, object_of};
@@ -82,7 +82,7 @@ fn written_by(view: &RegisterView, upload: UploadId) -> Option<(Stamp, Option<Ve
     view.entry.as_ref().map(|entry| (entry.order, object.version))
 }
 
-fn nobody_can_tell() -> Error {
+fn unknown_outcome() -> Error {
     martlet_protocol::Error::unavailable("the outcome of the upload is unknown").into()
 }
 
@@ -112,13 +112,13 @@ impl CompletionDriver {
     /// are freed in the background.
     pub(super) async fn drive(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         upload: &Upload,
         driver: Driver,
     ) -> Result<Driven> {
         let (mut upload, mut driver) = (upload.clone(), driver);
         if driver == Driver::Another {
-            self.take_over(place, &upload).await?;
+            self.take_over(target, &upload).await?;
         }
         for _ in 0..TURNS {
             let UploadState::Completing { write_id, order, object, condition } = &upload.state
@@ -127,62 +127,65 @@ impl CompletionDriver {
             };
             let decision =
                 Decision { write_id: *write_id, order: *order, object, condition, driver };
-            let turn = match (Box::pin(self.write_object(place, decision)).await, driver) {
-                (Ok(Some(written)), _) => return self.completed(place, decision, written).await,
+            let turn = match (Box::pin(self.write_object(target, decision)).await, driver) {
+                (Ok(Some((stamp, version))), _) => {
+                    return self.completed(target, decision, stamp, version).await;
+                }
                 (
                     Ok(None) | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
                     Driver::Another,
-                ) => return self.give_up(place, *write_id, object).await,
+                ) => return self.give_up(target, *write_id, object).await,
                 (Ok(None), Driver::Decider { turn, .. }) => turn,
                 (
                     Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)),
                     Driver::Decider { turn, .. },
-                ) => return self.refuse(place, turn, error).await,
+                ) => return self.refuse(target, turn, error).await,
                 (Err(error), _) => return Err(error),
             };
             let view = self
                 .registers
-                .read(place.context, &place.object_register(), Want::Entry, Level::Strict)
+                .read(target.context, &target.object_register(), Want::Entry, Level::Strict)
                 .await?;
             let conditions = WriteConditions::from_key_condition(condition);
             if let Err(error) = conditions.check(object_of(&view)) {
-                return self.refuse(place, turn, error).await;
+                return self.refuse(target, turn, error).await;
             }
-            (upload, driver) = self.decide_anew(place, decision, turn, &view).await?;
+            (upload, driver) = self.decide_anew(target, decision, turn, &view).await?;
         }
         Err(busy())
     }
 
     async fn completed(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         decision: Decision<'_>,
-        (stamp, version): (Stamp, Option<Version>),
+        stamp: Stamp,
+        version: Option<Version>,
     ) -> Result<Driven> {
         let Decision { write_id, object, .. } = decision;
         let completed = UploadState::Completed { write_id, etag: object.etag };
-        self.leave_completing(place, write_id, completed).await?;
-        self.free_parts_soon(place, object.body.clone());
+        self.leave_completing(target, write_id, completed).await?;
+        self.free_parts_soon(target, object.body.clone());
         let object = Object { version, ..object.clone() };
         Ok(Driven::Completed(Box::new(Written { object, stamp, source_version: None })))
     }
 
     /// Frees the parts of a completed upload in the background, with limited concurrency. The
     /// expire worker frees parts that are left over.
-    fn free_parts_soon(&self, place: &UploadSite<'_>, taken: Body) {
+    fn free_parts_soon(&self, target: &UploadTarget<'_>, taken: Body) {
         let Ok(turn) = self.freeing.clone().try_acquire_owned() else {
-            tracing::debug!(upload = %place.id, "leaving parts of a completed upload to the expire \
+            tracing::debug!(upload = %target.id, "leaving parts of a completed upload to the expire \
                                                  worker");
             return;
         };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (parts, context) = (self.parts.clone(), place.context.clone());
-        let (name, object_key) = (place.name.to_owned(), place.object_key.to_owned());
-        let (id, bucket, key) = (place.id, place.bucket.clone(), place.key.clone());
-        let began = place.began;
+        let (parts, context) = (self.parts.clone(), target.context.clone());
+        let (name, object_key) = (target.name.to_owned(), target.object_key.to_owned());
+        let (id, bucket, key) = (target.id, target.bucket.clone(), target.key.clone());
+        let began = target.began;
         runtime.spawn(async move {
             let _turn = turn;
-            let place = UploadSite {
+            let target = UploadTarget {
                 context: &context,
                 name: &name,
                 object_key: &object_key,
@@ -191,7 +194,7 @@ impl CompletionDriver {
                 key,
                 began,
             };
-            if let Err(error) = parts.free_parts(&place, &taken).await {
+            if let Err(error) = parts.free_parts(&target, &taken).await {
                 tracing::warn!(upload = %id, %error, "could not delete parts after completion");
             }
         });
@@ -201,58 +204,61 @@ impl CompletionDriver {
     pub(super) async fn finish_upload(
         &self,
         context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        id: UploadId,
+        upload: UploadName<'_>,
     ) -> Result<bool> {
-        let place = match self.uploads.place(context, bucket, key, id).await {
+        let target = match self.uploads.target(context, upload).await {
             Err(Error::NoSuchBucket) => return Ok(false),
-            place => place?,
+            target => target?,
         };
-        let _turn = self.uploads.end_turn(&place).await;
-        let upload = match self.uploads.upload(&place).await {
+        let _turn = self.uploads.end_turn(&target).await;
+        let upload = match self.uploads.upload(&target).await {
             Err(Error::NoSuchUpload) => return Ok(false),
             upload => upload?,
         };
         if !matches!(upload.state, UploadState::Completing { .. }) {
             return Ok(false);
         }
-        let driven = Box::pin(self.drive(&place, &upload, Driver::Another)).await?;
+        let driven = Box::pin(self.drive(&target, &upload, Driver::Another)).await?;
         Ok(matches!(driven, Driven::Completed(_)))
     }
 
     /// Takes over the turn of another proxy's decision. From then on that proxy can't prove that
     /// the object was never written.
-    async fn take_over(&self, place: &UploadSite<'_>, upload: &Upload) -> Result<()> {
+    async fn take_over(&self, target: &UploadTarget<'_>, upload: &Upload) -> Result<()> {
         let turn = WriteId::random();
         let same = |now: &Upload, _| (now.state == upload.state).then(|| now.state.clone());
-        let (_, by) = self.uploads.take_turn(place, turn, None, same).await?;
+        let (_, by) = self.uploads.take_turn(target, turn, None, same).await?;
         if by == turn { Ok(()) } else { Err(busy()) }
     }
 
     /// Changes an upload whose turn no other proxy has taken over.
     async fn change_in_turn(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         turn: WriteId,
         next: &UploadState,
     ) -> Result<(Upload, WriteId)> {
         let own = WriteId::random();
         let change = |_: &Upload, by| (by == turn).then(|| next.clone());
-        let (upload, by) = self.uploads.take_turn(place, own, None, change).await?;
-        if by == own { Ok((upload, own)) } else { Err(nobody_can_tell()) }
+        let (upload, by) = self.uploads.take_turn(target, own, None, change).await?;
+        if by == own { Ok((upload, own)) } else { Err(unknown_outcome()) }
     }
 
     /// Reopens the upload: a condition failed, and the object was never written.
-    async fn refuse(&self, place: &UploadSite<'_>, turn: WriteId, error: Error) -> Result<Driven> {
-        self.change_in_turn(place, turn, &UploadState::Open).await?;
+    async fn refuse(
+        &self,
+        target: &UploadTarget<'_>,
+        turn: WriteId,
+        error: Error,
+    ) -> Result<Driven> {
+        self.change_in_turn(target, turn, &UploadState::Open).await?;
         Ok(Driven::Reopened(error))
     }
 
     /// Decides again above the entry found. Only if the object was never written.
     async fn decide_anew(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         decision: Decision<'_>,
         turn: WriteId,
         found: &RegisterView,
@@ -267,7 +273,7 @@ impl CompletionDriver {
             object: Box::new(decision.object.clone()),
             condition: decision.condition.clone(),
         };
-        let (upload, turn) = self.change_in_turn(place, turn, &state).await?;
+        let (upload, turn) = self.change_in_turn(target, turn, &state).await?;
         let follows = before.map(|entry| entry.write_id);
         Ok((upload, Driver::Decider { follows, turn }))
     }
@@ -276,18 +282,18 @@ impl CompletionDriver {
     /// may already be garbage, so its parts can't be offered again.
     async fn give_up(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         decided: WriteId,
         object: &Object,
     ) -> Result<Driven> {
-        self.leave_completing(place, decided, UploadState::Aborted).await?;
-        self.parts.free_parts(place, &object.body).await?;
-        Err(nobody_can_tell())
+        self.leave_completing(target, decided, UploadState::Aborted).await?;
+        self.parts.free_parts(target, &object.body).await?;
+        Err(unknown_outcome())
     }
 
     async fn leave_completing(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         decided: WriteId,
         next: UploadState,
     ) -> Result<()> {
@@ -295,25 +301,25 @@ impl CompletionDriver {
             UploadState::Completing { write_id, .. } if *write_id == decided => Some(next.clone()),
             _ => None,
         };
-        self.uploads.change_upload(place, None, change).await.map(drop)
+        self.uploads.change_upload(target, None, change).await.map(drop)
     }
 
     /// Writes the object of a decision, at most once over all drivers. None if it may have been
     /// written already.
     async fn write_object(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         decision: Decision<'_>,
     ) -> Result<Option<(Stamp, Option<Version>)>> {
         let Decision { write_id, order, object, condition, driver } = decision;
-        let key = place.object_register();
+        let key = target.object_register();
         let conditions = WriteConditions::from_key_condition(condition);
         let value = &Value::Object(Box::new(object.clone()));
-        let mut bucket = place.bucket.clone();
+        let mut bucket = target.bucket.clone();
         for _ in 0..2 {
             let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
             let generation = bucket.generation;
-            let level = place.level();
+            let level = target.level();
             let intent =
                 Intent { key: &key, write_id, generation, commit_by_ms, level, claim: None };
             let mut check = |view: &RegisterView| {
@@ -332,7 +338,7 @@ impl CompletionDriver {
             let value = &*completed(&bucket, value)?;
             let mut decided = if bucket.versioning().state.keeps_versions() {
                 let new = New { value, inline: None };
-                self.versions.append(place.context, &bucket, intent, new, &mut check).await
+                self.versions.append(target.context, &bucket, intent, new, &mut check).await
             } else {
                 let mut evaluate = |view: &RegisterView| {
                     let goes_ahead = check(view)?;
@@ -350,9 +356,9 @@ impl CompletionDriver {
             }
             match decided? {
                 (WriteOutcome::At(stamp), version) => return Ok(Some((stamp, version))),
-                (WriteOutcome::Kept(view), _) => return self.found(place, &bucket, &view).await,
+                (WriteOutcome::Kept(view), _) => return self.found(target, &bucket, &view).await,
                 (WriteOutcome::Fenced, _) => {
-                    bucket = self.catalog.refreshed(place.context, place.name, &bucket).await?;
+                    bucket = self.catalog.refreshed(target.context, target.name, &bucket).await?;
                 }
             }
         }
@@ -362,17 +368,17 @@ impl CompletionDriver {
     /// The upload's object at its key or, in a versioned bucket, among the noncurrent versions.
     async fn found(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         bucket: &Bucket,
         view: &RegisterView,
     ) -> Result<Option<(Stamp, Option<Version>)>> {
-        let current = written_by(view, place.id);
+        let current = written_by(view, target.id);
         if current.is_some() || !bucket.versioning().state.keeps_versions() {
             return Ok(current);
         }
         let beside = self
             .versions
-            .version_of_upload(place.context, &place.object_register(), place.id)
+            .version_of_upload(target.context, &target.object_register(), target.id)
             .await?;
         Ok(beside.map(|entry| (entry.order, entry.value.version())))
     }
@@ -380,15 +386,15 @@ impl CompletionDriver {
     /// Response to a repetition of a finished completion.
     pub(super) async fn completed_before(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         upload: &Upload,
         write_id: WriteId,
         etag: ETag,
     ) -> Result<Written> {
-        debug_assert_eq!(upload.id, place.id);
+        debug_assert_eq!(upload.id, target.id);
         let view = self
             .registers
-            .read(place.context, &place.object_register(), Want::Entry, place.level())
+            .read(target.context, &target.object_register(), Want::Entry, target.level())
             .await?;
         if let (Some(object), Some(entry)) = (object_of(&view), &view.entry)
             && (entry.write_id == write_id || object.upload == Some(upload.id))
@@ -396,10 +402,10 @@ impl CompletionDriver {
             let (object, stamp) = (object.clone(), entry.order);
             return Ok(Written { object, stamp, source_version: None });
         }
-        if place.bucket.versioning().state.keeps_versions()
+        if target.bucket.versioning().state.keeps_versions()
             && let Some(entry) = self
                 .versions
-                .version_of_upload(place.context, &place.object_register(), upload.id)
+                .version_of_upload(target.context, &target.object_register(), upload.id)
                 .await?
             && let Value::Object(object) = entry.value
         {

@@ -6,14 +6,14 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Bucket, Upload, UploadState, Value};
 use tokio::time::Instant;
 
-use super::upload_site::info;
+use super::upload_target::info;
 use crate::api::{ListUploads, UploadPage};
 use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::Result;
 use crate::listing::{Listings, folded};
 use crate::merge::successor;
-use crate::walk::{Paths, Walk, text};
+use crate::walk::{Paths, text};
 
 fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {
     let Some(key) = &list.after_key else { return ListStart::First };
@@ -45,10 +45,10 @@ impl Listings {
         let list = &list;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = self.catalog.bucket(context, bucket).await?;
-            let page = self.upload_page(context, &known, list).await?;
+            let found = self.catalog.bucket(context, bucket).await?;
+            let page = self.upload_page(context, &found, list).await?;
             if page.uploads.is_empty() && page.prefixes.is_empty() {
-                self.catalog.check_not_replaced(context, bucket, &known, began).await?;
+                self.catalog.check_not_replaced(context, bucket, &found, began).await?;
             }
             Ok(page)
         })
@@ -69,15 +69,7 @@ impl Listings {
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
         // Nodes don't fold: the upload id at the end of a name may contain a delimiter.
         let paths = Paths::all(bucket, RegisterKind::Upload).below(prefix);
-        let expected = list.limit.saturating_add(1);
-        let mut walk = Walk::new(
-            &self.registers,
-            context,
-            &paths,
-            start(list, delimiter),
-            expected,
-            context.level(bucket),
-        )?;
+        let mut walk = self.walk(context, bucket, &paths, start(list, delimiter), list.limit)?;
         let mut last = None;
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };

@@ -8,11 +8,9 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Body, Bucket, Entry, Part, UploadState, Value};
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{
-    ExtentId, Level, RegisterKey, RegisterKind, Stamp, UploadId, WriteId, WriterId,
-};
+use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, Stamp, WriteId, WriterId};
 
-use super::upload_site::{Listed, UploadSite, info};
+use super::upload_target::{ListedPart, UploadName, UploadTarget, info};
 use super::uploads::Uploads;
 use crate::api::PartPage;
 use crate::bodies::BodyReader;
@@ -20,13 +18,13 @@ use crate::bucket::{BucketCatalog, again_if_replaced, busy};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, RegisterClient, WriteError, WriteOutcome};
-use crate::upload::Ingested;
+use crate::upload::StoredBody;
 use crate::walk::{Paths, Walk};
 
 /// Concurrent deletions of part registers.
 const FREED_AT_ONCE: usize = 64;
 
-fn part_of(listed: &Listed) -> Option<&Part> {
+fn part_of(listed: &ListedPart) -> Option<&Part> {
     match &listed.entry.value {
         Value::Part(part) => Some(part),
         _ => None,
@@ -38,9 +36,9 @@ type Rank = (bool, Stamp);
 
 /// Newest order of each proxy among the writes of one part number.
 #[derive(Default)]
-struct Newest(BTreeMap<WriterId, Stamp>);
+struct NewestWrites(BTreeMap<WriterId, Stamp>);
 
-impl Newest {
+impl NewestWrites {
     fn note(&mut self, order: Stamp) {
         let newest = self.0.entry(order.writer).or_insert(order);
         *newest = order.max(*newest);
@@ -58,43 +56,43 @@ impl Newest {
 }
 
 /// Paths of the registers of an upload's parts.
-fn paths(place: &UploadSite<'_>) -> Paths {
+fn paths(target: &UploadTarget<'_>) -> Paths {
     Paths {
-        bucket: place.bucket.id,
-        shards: vec![place.key.shard],
+        bucket: target.bucket.id,
+        shards: vec![target.key.shard],
         kind: RegisterKind::Part,
-        prefix: bytes::Bytes::copy_from_slice(&place.id.0),
+        prefix: bytes::Bytes::copy_from_slice(&target.id.0),
         fold: None,
     }
 }
 
 /// Iterator over parts by number, with the newest write of each.
-pub(super) struct Parts<'a> {
+pub(super) struct PartWalk<'a> {
     walk: Walk<'a>,
     bucket: Arc<Bucket>,
     key: RegisterKey,
-    ahead: Option<Listed>,
+    ahead: Option<ListedPart>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PartWalk<'a> {
     /// The parts of an upload with numbers above `after`.
     pub(super) fn new(
         registers: &'a RegisterClient,
-        place: &UploadSite<'a>,
+        target: &UploadTarget<'a>,
         after: u16,
         limit: usize,
         level: Level,
     ) -> Result<Self> {
-        let paths = paths(place);
-        let mut from = place.id.0.to_vec();
+        let paths = paths(target);
+        let mut from = target.id.0.to_vec();
         from.extend_from_slice(&(after + 1).to_be_bytes());
         let walk =
-            Walk::new(registers, place.context, &paths, ListStart::At(from.into()), limit, level)?;
-        Ok(Self { walk, bucket: place.bucket.clone(), key: place.key.clone(), ahead: None })
+            Walk::new(registers, target.context, &paths, ListStart::At(from.into()), limit, level)?;
+        Ok(Self { walk, bucket: target.bucket.clone(), key: target.key.clone(), ahead: None })
     }
 
     /// The next live write, newest of its number or not.
-    pub(super) async fn next_write(&mut self) -> Result<Option<Listed>> {
+    pub(super) async fn next_write(&mut self) -> Result<Option<ListedPart>> {
         while let Some((name, entry)) = self.walk.next().await? {
             if entry.value.is_tombstone() {
                 continue;
@@ -108,7 +106,7 @@ impl<'a> Parts<'a> {
                 kind: RegisterKind::Part,
                 name,
             };
-            return Ok(Some(Listed { number, register, entry }));
+            return Ok(Some(ListedPart { number, register, entry }));
         }
         Ok(None)
     }
@@ -125,7 +123,7 @@ impl<'a> Parts<'a> {
         check: impl Fn(&Part) -> Result<()> + Send,
     ) -> Result<Box<Part>> {
         let mut best: Option<(Rank, Result<Box<Part>>)> = None;
-        let mut newest = Newest::default();
+        let mut newest = NewestWrites::default();
         loop {
             let listed = match self.ahead.take() {
                 Some(ahead) => ahead,
@@ -199,8 +197,8 @@ impl PartStore {
     }
 
     /// Refuses while hints for parts of the upload are pending.
-    pub(super) async fn check_no_parts_kept(&self, place: &UploadSite<'_>) -> Result<()> {
-        Ok(self.catalog.fences.check_nothing_kept(paths(place)).await?)
+    pub(super) async fn check_no_parts_kept(&self, target: &UploadTarget<'_>) -> Result<()> {
+        Ok(self.catalog.fences.check_nothing_kept(paths(target)).await?)
     }
 
     /// Usage and number of all writes of the upload's parts. Replaced writes count until the upload
@@ -208,12 +206,10 @@ impl PartStore {
     pub(crate) async fn usage_of_parts(
         &self,
         context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
+        upload: UploadName<'_>,
     ) -> Result<(Usage, u64)> {
-        let place = self.uploads.place(context, bucket, key, upload).await?;
-        let mut parts = Parts::new(&self.registers, &place, 0, 1000, place.level())?;
+        let target = self.uploads.target(context, upload).await?;
+        let mut parts = PartWalk::new(&self.registers, &target, 0, 1000, target.level())?;
         let (mut usage, mut seen) = (Usage::default(), 0);
         while let Some(listed) = parts.next_write().await? {
             if let Some(part) = part_of(&listed) {
@@ -226,36 +222,36 @@ impl PartStore {
 
     pub(super) async fn commit_part(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         register: &RegisterKey,
         write_id: WriteId,
         commit_by_ms: u64,
         value: &Value,
-        ingested: Ingested,
+        stored: StoredBody,
     ) -> Result<()> {
-        let mut bucket = place.bucket.clone();
+        let mut bucket = target.bucket.clone();
         for _ in 0..2 {
             let generation = bucket.generation;
-            let (level, claim) = (place.level(), Some(ingested.orphans.claim()));
+            let (level, claim) = (target.level(), Some(stored.orphans.claim()));
             let intent = Intent { key: register, write_id, generation, commit_by_ms, level, claim };
-            match self.registers.write(place.context, intent, value, None, false).await {
+            match self.registers.write(target.context, intent, value, None, false).await {
                 Ok(WriteOutcome::At(_)) => return Ok(()),
-                Ok(_) => match self.catalog.refreshed(place.context, place.name, &bucket).await {
+                Ok(_) => match self.catalog.refreshed(target.context, target.name, &bucket).await {
                     Ok(fresh) => bucket = fresh,
                     Err(error) => {
-                        ingested.orphans.release();
+                        stored.orphans.release();
                         return Err(error);
                     }
                 },
                 Err(WriteError { error, maybe_written, .. }) => {
                     if !maybe_written {
-                        ingested.orphans.release();
+                        stored.orphans.release();
                     }
                     return Err(error);
                 }
             }
         }
-        ingested.orphans.release();
+        stored.orphans.release();
         Err(busy())
     }
 
@@ -263,15 +259,15 @@ impl PartStore {
     /// which the abort may have missed.
     pub(super) async fn check_still_open(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         register: &RegisterKey,
     ) -> Result<()> {
-        match self.uploads.upload(place).await.map(|upload| upload.state) {
+        match self.uploads.upload(target).await.map(|upload| upload.state) {
             Ok(UploadState::Open | UploadState::Completing { .. }) => Ok(()),
             // A completion may have chosen the part; otherwise the sweep deletes it.
             Ok(UploadState::Completed { .. }) => Err(Error::NoSuchUpload),
             Ok(UploadState::Aborted) | Err(Error::NoSuchUpload) => {
-                self.free(place, register, false).await?;
+                self.free(target, register, false).await?;
                 Err(Error::NoSuchUpload)
             }
             Err(error) => Err(error),
@@ -281,38 +277,38 @@ impl PartStore {
     /// Removes the register of a part; its extents become garbage unless `keep_body`.
     async fn free(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         register: &RegisterKey,
         keep_body: bool,
     ) -> Result<()> {
         let write_id = WriteId::random();
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
-        let mut bucket = place.bucket.clone();
+        let mut bucket = target.bucket.clone();
         for _ in 0..2 {
-            let (generation, level) = (bucket.generation, place.level());
+            let (generation, level) = (bucket.generation, target.level());
             let intent =
                 Intent { key: register, write_id, generation, commit_by_ms, level, claim: None };
             match self
                 .registers
-                .write(place.context, intent, &Value::Tombstone, None, keep_body)
+                .write(target.context, intent, &Value::Tombstone, None, keep_body)
                 .await?
             {
                 WriteOutcome::At(_) => return Ok(()),
                 // The bucket may have changed since the lookup.
-                _ => bucket = self.catalog.refreshed(place.context, place.name, &bucket).await?,
+                _ => bucket = self.catalog.refreshed(target.context, target.name, &bucket).await?,
             }
         }
         Err(busy())
     }
 
     /// Removes the registers of all parts of an ended upload, but keeps the extents in `taken`.
-    pub(super) async fn free_parts(&self, place: &UploadSite<'_>, taken: &Body) -> Result<()> {
+    pub(super) async fn free_parts(&self, target: &UploadTarget<'_>, taken: &Body) -> Result<()> {
         let manifest = self.bodies.manifest(taken).await?;
         let taken: HashSet<ExtentId> = manifest
             .iter()
             .flat_map(|manifest| manifest.extents.iter().map(|extent| extent.id))
             .collect();
-        let mut parts = Parts::new(&self.registers, place, 0, 1000, Level::Strict)?;
+        let mut parts = PartWalk::new(&self.registers, target, 0, 1000, Level::Strict)?;
         let mut all = Vec::new();
         while let Some(listed) = parts.next_write().await? {
             let keep = match part_of(&listed).map(|part| &part.body) {
@@ -324,7 +320,7 @@ impl PartStore {
             all.push((listed.register, keep));
         }
         stream::iter(all)
-            .map(|(register, keep)| async move { self.free(place, &register, keep).await })
+            .map(|(register, keep)| async move { self.free(target, &register, keep).await })
             .buffer_unordered(FREED_AT_ONCE)
             .try_collect::<()>()
             .await
@@ -334,15 +330,14 @@ impl PartStore {
     pub(super) async fn list_parts(
         &self,
         context: &Arc<RequestContext>,
-        (bucket, key): (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         after: u32,
         limit: usize,
     ) -> Result<PartPage> {
-        let (place, upload) = again_if_replaced(|| async {
-            let place = self.uploads.place(context, bucket, key, upload).await?;
-            let upload = self.uploads.upload(&place).await?;
-            Ok((place, upload))
+        let (target, upload) = again_if_replaced(|| async {
+            let target = self.uploads.target(context, upload).await?;
+            let upload = self.uploads.upload(&target).await?;
+            Ok((target, upload))
         })
         .await?;
         if matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted) {
@@ -351,7 +346,7 @@ impl PartStore {
         let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
         let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
         let expected = limit.saturating_add(1);
-        let mut parts = Parts::new(&self.registers, &place, after, expected, place.level())?;
+        let mut parts = PartWalk::new(&self.registers, &target, after, expected, target.level())?;
         while limit > 0
             && let Some((number, part)) = parts.next().await?
         {

@@ -8,12 +8,12 @@ use martlet_protocol::entry::{
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{RegisterKey, UploadId, WriteId};
+use martlet_protocol::{RegisterKey, WriteId};
 
 use super::complete::{Completer, check_order};
 use super::drive::{CompletionDriver, Driver};
 use super::part::PartStore;
-use super::upload_site::{UploadSite, check_kind, info, new_id};
+use super::upload_target::{UploadName, UploadTarget, check_kind, info, new_id};
 use super::uploads::Uploads;
 use crate::api::{
     CompleteUpload, CopyPart, Incoming, NewUpload, ObjectName, PartPage, UploadInfo, Written,
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
 use crate::keyring::Vault;
 use crate::put::ObjectWriter;
-use crate::quota::{Asked, Quotas};
+use crate::quota::{Quotas, RequestedUsage};
 use crate::read::ObjectReader;
 use crate::upload::{BodyWriter, Destination, body_of};
 
@@ -40,11 +40,11 @@ fn part_number(number: u32) -> Result<u16> {
 
 /// Checks that a part has the checksum that its upload announced. A composite checksum makes it
 /// mandatory. CRC64NVME is the default of uploads without a checksum, so their parts may have any.
-fn check_given(upload: &Upload, given: &[ChecksumAlgorithm]) -> Result<()> {
+fn check_announced(upload: &Upload, sent: &[ChecksumAlgorithm]) -> Result<()> {
     let Some((algorithm, kind)) = upload.checksum else { return Ok(()) };
-    let holds = match given {
+    let holds = match sent {
         [] => kind == ChecksumKind::FullObject,
-        given => algorithm == ChecksumAlgorithm::Crc64Nvme || given.contains(&algorithm),
+        sent => algorithm == ChecksumAlgorithm::Crc64Nvme || sent.contains(&algorithm),
     };
     if holds {
         return Ok(());
@@ -53,7 +53,7 @@ fn check_given(upload: &Upload, given: &[ChecksumAlgorithm]) -> Result<()> {
     Err(Error::InvalidRequest(format!(
         "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
         name(&algorithm),
-        given.first().map_or_else(|| "null".to_owned(), name)
+        sent.first().map_or_else(|| "null".to_owned(), name)
     )))
 }
 
@@ -114,57 +114,49 @@ impl Multipart {
     pub(crate) async fn abort_upload(
         &self,
         context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
+        upload: UploadName<'_>,
     ) -> Result<()> {
-        again_if_replaced(|| self.abort_once(context, bucket, key, upload)).await
+        again_if_replaced(|| self.abort_once(context, upload)).await
     }
 
     /// Completes an upload. A repeated request returns the first result.
     pub(crate) async fn complete_upload(
         &self,
         context: &Arc<RequestContext>,
-        at: (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
         check_order(&complete.parts)?;
-        again_if_replaced(|| self.completer.complete(context, at, upload, complete)).await
+        again_if_replaced(|| self.completer.complete(context, upload, complete)).await
     }
 
     /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
     pub(crate) async fn finish_upload(
         &self,
         context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
+        upload: UploadName<'_>,
     ) -> Result<bool> {
-        self.driver.finish_upload(context, bucket, key, upload).await
+        self.driver.finish_upload(context, upload).await
     }
 
     /// Usage and number of all writes of the upload's parts.
     pub(crate) async fn usage_of_parts(
         &self,
         context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
+        upload: UploadName<'_>,
     ) -> Result<(Usage, u64)> {
-        self.parts.usage_of_parts(context, bucket, key, upload).await
+        self.parts.usage_of_parts(context, upload).await
     }
 
     /// Lists a page of the parts of an open upload, in order of number, above `after`.
     pub(crate) async fn list_parts(
         &self,
         context: &Arc<RequestContext>,
-        at: (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         after: u32,
         limit: usize,
     ) -> Result<PartPage> {
-        self.parts.list_parts(context, at, upload, after, limit).await
+        self.parts.list_parts(context, upload, after, limit).await
     }
 
     async fn create_once(
@@ -176,30 +168,33 @@ impl Multipart {
     ) -> Result<UploadInfo> {
         self.catalog.check_new_lock(context, bucket, &new.attributes.marks).await?;
         let now_ms = self.registers.stamps.now_ms();
-        let mut place = self.uploads.place(context, bucket, key, new_id(now_ms)).await?;
+        let upload = UploadName { bucket, key, id: new_id(now_ms) };
+        let mut target = self.uploads.target(context, upload).await?;
         let mut attributes = new.attributes.clone();
-        context.keys.encrypt_new(&self.vault, &place.bucket, key, &mut attributes, true)?;
+        context.keys.encrypt_new(&self.vault, &target.bucket, key, &mut attributes, true)?;
         let upload = Upload {
             key: key.to_owned(),
-            id: place.id,
+            id: target.id,
             initiated_ms: now_ms,
-            policy: context.cluster.policy_of(&place.bucket, &attributes)?,
+            policy: context.cluster.policy_of(&target.bucket, &attributes)?,
             attributes,
             checksum: new.checksum,
             state: UploadState::Open,
         };
-        let asked = Asked::upload(key, &upload.attributes);
-        let charge = Box::pin(self.quotas.charge(&place.bucket, asked)).await?;
+        let requested = RequestedUsage::upload(key, &upload.attributes);
+        let charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
         let value = Value::Upload(Box::new(upload.clone()));
         let write_id = WriteId::random();
         for _ in 0..2 {
-            let intent = place.intent(write_id, now_ms + COMMIT_WINDOW_MS);
+            let intent = target.intent(write_id, now_ms + COMMIT_WINDOW_MS);
             match self.registers.write(context, intent, &value, None, false).await? {
                 WriteOutcome::At(_) => {
                     charge.written(self.registers.stamps.now_ms());
                     return Ok(info(upload));
                 }
-                _ => place.bucket = self.catalog.refreshed(context, bucket, &place.bucket).await?,
+                _ => {
+                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?
+                }
             }
         }
         Err(busy())
@@ -208,19 +203,17 @@ impl Multipart {
     async fn abort_once(
         &self,
         context: &Arc<RequestContext>,
-        bucket: &str,
-        key: &str,
-        upload: UploadId,
+        upload: UploadName<'_>,
     ) -> Result<()> {
-        let place = self.uploads.place(context, bucket, key, upload).await?;
-        let _turn = self.uploads.end_turn(&place).await;
-        let before = self.uploads.upload(&place).await?;
+        let target = self.uploads.target(context, upload).await?;
+        let _turn = self.uploads.end_turn(&target).await;
+        let before = self.uploads.upload(&target).await?;
         if matches!(before.state, UploadState::Completing { .. }) {
-            Box::pin(self.driver.drive(&place, &before, Driver::Another)).await.map(drop)?;
+            Box::pin(self.driver.drive(&target, &before, Driver::Another)).await.map(drop)?;
         }
         let after = self
             .uploads
-            .change_upload(&place, None, |upload| {
+            .change_upload(&target, None, |upload| {
                 (upload.state == UploadState::Open).then_some(UploadState::Aborted)
             })
             .await?;
@@ -228,7 +221,7 @@ impl Multipart {
             return Err(Error::NoSuchUpload);
         }
         // Also after an earlier abort, which may have failed before this step.
-        self.parts.free_parts(&place, &Body::Empty).await?;
+        self.parts.free_parts(&target, &Body::Empty).await?;
         match before.state {
             UploadState::Aborted => Err(Error::NoSuchUpload),
             _ => Ok(()),
@@ -236,14 +229,14 @@ impl Multipart {
     }
 
     /// Reads an upload that accepts parts. An unfinished completion is driven to its end first.
-    async fn open_upload(&self, place: &UploadSite<'_>) -> Result<Upload> {
-        let mut upload = self.uploads.upload(place).await?;
+    async fn open_upload(&self, target: &UploadTarget<'_>) -> Result<Upload> {
+        let mut upload = self.uploads.upload(target).await?;
         if matches!(upload.state, UploadState::Completing { .. }) {
-            let _turn = self.uploads.end_turn(place).await;
-            upload = self.uploads.upload(place).await?;
+            let _turn = self.uploads.end_turn(target).await;
+            upload = self.uploads.upload(target).await?;
             if matches!(upload.state, UploadState::Completing { .. }) {
-                Box::pin(self.driver.drive(place, &upload, Driver::Another)).await?;
-                upload = self.uploads.upload(place).await?;
+                Box::pin(self.driver.drive(target, &upload, Driver::Another)).await?;
+                upload = self.uploads.upload(target).await?;
             }
         }
         match upload.state {
@@ -254,33 +247,29 @@ impl Multipart {
     }
 
     /// Finds an upload that accepts parts.
-    async fn open_place<'a>(
+    async fn open_target<'a>(
         &self,
         context: &'a Arc<RequestContext>,
-        (bucket, key): (&'a str, &'a str),
-        upload: UploadId,
-    ) -> Result<(UploadSite<'a>, Upload)> {
+        upload: UploadName<'a>,
+    ) -> Result<(UploadTarget<'a>, Upload)> {
         again_if_replaced(|| async move {
-            let place = self.uploads.place(context, bucket, key, upload).await?;
-            let upload = self.open_upload(&place).await?;
-            Ok((place, upload))
+            let target = self.uploads.target(context, upload).await?;
+            let upload = self.open_upload(&target).await?;
+            Ok((target, upload))
         })
         .await
     }
 
-    /// Writes a part of an open upload; `is_sent` is true if a client sent the bytes.
+    /// Writes a part of an open upload.
     async fn put_part(
         &self,
-        (place, upload): (&UploadSite<'_>, Upload),
-        (number, is_sent): (u16, bool),
+        target: &UploadTarget<'_>,
+        upload: &Upload,
+        number: u16,
         mut incoming: Incoming,
     ) -> Result<WrittenPart> {
-        if is_sent {
-            check_given(&upload, &incoming.compute)?;
-        }
-        let home = (place.bucket.id, place.object_key);
-        let secret =
-            place.context.keys.unlock_upload(&self.vault, &upload.attributes.marks, home)?;
+        let (keys, marks) = (&target.context.keys, &upload.attributes.marks);
+        let secret = keys.unlock_upload(&self.vault, marks, target.address())?;
         let secret = secret.map(|secret| secret.of_part(number));
         if let Some((algorithm, _)) = upload.checksum {
             incoming.compute.push(algorithm);
@@ -288,24 +277,24 @@ impl Multipart {
         let write_id = WriteId::random();
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
-            bucket: place.bucket.id,
-            key: place.object_key,
+            bucket: target.bucket.id,
+            key: target.object_key,
             write_id,
-            upload: Some(place.id),
+            upload: Some(target.id),
             role: ExtentRole::Data,
             offset: 0,
             policy: upload.policy,
             inline_bytes_max: 0,
         };
-        let asked = Asked::part(incoming.size);
-        let mut charge = Box::pin(self.quotas.charge(&place.bucket, asked)).await?;
-        let mut ingested = self.writer.ingest_as(incoming, destination, secret.as_ref()).await?;
+        let requested = RequestedUsage::part(incoming.size);
+        let mut charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
+        let mut stored = self.writer.store(incoming, destination, secret.as_ref()).await?;
         let part = Part {
-            size: ingested.size,
-            md5: ingested.md5,
+            size: stored.size,
+            md5: stored.md5,
             modified_ms: self.registers.stamps.now_ms(),
-            checksums: ingested.checksums.clone(),
-            body: body_of(&mut ingested, destination),
+            checksums: stored.checksums.clone(),
+            body: body_of(&mut stored, destination),
         };
         charge.came_to(Usage::of_part(&part))?;
         let written = WrittenPart {
@@ -315,11 +304,11 @@ impl Multipart {
             announced: upload.checksum,
             source_version: None,
         };
-        let register = RegisterKey::part(&place.key, place.id, number, write_id);
+        let register = RegisterKey::part(&target.key, target.id, number, write_id);
         let value = Value::Part(Box::new(part));
-        self.parts.commit_part(place, &register, write_id, commit_by_ms, &value, ingested).await?;
+        self.parts.commit_part(target, &register, write_id, commit_by_ms, &value, stored).await?;
         charge.written(self.registers.stamps.now_ms());
-        self.parts.check_still_open(place, &register).await?;
+        self.parts.check_still_open(target, &register).await?;
         Ok(written)
     }
 
@@ -327,32 +316,33 @@ impl Multipart {
     pub(crate) async fn upload_part(
         &self,
         context: &Arc<RequestContext>,
-        (bucket, key): (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         number: u32,
         body: Incoming,
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
-        let (place, upload) = self.open_place(context, (bucket, key), upload).await?;
-        self.put_part((&place, upload), (number, true), body).await
+        let (target, upload) = self.open_target(context, upload).await?;
+        check_announced(&upload, &body.compute)?;
+        self.put_part(&target, &upload, number, body).await
     }
 
     /// Writes a part from bytes of an object.
     pub(crate) async fn copy_part(
         &self,
         context: &Arc<RequestContext>,
-        (bucket, key): (&str, &str),
-        upload: UploadId,
+        upload: UploadName<'_>,
         number: u32,
         copy: CopyPart,
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
-        let (place, upload) = self.open_place(context, (bucket, key), upload).await?;
-        let (from, key) = &copy.source;
-        let source = (&**from, ObjectName { key, version: copy.source_version });
-        let (body, source_version) =
-            self.reader.source_of(context, source, &copy.source_conditions, copy.selection).await?;
-        let written = self.put_part((&place, upload), (number, false), body).await?;
+        let (target, upload) = self.open_target(context, upload).await?;
+        let (bucket, key) = &copy.source;
+        let source = ObjectName { key, version: copy.source_version };
+        let (body, source_version) = self
+            .reader
+            .source_of(context, bucket, source, &copy.source_conditions, copy.selection)
+            .await?;
+        let written = self.put_part(&target, &upload, number, body).await?;
         Ok(WrittenPart { source_version, ..written })
     }
 }

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Upload, UploadState, Value};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{RegisterKey, UploadId, WriteId};
+use martlet_protocol::{RegisterKey, WriteId};
 use tokio::time::Instant;
 
-use super::upload_site::{UploadSite, upload_of};
+use super::upload_target::{UploadName, UploadTarget, upload_of};
 use crate::bucket::{BucketCatalog, busy, check_key};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
@@ -30,33 +30,33 @@ impl Uploads {
     }
 
     /// Waits for the turn to end an upload.
-    pub(super) async fn end_turn(&self, place: &UploadSite<'_>) -> Turn<'_> {
+    pub(super) async fn end_turn(&self, target: &UploadTarget<'_>) -> Turn<'_> {
         let deadline = self.registers.replicas.upload_turn_deadline();
-        self.turns.wait(&place.key, deadline).await
+        self.turns.wait(&target.key, deadline).await
     }
 
-    pub(super) async fn place<'a>(
+    /// Register and bucket of an upload.
+    pub(super) async fn target<'a>(
         &self,
         context: &'a Arc<RequestContext>,
-        name: &'a str,
-        key: &'a str,
-        id: UploadId,
-    ) -> Result<UploadSite<'a>> {
-        check_key(key)?;
+        upload: UploadName<'a>,
+    ) -> Result<UploadTarget<'a>> {
+        let UploadName { bucket: name, key: object_key, id } = upload;
+        check_key(object_key)?;
         let began = Instant::now();
         let bucket = self.catalog.open_bucket(context, name).await?;
-        let register = RegisterKey::upload(bucket.id, bucket.index_shards, key, id);
-        Ok(UploadSite { context, name, object_key: key, id, bucket, key: register, began })
+        let key = RegisterKey::upload(bucket.id, bucket.index_shards, object_key, id);
+        Ok(UploadTarget { context, name, object_key, id, bucket, key, began })
     }
 
-    pub(super) async fn upload(&self, place: &UploadSite<'_>) -> Result<Upload> {
+    pub(super) async fn upload(&self, target: &UploadTarget<'_>) -> Result<Upload> {
         let view =
-            self.registers.read(place.context, &place.key, Want::Entry, place.level()).await?;
+            self.registers.read(target.context, &target.key, Want::Entry, target.level()).await?;
         if let Some(upload) = upload_of(&view) {
             return Ok(upload.clone());
         }
         self.catalog
-            .check_not_replaced(place.context, place.name, &place.bucket, place.began)
+            .check_not_replaced(target.context, target.name, &target.bucket, target.began)
             .await?;
         Err(Error::NoSuchUpload)
     }
@@ -65,12 +65,12 @@ impl Uploads {
     /// to keep it. Returns the upload after that. `claim` is set before any change is possible.
     pub(super) async fn change_upload(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         claim: Option<&AtomicBool>,
         change: impl Fn(&Upload) -> Option<UploadState> + Send + Sync,
     ) -> Result<Upload> {
         let turn = WriteId::random();
-        let changed = self.take_turn(place, turn, claim, |upload, _| change(upload)).await?;
+        let changed = self.take_turn(target, turn, claim, |upload, _| change(upload)).await?;
         Ok(changed.0)
     }
 
@@ -78,13 +78,13 @@ impl Uploads {
     /// the result contains the id of the upload's write afterwards.
     pub(super) async fn take_turn(
         &self,
-        place: &UploadSite<'_>,
+        target: &UploadTarget<'_>,
         write_id: WriteId,
         claim: Option<&AtomicBool>,
         change: impl Fn(&Upload, WriteId) -> Option<UploadState> + Send + Sync,
     ) -> Result<(Upload, WriteId)> {
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
-        let mut bucket = place.bucket.clone();
+        let mut bucket = target.bucket.clone();
         for _ in 0..2 {
             let mut outcome = None;
             let mut evaluate = |view: &RegisterView| {
@@ -101,11 +101,11 @@ impl Uploads {
                 Ok(step)
             };
             let generation = bucket.generation;
-            let intent = Intent { generation, claim, ..place.intent(write_id, commit_by_ms) };
+            let intent = Intent { generation, claim, ..target.intent(write_id, commit_by_ms) };
             match (Box::pin(self.registers.ballots.decide(intent, &mut evaluate)).await?, outcome) {
                 (WriteOutcome::At(_), Some((upload, _))) => return Ok((upload, write_id)),
                 (WriteOutcome::Kept(_), Some(kept)) => return Ok(kept),
-                _ => bucket = self.catalog.refreshed(place.context, place.name, &bucket).await?,
+                _ => bucket = self.catalog.refreshed(target.context, target.name, &bucket).await?,
             }
         }
         Err(busy())

@@ -1,4 +1,4 @@
-//! Quota and usage of one owner of buckets, as known to one proxy.
+//! Quota and usage of one owner of buckets, as cached by one proxy.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::ledger::Ledger;
 /// An owner of buckets.
 pub(crate) struct Account {
     pub(super) owner: String,
-    pub(super) known: Mutex<Known>,
+    pub(super) cached: Mutex<CachedQuota>,
     /// Held during a lookup of the quota and counts.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct CachedQuota {
     pub(super) quota: Quota,
     /// Start of the read of the quota.
     pub(super) since: Option<Instant>,
@@ -26,15 +26,18 @@ pub(super) struct Known {
     pub(super) counts: Option<(Instant, Duration)>,
     pub(super) ledger: Ledger,
     /// True while a background lookup runs.
-    pub(super) is_asked: bool,
+    pub(super) is_refreshing: bool,
 }
 
 /// Lookup needed before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    Nobody,
-    Behind,
-    First,
+pub(super) enum Refresh {
+    /// The cached quota is recent.
+    NotNeeded,
+    /// The cached quota decides; a lookup runs in the background.
+    InBackground,
+    /// The decision waits for the lookup.
+    Needed,
 }
 
 impl fmt::Debug for Account {
@@ -43,21 +46,21 @@ impl fmt::Debug for Account {
     }
 }
 
-impl Known {
+impl CachedQuota {
     /// Lookup needed now; `is_counted` is true if counts are needed.
-    pub(super) fn ask(&mut self, kept_for: Duration, is_counted: bool) -> Ask {
+    pub(super) fn refresh(&mut self, kept_for: Duration, is_counted: bool) -> Refresh {
         let age = self.since.map(|since| since.elapsed());
-        let Some(age) = age.filter(|age| *age < kept_for) else { return Ask::First };
+        let Some(age) = age.filter(|age| *age < kept_for) else { return Refresh::Needed };
         let counts_are_old = match self.counts {
-            None if is_counted => return Ask::First,
+            None if is_counted => return Refresh::Needed,
             None => false,
             Some((since, good_for)) => since.elapsed() >= good_for,
         };
         let is_due = age >= kept_for / 2 || (is_counted && counts_are_old);
-        if !is_due || std::mem::replace(&mut self.is_asked, true) {
-            return Ask::Nobody;
+        if !is_due || std::mem::replace(&mut self.is_refreshing, true) {
+            return Refresh::NotNeeded;
         }
-        Ask::Behind
+        Refresh::InBackground
     }
 }
 
@@ -66,27 +69,31 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_known_is_asked_for_again_before_it_is_old() {
+    async fn a_cached_quota_is_refreshed_before_it_is_old() {
         let kept_for = Duration::from_secs(1);
-        let mut known = Known::default();
-        assert_eq!(known.ask(kept_for, false), Ask::First, "nothing is known");
-        known.since = Some(Instant::now());
-        assert_eq!(known.ask(kept_for, false), Ask::Nobody);
-        assert_eq!(known.ask(kept_for, true), Ask::First, "there are no counts");
-        known.counts = Some((Instant::now(), Duration::from_millis(300)));
-        assert_eq!(known.ask(kept_for, true), Ask::Nobody);
+        let mut cached = CachedQuota::default();
+        assert_eq!(cached.refresh(kept_for, false), Refresh::Needed, "nothing is known");
+        cached.since = Some(Instant::now());
+        assert_eq!(cached.refresh(kept_for, false), Refresh::NotNeeded);
+        assert_eq!(cached.refresh(kept_for, true), Refresh::Needed, "there are no counts");
+        cached.counts = Some((Instant::now(), Duration::from_millis(300)));
+        assert_eq!(cached.refresh(kept_for, true), Refresh::NotNeeded);
         tokio::time::advance(Duration::from_millis(350)).await;
-        assert_eq!(known.ask(kept_for, true), Ask::Behind, "the counts are old");
-        assert_eq!(known.ask(kept_for, true), Ask::Nobody, "somebody asks");
-        known.is_asked = false;
-        assert_eq!(known.ask(kept_for, false), Ask::Nobody, "counts are of no concern");
+        assert_eq!(cached.refresh(kept_for, true), Refresh::InBackground, "the counts are old");
+        assert_eq!(cached.refresh(kept_for, true), Refresh::NotNeeded, "somebody asks");
+        cached.is_refreshing = false;
+        assert_eq!(cached.refresh(kept_for, false), Refresh::NotNeeded, "counts are of no concern");
         tokio::time::advance(Duration::from_millis(200)).await;
         assert_eq!(
-            known.ask(kept_for, false),
-            Ask::Behind,
+            cached.refresh(kept_for, false),
+            Refresh::InBackground,
             "the quota is half as old as it may be"
         );
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(known.ask(kept_for, false), Ask::First, "whoever asked has not come back");
+        assert_eq!(
+            cached.refresh(kept_for, false),
+            Refresh::Needed,
+            "whoever asked has not come back"
+        );
     }
 }

@@ -11,13 +11,13 @@ use super::exceeded::{Bounds, Exceeded};
 
 /// Usage that a write requests before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked(Usage);
+pub(crate) struct RequestedUsage(Usage);
 
-impl Asked {
+impl RequestedUsage {
     /// A new object. With an unknown size, one byte is requested.
     pub(crate) fn object(key: &str, attributes: &Attributes, size: Option<u64>) -> Self {
-        let known = Usage::of_attributes(key, attributes);
-        Self(Usage { bytes: size.unwrap_or(1), objects: 1, ..known })
+        let cached = Usage::of_attributes(key, attributes);
+        Self(Usage { bytes: size.unwrap_or(1), objects: 1, ..cached })
     }
 
     /// A part of an upload. With an unknown size, one byte is requested.
@@ -54,10 +54,10 @@ impl Asked {
 /// Charge of a write.
 #[derive(Debug)]
 #[must_use = "dropping the charge refunds it"]
-pub(crate) struct Charge(Option<Held>);
+pub(crate) struct Charge(Option<HeldUsage>);
 
 #[derive(Debug)]
-struct Held {
+struct HeldUsage {
     account: Arc<Account>,
     bucket: BucketId,
     bounds: Bounds,
@@ -74,19 +74,19 @@ impl Charge {
         account: Arc<Account>,
         bucket: BucketId,
         bounds: Bounds,
-        Asked(asked): Asked,
+        RequestedUsage(requested): RequestedUsage,
     ) -> Result<Self, Exceeded> {
-        account.known.lock().ledger.take(bucket, &bounds, asked)?;
-        Ok(Self(Some(Held { account, bucket, bounds, taken: asked })))
+        account.cached.lock().ledger.take(bucket, &bounds, requested)?;
+        Ok(Self(Some(HeldUsage { account, bucket, bounds, taken: requested })))
     }
 
     /// Adjusts the charge to the write's actual usage.
     pub(crate) fn came_to(&mut self, usage: Usage) -> Result<(), Exceeded> {
         let Some(held) = &mut self.0 else { return Ok(()) };
         let (more, less) = (usage.less(held.taken), held.taken.less(usage));
-        let mut known = held.account.known.lock();
-        known.ledger.take(held.bucket, &held.bounds, more)?;
-        known.ledger.settle(held.bucket, less, Usage::default(), 0);
+        let mut cached = held.account.cached.lock();
+        cached.ledger.take(held.bucket, &held.bounds, more)?;
+        cached.ledger.settle(held.bucket, less, Usage::default(), 0);
         held.taken = usage;
         Ok(())
     }
@@ -94,8 +94,8 @@ impl Charge {
     /// Records the write as done.
     pub(crate) fn written(mut self, now_ms: u64) {
         if let Some(held) = self.0.take() {
-            let mut known = held.account.known.lock();
-            known.ledger.settle(held.bucket, held.taken, held.taken, now_ms);
+            let mut cached = held.account.cached.lock();
+            cached.ledger.settle(held.bucket, held.taken, held.taken, now_ms);
         }
     }
 }
@@ -103,8 +103,8 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
-            let mut known = held.account.known.lock();
-            known.ledger.settle(held.bucket, held.taken, Usage::default(), 0);
+            let mut cached = held.account.cached.lock();
+            cached.ledger.settle(held.bucket, held.taken, Usage::default(), 0);
         }
     }
 }

@@ -11,8 +11,8 @@ use martlet_protocol::{BucketId, Setting};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 
-use super::account::{Account, Ask};
-use super::charge::{Asked, Charge};
+use super::account::{Account, Refresh};
+use super::charge::{Charge, RequestedUsage};
 use super::exceeded::Bounds;
 use super::ledger::Counted;
 use crate::accounts::directory::Directory;
@@ -57,7 +57,7 @@ impl Quotas {
         }
         let account = || Account {
             owner: owner.to_owned(),
-            known: Mutex::default(),
+            cached: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         };
         all.entry(owner.to_owned()).or_insert_with(|| Arc::new(account())).clone()
@@ -84,7 +84,11 @@ impl Quotas {
     ///
     /// # Errors
     /// [`Exceeded`].
-    pub(crate) async fn charge(self: &Arc<Self>, bucket: &Bucket, asked: Asked) -> Result<Charge> {
+    pub(crate) async fn charge(
+        self: &Arc<Self>,
+        bucket: &Bucket,
+        requested: RequestedUsage,
+    ) -> Result<Charge> {
         let own = quota_of(bucket);
         if own.is_none() && !is_of_tenant(&bucket.owner) {
             return Ok(Charge::free());
@@ -95,37 +99,37 @@ impl Quotas {
         if bounds.is_none() {
             return Ok(Charge::free());
         }
-        Ok(Charge::take(account, bucket.id, bounds, asked)?)
+        Ok(Charge::take(account, bucket.id, bounds, requested)?)
     }
 
     /// Quota of a bucket's owner. Refreshes the counts too if any quota applies.
     async fn quota_of_owner(self: &Arc<Self>, account: &Arc<Account>, of_bucket: &Quota) -> Quota {
         let look = || {
-            let mut known = account.known.lock();
-            let is_counted = !(known.quota.is_none() && of_bucket.is_none());
-            (known.ask(self.kept_for, is_counted), known.quota)
+            let mut cached = account.cached.lock();
+            let is_counted = !(cached.quota.is_none() && of_bucket.is_none());
+            (cached.refresh(self.kept_for, is_counted), cached.quota)
         };
         match look() {
-            (Ask::Nobody, quota) => return quota,
-            (Ask::Behind, quota) => {
+            (Refresh::NotNeeded, quota) => return quota,
+            (Refresh::InBackground, quota) => {
                 let (quotas, account, of_bucket) = (self.clone(), account.clone(), *of_bucket);
                 tokio::spawn(async move { quotas.learn(&account, &of_bucket).await });
                 return quota;
             }
-            (Ask::First, _) => {}
+            (Refresh::Needed, _) => {}
         }
         let _turn = account.turn.lock().await;
         // An earlier holder of the turn may have looked it up.
-        if look().0 == Ask::First {
+        if look().0 == Refresh::Needed {
             self.learn(account, of_bucket).await;
         }
-        account.known.lock().quota
+        account.cached.lock().quota
     }
 
     /// Reads the quota of an owner, and the counts if any quota applies.
     async fn learn(&self, account: &Account, of_bucket: &Quota) {
         let since = Instant::now();
-        let before = account.known.lock().quota;
+        let before = account.cached.lock().quota;
         let quota = match timeout(PATIENCE, self.quota_by_id(&account.owner)).await {
             Ok(Ok(quota)) => quota,
             outcome => {
@@ -136,12 +140,12 @@ impl Quotas {
         let is_counted = !(quota.is_none() && of_bucket.is_none());
         let counts = if is_counted { self.counts(&account.owner).await } else { None };
         let now_ms = self.stamps.now_ms();
-        let mut known = account.known.lock();
-        (known.quota, known.since, known.is_asked) = (quota, Some(since), false);
+        let mut cached = account.cached.lock();
+        (cached.quota, cached.since, cached.is_refreshing) = (quota, Some(since), false);
         let good_for = COUNTS_KEPT_FOR.max(since.elapsed() * SHARE_OF_TIME);
-        known.counts = is_counted.then_some((since, good_for));
+        cached.counts = is_counted.then_some((since, good_for));
         if let Some(counts) = counts {
-            known.ledger.learn(counts, now_ms);
+            cached.ledger.learn(counts, now_ms);
         }
     }
 
@@ -181,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_tenants_are_told_from_other_owners() {
+    fn ids_of_tenants_differ_from_those_of_other_owners() {
         assert!(is_of_tenant(&"0f".repeat(32)));
         for other in ["root", "me", "", &"0g".repeat(32), &"0".repeat(63)] {
             assert!(!is_of_tenant(other), "{other}");

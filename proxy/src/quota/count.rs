@@ -16,6 +16,7 @@ use crate::accounts::usage::BucketUsage;
 use crate::api::{ListUploads, ListVersions, UploadInfo};
 use crate::consistency::Ask;
 use crate::error::{Error, Result};
+use crate::multipart::UploadName;
 use crate::store::ObjectStore;
 
 /// Versions in one step.
@@ -30,23 +31,16 @@ const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 #[async_trait]
 impl UsageCounter for ObjectStore {
     async fn countable(&self) -> martlet_protocol::Result<Vec<Countable>> {
-        Box::pin(all_countable(&self.session(STRICT))).await.map_err(told)
+        Box::pin(all_countable(&self.session(STRICT))).await.map_err(Error::into_backend)
     }
 
     async fn count(&self, count: &mut Count) -> martlet_protocol::Result<()> {
-        Box::pin(count_on(&self.session(STRICT), count)).await.map_err(told)
+        Box::pin(count_on(&self.session(STRICT), count)).await.map_err(Error::into_backend)
     }
 
     async fn report(&self, count: &Count) -> martlet_protocol::Result<()> {
         let usage = BucketUsage::of(count, self.services.registers.stamps.now_ms());
-        Box::pin(self.services.directory.put_usage(&usage)).await.map_err(told)
-    }
-}
-
-fn told(error: Error) -> martlet_protocol::Error {
-    match error {
-        Error::Backend(error) => error,
-        error => martlet_protocol::Error::unavailable(error.to_string()),
+        Box::pin(self.services.directory.put_usage(&usage)).await.map_err(Error::into_backend)
     }
 }
 
@@ -177,12 +171,8 @@ async fn count_parts(
     bucket: &str,
     upload: &UploadInfo,
 ) -> Result<(Usage, u64)> {
-    match store
-        .services
-        .multipart
-        .usage_of_parts(&store.context(), bucket, &upload.key, upload.id)
-        .await
-    {
+    let name = UploadName { bucket, key: &upload.key, id: upload.id };
+    match store.services.multipart.usage_of_parts(&store.context(), name).await {
         Err(Error::NoSuchUpload) => Ok((Usage::default(), 0)),
         counted => counted,
     }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_whose_quota_of_what() {
+    fn a_refusal_names_the_quota_and_its_limit() {
         let exceeded = Exceeded { whose: Whose::Tenant, excess: Excess::Bytes(7) };
         assert_eq!(exceeded.to_string(), "the quota of the tenant would be exceeded: 7 bytes");
         let exceeded = Exceeded { whose: Whose::Bucket, excess: Excess::Objects(3) };

@@ -86,15 +86,15 @@ impl Ledger {
         &mut self,
         bucket: BucketId,
         bounds: &Bounds,
-        asked: Usage,
+        requested: Usage,
     ) -> Result<(), Exceeded> {
         let exceeded = |whose| move |excess| Exceeded { whose, excess };
-        bounds.bucket.check(self.of(bucket), asked).map_err(exceeded(Whose::Bucket))?;
+        bounds.bucket.check(self.of(bucket), requested).map_err(exceeded(Whose::Bucket))?;
         if !bounds.tenant.is_none() {
-            bounds.tenant.check(self.all(), asked).map_err(exceeded(Whose::Tenant))?;
+            bounds.tenant.check(self.all(), requested).map_err(exceeded(Whose::Tenant))?;
         }
         let account = self.0.entry(bucket).or_default();
-        account.under_way = account.under_way.plus(asked);
+        account.under_way = account.under_way.plus(requested);
         Ok(())
     }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_gone_is_forgotten_and_so_is_in_time_what_nobody_counts() {
+    fn deleted_buckets_are_forgotten_at_once_and_uncounted_usage_after_a_while() {
         let mut ledger = Ledger::default();
         write(&mut ledger, A, 10, 5_000);
         ledger.learn(vec![(B, counted(7, 1, 6_000))], 9_000);

@@ -21,21 +21,21 @@ use martlet_protocol::{Level, PolicyId, RegisterKind, Stamp, VersionId, WriteId}
 
 use super::pace::Attempt;
 use crate::api::Incoming;
-use crate::bucket::{Site, busy, object_of};
+use crate::bucket::{ObjectTarget, busy, object_of};
 use crate::context::RequestContext;
 use crate::digest::md5_of_md5s;
-use crate::encryption::stored_pieces;
+use crate::encryption::stored_sizes;
 use crate::error::{Error, Result};
 use crate::index::{Intent, WriteError, WriteOutcome};
 use crate::orphan_guard::OrphanGuard;
 use crate::store::Services;
-use crate::upload::{Destination, Ingested};
-use crate::versions::Revision;
+use crate::upload::{Destination, StoredBody};
+use crate::versions::{Revision, VersionRead};
 use crate::walk::Paths;
 
 /// Result of moving an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum MoveOutcome {
     /// The object was moved.
     Moved,
     /// Nothing to move: the policy is right, or the object has no extents or is gone.
@@ -46,23 +46,33 @@ pub(super) enum Outcome {
 
 /// The new extents. Dropping it deletes them unless they were claimed.
 #[derive(Default)]
-struct Fresh {
+struct NewExtents {
     claim: AtomicBool,
     orphans: Vec<OrphanGuard>,
 }
 
-impl Fresh {
+impl NewExtents {
     fn release(&self) {
         self.claim.store(false, Ordering::Release);
     }
 }
 
-impl Drop for Fresh {
+impl Drop for NewExtents {
     fn drop(&mut self) {
         for orphans in &self.orphans {
             orphans.claim().store(*self.claim.get_mut(), Ordering::Release);
         }
     }
+}
+
+/// New body of a version.
+struct Replacement {
+    version: VersionId,
+    /// Write whose body is replaced.
+    replaced: WriteId,
+    write_id: WriteId,
+    commit_by_ms: u64,
+    body: Body,
 }
 
 /// Move of one object.
@@ -76,27 +86,25 @@ impl ObjectMove<'_> {
     pub(super) async fn rewrite_object(
         &self,
         bucket: &str,
-        (key, version): (&str, VersionId),
+        key: &str,
+        version: VersionId,
         attempt: &Arc<Attempt>,
-    ) -> Result<Outcome> {
-        let site = self.services.buckets.site(self.context, bucket, key).await?;
-        let how = (Want::Entry, Level::Strict);
-        let head = self.services.registers.read(self.context, &site.key, how.0, how.1).await?;
-        let view = self
-            .services
-            .versions
-            .view_of(self.context, &site.key, head, Some(version), how)
-            .await?;
+    ) -> Result<MoveOutcome> {
+        let target = self.services.buckets.target(self.context, bucket, key).await?;
+        let (want, level) = (Want::Entry, Level::Strict);
+        let head = self.services.registers.read(self.context, &target.key, want, level).await?;
+        let read = VersionRead { head: &target.key, version: Some(version), want, level };
+        let view = self.services.versions.view_of(self.context, read, head).await?;
         let (Some(entry), Some(object)) = (&view.entry, object_of(&view)) else {
-            return Ok(Outcome::InPlace);
+            return Ok(MoveOutcome::InPlace);
         };
-        let Some((_, policy)) = astray(self.context, &site.bucket, object) else {
-            return Ok(Outcome::InPlace);
+        let Some((_, policy)) = policies_of(self.context, &target.bucket, object) else {
+            return Ok(MoveOutcome::InPlace);
         };
         let (write_id, commit_by_ms) =
             (WriteId::random(), self.services.registers.stamps.now_ms() + COMMIT_WINDOW_MS);
         let to = Destination {
-            bucket: site.bucket.id,
+            bucket: target.bucket.id,
             key,
             write_id,
             upload: None,
@@ -105,11 +113,12 @@ impl ObjectMove<'_> {
             policy,
             inline_bytes_max: 0,
         };
-        let mut fresh = Fresh::default();
-        let body = self.body_anew(object, to, &mut fresh, attempt).await?;
-        self.services.buckets.fences.check_nothing_kept(register_of(&site)).await?;
-        let read = (version, entry.write_id);
-        self.replace(site, read, (write_id, commit_by_ms), &body, &fresh).await
+        let mut new_extents = NewExtents::default();
+        let body = self.body_anew(object, to, &mut new_extents, attempt).await?;
+        self.services.buckets.fences.check_nothing_kept(register_of(&target)).await?;
+        let replaced = entry.write_id;
+        let replacement = Replacement { version, replaced, write_id, commit_by_ms, body };
+        self.replace(target, &replacement, &new_extents).await
     }
 
     /// Writes the bytes of an object anew, verified against its ETag.
@@ -117,12 +126,12 @@ impl ObjectMove<'_> {
         &self,
         object: &Object,
         to: Destination<'_>,
-        fresh: &mut Fresh,
+        new_extents: &mut NewExtents,
         attempt: &Arc<Attempt>,
     ) -> Result<Body> {
         let before = self.services.bodies.manifest(&object.body).await?;
         let before = before.ok_or_else(|| differs("has no extents"))?;
-        let lengths = stored_pieces(object, &before.parts);
+        let lengths = stored_sizes(object, &before.parts);
         if before.length() != lengths.iter().sum::<u64>() {
             return Err(differs("has a wrong length"));
         }
@@ -134,10 +143,13 @@ impl ObjectMove<'_> {
             let bytes =
                 self.services.bodies.read_extents(before.policy, &before.extents, range).await?;
             let incoming = Incoming { size: Some(size), ..unchecked(attempt.paced(bytes)) };
-            let Ingested { md5, extents, orphans, .. } =
-                self.services.body_writer.ingest(incoming, Destination { offset, ..to }).await?;
+            let StoredBody { md5, extents, orphans, .. } = self
+                .services
+                .body_writer
+                .store_plain(incoming, Destination { offset, ..to })
+                .await?;
             manifest.extents.extend(extents);
-            fresh.orphans.push(orphans);
+            new_extents.orphans.push(orphans);
             md5s.push(md5);
         }
         // The ETag of an encrypted object covers plain bytes, which are not available here. The
@@ -147,27 +159,26 @@ impl ObjectMove<'_> {
             return Err(differs("does not match its ETag"));
         }
         let (body, orphans) = self.services.body_writer.store_manifest(manifest, to).await?;
-        fresh.orphans.push(orphans);
+        new_extents.orphans.push(orphans);
         Ok(body)
     }
 
-    /// Replaces the body of a version by `body`, if its last write is still `read`.
+    /// Replaces the body of a version, if its last write is still the one that was read.
     async fn replace(
         &self,
-        mut site: Site<'_>,
-        (version, read): (VersionId, WriteId),
-        (write_id, commit_by_ms): (WriteId, u64),
-        body: &Body,
-        fresh: &Fresh,
-    ) -> Result<Outcome> {
+        mut target: ObjectTarget<'_>,
+        replacement: &Replacement,
+        new_extents: &NewExtents,
+    ) -> Result<MoveOutcome> {
+        let &Replacement { version, replaced, write_id, commit_by_ms, ref body } = replacement;
         let mut change = |entry: &Entry, object: &Object| {
-            let is_there = entry.write_id == read;
+            let is_there = entry.write_id == replaced;
             Ok(is_there.then(|| Object { body: body.clone(), ..object.clone() }))
         };
         for _ in 0..2 {
-            let claim = Some(&fresh.claim);
-            let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
-            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
+            let claim = Some(&new_extents.claim);
+            let intent = Intent { claim, ..target.intent(write_id, commit_by_ms) };
+            let floor = Stamp::at_ms(target.bucket.versioning().above_ms);
             let mut revision = Revision::new(
                 &self.services.versions,
                 self.context,
@@ -176,10 +187,10 @@ impl ObjectMove<'_> {
                 false,
             );
             match self.services.registers.ballots.decide_by(intent, floor, &mut revision).await {
-                Ok(WriteOutcome::At(_)) => return Ok(Outcome::Moved),
+                Ok(WriteOutcome::At(_)) => return Ok(MoveOutcome::Moved),
                 // A register beside the head names the new extents.
                 Ok(_) | Err(_) if revision.is_beside => {
-                    fresh.claim.store(true, Ordering::Release);
+                    new_extents.claim.store(true, Ordering::Release);
                     return Err(unsettled());
                 }
                 Ok(WriteOutcome::Kept(_))
@@ -188,20 +199,20 @@ impl ObjectMove<'_> {
                     maybe_written: false,
                     ..
                 }) => {
-                    fresh.release();
-                    return Ok(Outcome::Overtaken);
+                    new_extents.release();
+                    return Ok(MoveOutcome::Overtaken);
                 }
                 Ok(WriteOutcome::Fenced) => {
-                    fresh.release();
-                    site.bucket = self
+                    new_extents.release();
+                    target.bucket = self
                         .services
                         .buckets
-                        .refreshed(self.context, site.name, &site.bucket)
+                        .refreshed(self.context, target.name, &target.bucket)
                         .await?;
                 }
                 Err(WriteError { error, maybe_written, .. }) => {
                     if !maybe_written {
-                        fresh.release();
+                        new_extents.release();
                     }
                     return Err(error);
                 }
@@ -212,7 +223,7 @@ impl ObjectMove<'_> {
 }
 
 /// Current and right policy of an object, if they differ.
-pub(super) fn astray(
+pub(super) fn policies_of(
     context: &RequestContext,
     bucket: &Bucket,
     object: &Object,
@@ -228,12 +239,12 @@ pub(super) fn astray(
 }
 
 /// Paths of an object's register, and those of keys that begin with its key.
-fn register_of(site: &Site<'_>) -> Paths {
+fn register_of(target: &ObjectTarget<'_>) -> Paths {
     Paths {
-        bucket: site.bucket.id,
-        shards: vec![site.key.shard],
+        bucket: target.bucket.id,
+        shards: vec![target.key.shard],
         kind: RegisterKind::Object,
-        prefix: site.key.name.clone(),
+        prefix: target.key.name.clone(),
         fold: None,
     }
 }
@@ -241,11 +252,11 @@ fn register_of(site: &Site<'_>) -> Paths {
 /// Ranges to read one by one: the parts of a multipart object, whose MD5s make up its ETag.
 fn one_after_another(lengths: &[u64]) -> Vec<Range<u64>> {
     let mut start = 0;
-    let piece = |length: &u64| {
+    let range = |length: &u64| {
         start += length;
         start - length..start
     };
-    lengths.iter().map(piece).collect()
+    lengths.iter().map(range).collect()
 }
 
 /// Returns true if an object whose parts have these MD5s has this ETag.

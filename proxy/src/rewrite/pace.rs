@@ -120,17 +120,17 @@ impl Attempt {
     /// The stream `bytes`, limited to the pace. Fails once the rewrite is stopped.
     pub(super) fn paced(self: &Arc<Self>, bytes: ByteStream) -> ByteStream {
         let attempt = self.clone();
-        let paced = bytes.then(move |piece| {
+        let paced = bytes.then(move |chunk| {
             let attempt = attempt.clone();
             async move {
-                let piece = piece?;
-                attempt.pace.take(piece.len() as u64).await;
+                let chunk = chunk?;
+                attempt.pace.take(chunk.len() as u64).await;
                 if attempt.pace.is_stopped() {
                     return Err(Error::unavailable("the rewrite was stopped"));
                 }
-                attempt.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                attempt.pace.copied_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                Ok(piece)
+                attempt.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                attempt.pace.copied_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                Ok(chunk)
             }
         });
         paced.boxed()
@@ -156,8 +156,8 @@ mod tests {
         Arc::new(Pace::new(options))
     }
 
-    fn stream(pieces: usize) -> ByteStream {
-        futures::stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![7; 1000])))).boxed()
+    fn stream(chunks: usize) -> ByteStream {
+        futures::stream::iter((0..chunks).map(|_| Ok(Bytes::from(vec![7; 1000])))).boxed()
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_is_stopped_ends_in_an_error() {
+    async fn a_stopped_rewrite_ends_in_an_error() {
         let pace = of(1000, false);
         let mut paced = Attempt::new(&pace).paced(stream(2));
         assert!(paced.next().await.unwrap().is_ok());

@@ -12,6 +12,7 @@ use crate::api::{
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
+use crate::versions::VersionRemoval;
 
 impl ObjectStore {
     /// Writes an object.
@@ -21,9 +22,9 @@ impl ObjectStore {
     /// extents are left behind then.
     pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
         let context = self.context();
-        let site = self.services.buckets.site(&context, bucket, key).await?;
+        let target = self.services.buckets.target(&context, bucket, key).await?;
         let objects = &self.services.objects;
-        objects.put_at(site, key, put.body, put.attributes, &put.conditions).await
+        objects.put_at(target, key, put.body, put.attributes, &put.conditions).await
     }
 
     /// Reads an object and a selection of its bytes.
@@ -119,7 +120,7 @@ impl ObjectStore {
         version: VersionId,
     ) -> Result<Deleted> {
         let nothing = DeleteConditions::default();
-        self.delete_version_past(bucket, (key, version), Bypass::Nothing, &nothing).await
+        self.delete_version_past(bucket, key, version, Bypass::Nothing, &nothing).await
     }
 
     /// Deletes a version like [`ObjectStore::delete_version`], with a bypass of governance locks
@@ -130,12 +131,14 @@ impl ObjectStore {
     pub async fn delete_version_past(
         &self,
         bucket: &str,
-        (key, version): (&str, VersionId),
+        key: &str,
+        version: VersionId,
         bypass: Bypass,
         conditions: &DeleteConditions,
     ) -> Result<Deleted> {
         let (remover, context) = (&self.services.remover, self.context());
-        remover.delete_version(&context, (bucket, key), (version, bypass), conditions).await
+        let removal = VersionRemoval { version, bypass };
+        remover.delete_version(&context, bucket, key, removal, conditions).await
     }
 
     /// Copies an object. The copy has extents of its own (rule X1). The copied bytes are verified

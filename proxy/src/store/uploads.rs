@@ -10,6 +10,7 @@ use crate::api::{
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
+use crate::multipart::UploadName;
 
 impl ObjectStore {
     /// Creates an upload.
@@ -30,7 +31,8 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchUpload`] if it is completed, aborted, or never existed.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<()> {
-        self.services.multipart.abort_upload(&self.context(), bucket, key, upload).await
+        let upload = UploadName { bucket, key, id: upload };
+        self.services.multipart.abort_upload(&self.context(), upload).await
     }
 
     /// Completes an upload. A repeated request returns the first result; one with other parts fails
@@ -49,7 +51,8 @@ impl ObjectStore {
         complete: CompleteUpload,
     ) -> Result<Written> {
         let (multipart, context) = (&self.services.multipart, self.context());
-        multipart.complete_upload(&context, (bucket, key), upload, &complete).await
+        let upload = UploadName { bucket, key, id: upload };
+        multipart.complete_upload(&context, upload, &complete).await
     }
 
     /// Lists a page of the open uploads of a bucket.
@@ -74,7 +77,8 @@ impl ObjectStore {
         body: Incoming,
     ) -> Result<WrittenPart> {
         let (multipart, context) = (&self.services.multipart, self.context());
-        multipart.upload_part(&context, (bucket, key), upload, number, body).await
+        let upload = UploadName { bucket, key, id: upload };
+        multipart.upload_part(&context, upload, number, body).await
     }
 
     /// Writes a part from bytes of an object.
@@ -90,7 +94,8 @@ impl ObjectStore {
         copy: CopyPart,
     ) -> Result<WrittenPart> {
         let (multipart, context) = (&self.services.multipart, self.context());
-        multipart.copy_part(&context, (bucket, key), upload, number, copy).await
+        let upload = UploadName { bucket, key, id: upload };
+        multipart.copy_part(&context, upload, number, copy).await
     }
 
     /// Lists a page of the parts of an open upload, in order of number, above `after`.
@@ -106,6 +111,7 @@ impl ObjectStore {
         limit: usize,
     ) -> Result<PartPage> {
         let (multipart, context) = (&self.services.multipart, self.context());
-        multipart.list_parts(&context, (bucket, key), upload, after, limit).await
+        let upload = UploadName { bucket, key, id: upload };
+        multipart.list_parts(&context, upload, after, limit).await
     }
 }

@@ -222,7 +222,7 @@ async fn a_change_is_in_force_within_a_second_at_another_proxy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_key_asks_nobody_and_is_asked_for_behind() {
+async fn a_cached_key_needs_no_read_and_is_refreshed_in_the_background() {
     let (harness, desk, [whole, _]) = world().await;
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = reads.clone();

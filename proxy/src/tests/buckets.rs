@@ -1,9 +1,10 @@
 //! Buckets: made once, found, listed, deleted only when empty.
 
 use futures::future::join_all;
+use martlet_protocol::backend::BucketFence;
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{DeviceId, ErrorKind};
+use martlet_protocol::{Backend, BucketId, DeviceId, ErrorKind, Level, Setting};
 
 use super::harness::{Harness, body, create, faulty, put};
 use crate::{Error, NewBucket, NewUpload, Selection, WriteConditions};
@@ -91,12 +92,8 @@ async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
     let remembering = super::harness::remembering(&harness.memory);
     let old = remembering.bucket("b").await.unwrap();
     let closing = harness.memory.clone();
-    let fence = martlet_protocol::backend::BucketFence {
-        bucket: old.id,
-        generation: old.generation + 1,
-        open: true,
-    };
-    martlet_protocol::Backend::fence(&*closing, DeviceId(1), fence).await.unwrap();
+    let fence = BucketFence { bucket: old.id, generation: old.generation + 1, open: true };
+    closing.fence(DeviceId(1), fence).await.unwrap();
     let refused = put(&remembering, "key", body("x".into()), WriteConditions::default()).await;
     assert!(
         matches!(refused, Err(Error::Backend(error))
@@ -128,4 +125,46 @@ async fn a_delete_that_can_not_fence_every_device_falls_back_to_open() {
     harness.delete("key").await;
     store.delete_bucket("b").await.unwrap();
     assert!(matches!(store.bucket("b").await, Err(Error::NoSuchBucket)), "a purge may come later");
+}
+
+#[tokio::test]
+async fn no_change_of_a_bucket_succeeds_without_a_write() {
+    let harness = Harness::with_bucket(1).await;
+    let store = &harness.store;
+    let before = store.bucket("b").await.unwrap();
+    // A fence that refuses every ballot on a bucket's register.
+    let fence = BucketFence { bucket: BucketId::ROOT, generation: 1, open: true };
+    harness.memory.fence(DeviceId(1), fence).await.unwrap();
+    let outcomes = [
+        store.create_bucket("c", new("me")).await.map(drop),
+        store.set_bucket_consistency("b", Level::Any).await.map(drop),
+        store.put_bucket_setting("b", Setting::Cors, b"c".to_vec()).await,
+        store.set_versioning("b", true).await,
+        store.delete_bucket("b").await,
+    ];
+    for (at, outcome) in outcomes.into_iter().enumerate() {
+        let is_unavailable = matches!(
+            &outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable
+        );
+        assert!(is_unavailable, "change {at}: {outcome:?}");
+    }
+    assert_eq!(store.bucket("b").await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn every_change_of_a_deleted_bucket_is_refused() {
+    let harness = Harness::with_bucket(1).await;
+    let store = &harness.store;
+    let policy = store.cluster().policy_name(store.cluster().default_policy()).unwrap().to_owned();
+    store.delete_bucket("b").await.unwrap();
+    let outcomes = [
+        store.set_bucket_consistency("b", Level::Strict).await.map(drop),
+        store.set_bucket_policy("b", &policy).await.map(drop),
+        store.put_bucket_setting("b", Setting::Cors, b"c".to_vec()).await,
+        store.set_versioning("b", true).await,
+        store.delete_bucket("b").await,
+    ];
+    for (at, outcome) in outcomes.into_iter().enumerate() {
+        assert!(matches!(outcome, Err(Error::NoSuchBucket)), "change {at}: {outcome:?}");
+    }
 }

@@ -69,7 +69,7 @@ async fn racers_through_many_proxies_have_at_most_one_winner_and_it_is_what_is_r
 
 /// Only conditional writes return a conflict; other writes return a retryable error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn racers_without_conditions_are_never_told_of_a_conflict() {
+async fn concurrent_writes_without_conditions_never_conflict() {
     let harness = Harness::new(3, 3);
     super::harness::create(&harness.store, "b").await;
     let proxies: Vec<_> = (0..5).map(|_| faulty(&harness.memory, 3, 3, |_| Fault::None)).collect();
@@ -124,7 +124,7 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
 }
 
 #[tokio::test]
-async fn an_accept_that_nobody_can_account_for_is_unavailable_and_never_a_412() {
+async fn an_accept_with_an_unknown_outcome_is_unavailable_and_never_a_412() {
     let harness = Harness::with_bucket(1).await;
     let store = faulty(&harness.memory, 1, 1, |call| match call.op {
         Op::Write => Fault::Refuse(ErrorKind::Unavailable),

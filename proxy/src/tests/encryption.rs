@@ -13,8 +13,8 @@ use martlet_protocol::{DeviceId, PolicyId, Setting, SystemClock};
 use super::harness::{Harness, body, collect, pattern, unsized_body};
 use super::multipart::naming;
 use super::objects::copy_of;
-use super::rewrite::rig::{Rig, policy_of};
-use crate::encryption::{Locked, Whose};
+use super::rewrite::fixture::{RewriteFixture, policy_of};
+use crate::encryption::{Locked, ObjectAddress, Whose};
 use crate::{
     Ask, Cluster, CopyObject, CopyPart, CustomerKey, Encrypted, Error, Incoming, Keys, MasterKey,
     NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions, Result, Selection, Session,
@@ -203,7 +203,7 @@ async fn master_keys_are_replaced_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_buckets_default_is_for_what_says_nothing() {
+async fn a_buckets_default_applies_to_requests_without_a_choice() {
     let harness = Harness::with_bucket(1).await;
     let store = with_keys(&harness.store, &[1]);
     put(&store, Keys::default(), "before", body(pattern(50_000, 1))).await.unwrap();
@@ -405,8 +405,8 @@ async fn what_was_spoiled_is_an_error_before_any_byte() {
     put(&harness.store, customer(1), "other", body(pattern(100_000, 2))).await.unwrap();
     let other = harness.head("other", Selection::Whole).await.unwrap();
     let marks = other.object.attributes.marks.clone();
-    let place = (harness.store.bucket("b").await.unwrap().id, "k");
-    let locked = Locked::of(&marks, place).unwrap();
+    let bucket = harness.store.bucket("b").await.unwrap().id;
+    let locked = Locked::of(&marks, ObjectAddress { bucket, key: "k" }).unwrap();
     let context = session(&harness.store, customer(1)).0.context();
     let vault = &harness.store.services.vault;
     let moved = context.keys.unlock(vault, locked.as_ref(), Whose::Own);
@@ -422,21 +422,22 @@ async fn what_was_spoiled_is_an_error_before_any_byte() {
 
 #[tokio::test]
 async fn encrypted_objects_go_under_another_policy_without_any_key() {
-    let rig = Rig::new().await;
+    let fixture = RewriteFixture::new().await;
     let parts: Vec<_> = (1..4).map(|number| (number, pattern(150_000, number))).collect();
     let whole: Vec<u8> = parts.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
-    upload(&rig.store, &customer(1), &parts).await.unwrap();
-    put(&rig.store, customer(1), "put", body(pattern(200_000, 9))).await.unwrap();
-    put(&rig.store, customer(1), "inline", body(pattern(100, 9))).await.unwrap();
-    let before = stored(&rig.store, "key").await;
-    rig.turn_to_second().await;
-    let progress = rig.rewrite_all().await;
+    upload(&fixture.store, &customer(1), &parts).await.unwrap();
+    put(&fixture.store, customer(1), "put", body(pattern(200_000, 9))).await.unwrap();
+    put(&fixture.store, customer(1), "inline", body(pattern(100, 9))).await.unwrap();
+    let before = stored(&fixture.store, "key").await;
+    fixture.turn_to_second().await;
+    let progress = fixture.rewrite_all().await;
     assert_eq!((progress.moved, progress.failed), (2, 0), "{progress:?}");
-    assert_eq!(policy_of(&rig.object("key").await), Some(PolicyId(1)));
-    assert_eq!(stored(&rig.store, "key").await, before);
-    assert_eq!(get(&rig.store, customer(1), "key", Selection::Whole).await.unwrap(), whole);
-    let second = get(&rig.store, customer(1), "key", Selection::Part { number: 2 }).await.unwrap();
+    assert_eq!(policy_of(&fixture.object("key").await), Some(PolicyId(1)));
+    assert_eq!(stored(&fixture.store, "key").await, before);
+    assert_eq!(get(&fixture.store, customer(1), "key", Selection::Whole).await.unwrap(), whole);
+    let second =
+        get(&fixture.store, customer(1), "key", Selection::Part { number: 2 }).await.unwrap();
     assert_eq!(second, parts[1].1);
-    let got = get(&rig.store, customer(1), "put", Selection::Whole).await.unwrap();
+    let got = get(&fixture.store, customer(1), "put", Selection::Whole).await.unwrap();
     assert_eq!(got, pattern(200_000, 9));
 }

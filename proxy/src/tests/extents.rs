@@ -1,10 +1,10 @@
 //! Extents over several nodes with a few faulty ones: bytes are read as they were written, writes
 //! reach enough nodes, and no request waits for a dead or slow node.
 
+mod fixture;
 mod link;
 mod reads;
 mod resumed;
-mod rig;
 pub(super) mod slow;
 mod stalled;
 mod unwanted;

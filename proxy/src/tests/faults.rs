@@ -131,7 +131,7 @@ async fn a_decision_whose_object_was_tagged_since_is_carried_out() {
 }
 
 #[tokio::test]
-async fn a_conditional_decision_that_nobody_can_account_for_is_given_up() {
+async fn a_conditional_decision_with_an_unknown_outcome_is_given_up() {
     let harness = Harness::with_bucket(1).await;
     let upload = begin(&harness, "key").await;
     let part = send(&harness, upload, 1, &pattern(100_000, 1)).await.unwrap();

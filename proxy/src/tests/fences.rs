@@ -20,7 +20,7 @@ fn is_unavailable<T>(outcome: &Result<T>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m2_a_stricter_level_is_in_force_for_proxies_that_have_not_heard_of_it() {
+async fn m2_a_stricter_level_is_in_force_for_proxies_with_a_stale_bucket() {
     let nodes = Nodes::new(5);
     let (proxy, primaries, _) = nodes.with_bucket("key").await;
     let old = nodes.proxy();
@@ -91,7 +91,7 @@ async fn m2_silence_keeps_a_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m2_a_bucket_whose_opener_died_before_it_told_enough_is_opened_by_the_next_write() {
+async fn m2_a_bucket_whose_opener_died_before_enough_fences_is_opened_by_the_next_write() {
     let nodes = Nodes::new(3);
     let (proxy, ..) = nodes.with_bucket("key").await;
     proxy.put(Level::Strict, "key", "x").await.unwrap();
@@ -181,7 +181,7 @@ async fn m2_a_bucket_stays_closed_when_its_deleter_dies_after_the_purge() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m2_an_upload_is_aborted_by_a_proxy_that_has_not_heard_of_a_change() {
+async fn m2_an_upload_is_aborted_by_a_proxy_with_a_stale_bucket() {
     let nodes = Nodes::new(3);
     let (proxy, ..) = nodes.with_bucket("key").await;
     let old = nodes.proxy();

@@ -47,7 +47,7 @@ pub(super) fn faulty(
 }
 
 fn store_over(node: &Arc<dyn Backend>, replicas: usize, devices: u32) -> ObjectStore {
-    store_with(node, (replicas, devices), 0, Arc::new(SystemClock))
+    store_with(node, replicas, devices, 0, Arc::new(SystemClock))
 }
 
 /// A store of three replicas whose clock is late, with faults that `choose` selects.
@@ -58,18 +58,19 @@ pub(super) fn late(
 ) -> ObjectStore {
     let node: Arc<dyn Backend> = Arc::new(FaultyBackend::new(memory.clone(), choose));
     let clock = ManualClock::at(SystemClock.now_ms() - late_ms);
-    store_with(&node, (3, 3), 0, Arc::new(clock))
+    store_with(&node, 3, 3, 0, Arc::new(clock))
 }
 
 /// A store over one device that caches buckets for a minute.
 pub(super) fn remembering(memory: &Arc<MemoryBackend>) -> ObjectStore {
     let node: Arc<dyn Backend> = memory.clone();
-    store_with(&node, (1, 1), 60_000, Arc::new(SystemClock))
+    store_with(&node, 1, 1, 60_000, Arc::new(SystemClock))
 }
 
 pub(super) fn store_with(
     node: &Arc<dyn Backend>,
-    (replicas, devices): (usize, u32),
+    replicas: usize,
+    devices: u32,
     bucket_cache_ms: u64,
     clock: Arc<dyn Clock>,
 ) -> ObjectStore {
@@ -89,7 +90,7 @@ impl Harness {
     pub(super) fn at(replicas: usize, devices: u32, clock: Arc<dyn Clock>) -> Self {
         let memory = Arc::new(MemoryBackend::new(clock.clone(), (1..=devices).map(DeviceId)));
         let node: Arc<dyn Backend> = memory.clone();
-        Self { store: store_with(&node, (replicas, devices), 0, clock), memory }
+        Self { store: store_with(&node, replicas, devices, 0, clock), memory }
     }
 
     /// Makes a harness with one replica on `devices` devices, and a bucket `b`.
@@ -144,8 +145,8 @@ pub(super) async fn get(store: &ObjectStore, key: &str, selection: Selection) ->
 pub(super) async fn collect(read: ObjectRead) -> Result<Bytes> {
     let mut body = read.body.expect("a GET has a body");
     let mut bytes = BytesMut::new();
-    while let Some(piece) = body.next().await {
-        bytes.extend_from_slice(&piece?);
+    while let Some(chunk) = body.next().await {
+        bytes.extend_from_slice(&chunk?);
     }
     assert_eq!(bytes.len() as u64, read.range.end - read.range.start);
     Ok(bytes.freeze())
@@ -159,11 +160,11 @@ pub(super) fn body(bytes: Bytes) -> Incoming {
 /// A body of unknown length.
 pub(super) fn unsized_body(bytes: Bytes) -> Incoming {
     let mut rest = bytes;
-    let pieces = std::iter::from_fn(move || {
+    let chunks = std::iter::from_fn(move || {
         (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(999_983))))
     });
     Incoming {
-        bytes: futures::stream::iter(pieces).boxed(),
+        bytes: futures::stream::iter(chunks).boxed(),
         size: None,
         md5: None,
         compute: vec![ChecksumAlgorithm::Crc32c],

@@ -65,8 +65,8 @@ async fn m1_a_part_that_is_kept_for_others_is_waited_for() {
     assert!(!keepers.is_empty(), "the part was acknowledged short of a quorum");
     for fortune in [Fortune::Good, Fortune::Refused, Fortune::Silent] {
         proxy.fares(&keepers, fortune);
-        let told = proxy.store.complete_upload("b", "key", upload, complete.clone()).await;
-        assert!(is_unavailable(&told), "{fortune:?}: {told:?}");
+        let outcome = proxy.store.complete_upload("b", "key", upload, complete.clone()).await;
+        assert!(is_unavailable(&outcome), "{fortune:?}: {outcome:?}");
         proxy.heal();
     }
     nodes.deliver().await;
@@ -99,8 +99,8 @@ async fn a_part_that_never_was_is_no_part() {
     let (proxy, upload, mut complete, _) = kept(&nodes).await;
     nodes.deliver().await;
     complete.parts[0].number = 2;
-    let told = proxy.store.complete_upload("b", "key", upload, complete).await;
-    assert!(matches!(told, Err(Error::InvalidPart(2))), "{told:?}");
+    let outcome = proxy.store.complete_upload("b", "key", upload, complete).await;
+    assert!(matches!(outcome, Err(Error::InvalidPart(2))), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ async fn stopped(mode: WriteMode) {
         Fault::Refuse(ErrorKind::Unavailable)
     };
     let node: Arc<dyn Backend> = Arc::new(FaultyBackend::new(harness.memory.clone(), choose));
-    let store = store_with(&node, (3, 3), 0, clock.clone());
+    let store = store_with(&node, 3, 3, 0, clock.clone());
     let bytes = body("x".into());
     put(&store, "k", bytes, WriteConditions::default()).await.unwrap_err();
     drop(get(&store, "k", Selection::Whole).await);

@@ -57,7 +57,7 @@ async fn r5_a_read_does_not_wait_for_a_silent_replica() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r5_a_read_of_replicas_that_agree_asks_two_and_one_of_them_for_bytes() {
+async fn r5_a_read_of_agreeing_replicas_queries_two_and_one_of_them_for_bytes() {
     let nodes = Nodes::new(3);
     let (proxy, ..) = nodes.with_bucket("key").await;
     proxy.put(Level::Available, "key", "x").await.unwrap();
@@ -318,7 +318,7 @@ async fn a_delete_short_of_a_quorum_is_kept_and_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_buckets_level_counts_where_a_request_asks_for_none() {
+async fn a_buckets_level_applies_to_requests_without_a_level() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, _) = nodes.with_bucket("key").await;
     proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();

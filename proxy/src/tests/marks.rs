@@ -109,7 +109,7 @@ async fn uploads_hand_their_marks_on_and_copies_have_their_own() {
 }
 
 #[tokio::test]
-async fn a_guard_is_asked_before_anything_is_told() {
+async fn a_guard_is_called_before_metadata_is_returned() {
     let harness = Harness::with_bucket(1).await;
     put(&harness, "open", "open").await;
     put(&harness, "shut", "shut").await;

@@ -107,8 +107,8 @@ impl Growing {
 
     /// Gives a proxy another ring; its connections to nodes stay.
     pub(super) fn give(&self, proxy: &Proxy, ring: &Arc<Ring>) {
-        let known = proxy.store.cluster();
-        let node = |device: DeviceId| (device, known.node(device).unwrap().clone());
+        let cluster = proxy.store.cluster();
+        let node = |device: DeviceId| (device, cluster.node(device).unwrap().clone());
         let nodes = self.devices().into_iter().map(node).collect();
         let cluster = Cluster::new(ring.clone(), vec![ring.clone()], nodes).unwrap();
         proxy.store.set_cluster(cluster);
@@ -172,8 +172,8 @@ impl Growing {
         let Some(entry) = view.entry else { return true };
         let order = entry.order;
         let write = repair(key, entry, view.inline);
-        let told = self.nodes.memory(to).write(to, write).await.unwrap();
-        told == WriteReply::Stored || told == WriteReply::Superseded || {
+        let reply = self.nodes.memory(to).write(to, write).await.unwrap();
+        reply == WriteReply::Stored || reply == WriteReply::Superseded || {
             let held = self.nodes.held(to, key);
             held.is_some_and(|held| held >= order)
         }
@@ -186,8 +186,8 @@ impl Growing {
         let ballot = self.stamps.issue();
         let (mut views, mut promised) = (Vec::new(), Vec::new());
         for device in sets.members() {
-            let told = self.nodes.memory(device).promise(device, key, ballot, term).await;
-            match told.unwrap() {
+            let reply = self.nodes.memory(device).promise(device, key, ballot, term).await;
+            match reply.unwrap() {
                 PromiseReply::Promised(view) => {
                     promised.push(device);
                     views.push(view);
@@ -224,6 +224,6 @@ fn repair(key: &RegisterKey, entry: Entry, inline: Option<Bytes>) -> EntryWrite 
 /// Raises the term of a device to a phase.
 pub(super) fn raise(nodes: &Nodes, device: DeviceId, phase: Phase) {
     let term = Term::of(CHANGE, phase);
-    let told = nodes.memory(device).raise_term(device, term).now_or_never();
-    told.expect("a device in memory answers at once").unwrap();
+    let reply = nodes.memory(device).raise_term(device, term).now_or_never();
+    reply.expect("a device in memory answers at once").unwrap();
 }

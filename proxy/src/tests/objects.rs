@@ -187,8 +187,8 @@ async fn reads_answer_conditions() {
     let harness = Harness::with_bucket(1).await;
     let written = harness.put("key", "hello").await.unwrap();
     let tag = Some(ETagCondition::OneOf(vec![written.object.etag.to_string()]));
-    let known = ReadConditions { if_none_match: tag.clone(), ..ReadConditions::default() };
-    let read = harness.store.get("b", "key", Selection::Whole, &known).await;
+    let unless_cached = ReadConditions { if_none_match: tag.clone(), ..ReadConditions::default() };
+    let read = harness.store.get("b", "key", Selection::Whole, &unless_cached).await;
     assert!(matches!(read.err(), Some(Error::NotModified(object)) if *object == written.object));
     let other = ReadConditions {
         if_match: Some(ETagCondition::OneOf(vec!["x".into()])),
@@ -229,8 +229,8 @@ async fn copies_have_extents_of_their_own() {
     assert!(matches!(none, Err(Error::NoSuchKey)));
     let conditions =
         ReadConditions { if_none_match: Some(ETagCondition::Any), ..ReadConditions::default() };
-    let known = CopyObject { source_conditions: conditions, ..copy_of("copy") };
-    let refused = harness.store.copy("b", "other", known).await;
+    let unless_cached = CopyObject { source_conditions: conditions, ..copy_of("copy") };
+    let refused = harness.store.copy("b", "other", unless_cached).await;
     assert!(matches!(refused, Err(Error::PreconditionFailed(_))));
 }
 

@@ -100,7 +100,7 @@ async fn put_new(proxy: &Proxy, key: &str, text: &str) -> Result<crate::Written>
 }
 
 #[tokio::test(start_paused = true)]
-async fn p2_what_one_phase_acknowledged_the_next_knows() {
+async fn p2_writes_acknowledged_in_one_phase_are_read_in_the_next() {
     let growing = Growing::from(4);
     let proxy = growing.nodes.proxy();
     create(&proxy.store, "b").await;

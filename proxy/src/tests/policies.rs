@@ -123,7 +123,7 @@ async fn a_storage_class_that_names_a_policy_wins_over_the_buckets() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_where_it_asks_and_not_where_its_source_lies() {
+async fn a_copy_is_placed_by_its_request_and_not_by_its_source() {
     let store = store(cluster());
     make(&store, "b", None).await.unwrap();
     write(&store, "k", class("COLD_EC")).await.unwrap();
@@ -176,9 +176,9 @@ async fn what_lies_within_its_entry_may_name_a_class_too() {
 }
 
 #[test]
-fn the_data_rings_are_told_by_number() {
+fn the_data_rings_are_in_order_of_policy_number() {
     let cluster = cluster();
-    let told: Vec<_> = cluster.policies().map(|ring| ring.identity().policy.0).collect();
-    assert_eq!((told, cluster.default_policy()), (vec![2, 5], PolicyId(2)));
+    let numbers: Vec<_> = cluster.policies().map(|ring| ring.identity().policy.0).collect();
+    assert_eq!((numbers, cluster.default_policy()), (vec![2, 5], PolicyId(2)));
     assert!(cluster.policies().flat_map(Ring::devices).all(|it: &Device| it.id.0 < 2));
 }

@@ -218,7 +218,7 @@ async fn without_a_quorum_of_accounts_the_last_quota_stays() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_quota_asks_nobody() {
+async fn owners_without_a_quota_need_no_read() {
     let harness = Harness::new(1, 1);
     let listed = Arc::new(AtomicUsize::new(0));
     let seen = listed.clone();

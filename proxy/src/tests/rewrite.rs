@@ -1,8 +1,8 @@
 //! Rewrites of objects to another policy: the clients' view, concurrent writes, and leftover
 //! extents.
 
+pub(super) mod fixture;
 mod races;
-pub(super) mod rig;
 mod versions;
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use martlet_protocol::testing::{Fault, Op};
 use martlet_protocol::{Clock, ErrorKind, Given, PolicyId, SystemClock};
 use tokio::time::sleep;
 
-use self::rig::{Rig, SECOND, policy_of, until};
+use self::fixture::{RewriteFixture, SECOND, policy_of, until};
 use super::harness::{body, collect, get, pattern, put, settle};
 use super::multipart::naming;
 use crate::{
@@ -30,28 +30,28 @@ fn refused(is_so: bool) -> Fault {
 
 #[tokio::test]
 async fn new_objects_and_uploads_go_under_the_policy_that_was_set() {
-    let rig = Rig::new().await;
-    let upload = rig.begin("upload").await;
-    rig.put("before", &pattern(SIZE, 1)).await;
-    let unknown = rig.store.set_bucket_policy("b", "third").await;
+    let fixture = RewriteFixture::new().await;
+    let upload = fixture.begin("upload").await;
+    fixture.put("before", &pattern(SIZE, 1)).await;
+    let unknown = fixture.store.set_bucket_policy("b", "third").await;
     let Err(Error::InvalidArgument(sentence)) = unknown else { panic!("{unknown:?}") };
     assert!(sentence.contains("first") && sentence.contains(SECOND), "{sentence}");
-    let missing = rig.store.set_bucket_policy("c", SECOND).await;
+    let missing = fixture.store.set_bucket_policy("c", SECOND).await;
     assert!(matches!(missing, Err(Error::NoSuchBucket)), "{missing:?}");
     for _ in 0..2 {
-        assert_eq!(rig.store.set_bucket_policy("b", SECOND).await.unwrap().policy, PolicyId(1));
+        assert_eq!(fixture.store.set_bucket_policy("b", SECOND).await.unwrap().policy, PolicyId(1));
     }
-    rig.put("after", &pattern(SIZE, 2)).await;
-    assert_eq!(policy_of(&rig.object("before").await), Some(PolicyId(0)));
-    assert_eq!(policy_of(&rig.object("after").await), Some(PolicyId(1)));
+    fixture.put("after", &pattern(SIZE, 2)).await;
+    assert_eq!(policy_of(&fixture.object("before").await), Some(PolicyId(0)));
+    assert_eq!(policy_of(&fixture.object("after").await), Some(PolicyId(1)));
     // An upload keeps the policy of its beginning.
-    rig.send_and_complete("upload", upload, &[pattern(SIZE, 3)]).await;
-    assert_eq!(policy_of(&rig.object("upload").await), Some(PolicyId(0)));
+    fixture.send_and_complete("upload", upload, &[pattern(SIZE, 3)]).await;
+    assert_eq!(policy_of(&fixture.object("upload").await), Some(PolicyId(0)));
 }
 
 #[tokio::test]
 async fn everything_about_an_object_is_kept_but_where_it_lies() {
-    let rig = Rig::new().await;
+    let fixture = RewriteFixture::new().await;
     let attributes = Attributes {
         content_type: Some("text/x".into()),
         cache_control: Some("no-store".into()),
@@ -64,24 +64,24 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
     incoming.compute = vec![ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
     let conditions = WriteConditions::default();
     let written = PutObject { attributes, body: incoming, conditions };
-    let written = rig.store.put("b", "key", written).await.unwrap();
-    let session = rig.store.session(Ask::default());
+    let written = fixture.store.put("b", "key", written).await.unwrap();
+    let session = fixture.store.session(Ask::default());
     let token = session.token("b", "key", written.stamp);
     assert_eq!(session.given(), Given::Quorum);
 
-    rig.turn_to_second().await;
-    let progress = rig.rewrite_all().await;
+    fixture.turn_to_second().await;
+    let progress = fixture.rewrite_all().await;
     assert_eq!((progress.moved, progress.moved_bytes, progress.failed), (1, 3_000_000, 0));
     assert_eq!(progress.copied_bytes, 3_000_000);
-    let after = rig.object("key").await;
+    let after = fixture.object("key").await;
     let (mut expected, mut found) = (written.object, after.clone());
     assert_eq!(policy_of(&found), Some(PolicyId(1)));
     (expected.body, found.body) = (Body::Empty, Body::Empty);
     assert_eq!(found, expected);
-    assert_eq!(get(&rig.store, "key", Selection::Whole).await.unwrap(), bytes);
+    assert_eq!(get(&fixture.store, "key", Selection::Whole).await.unwrap(), bytes);
 
     // Rule A3: a reader with the old write's token receives an entry with a higher stamp.
-    let session = rig.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    let session = fixture.store.session(Ask { read_after: Some(token), ..Ask::default() });
     let conditions = ReadConditions::default();
     let read = session.get("b", "key", Selection::Whole, &conditions).await.unwrap();
     assert!(read.stamp > written.stamp);
@@ -89,34 +89,34 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
     // A client with the object's `ETag` may still replace the object.
     let tag = ETagCondition::OneOf(vec![after.etag.to_string()]);
     let same = WriteConditions { if_match: Some(tag), if_none_match: None };
-    put(&rig.store, "key", body("new".into()), same).await.unwrap();
+    put(&fixture.store, "key", body("new".into()), same).await.unwrap();
     settle().await;
-    assert!(rig.memory.extents_in_use().is_empty(), "what nobody names is garbage");
+    assert!(fixture.memory.extents_in_use().is_empty(), "what nobody names is garbage");
 }
 
 #[tokio::test]
 async fn objects_of_every_kind_move_and_only_those_that_have_to() {
-    let rig = Rig::new().await;
+    let fixture = RewriteFixture::new().await;
     let parts: Vec<_> = (0..3).map(|seed| pattern(150_000 + seed as usize, seed)).collect();
-    let upload = rig.begin("parts").await;
-    rig.send_and_complete("parts", upload, &parts).await;
+    let upload = fixture.begin("parts").await;
+    fixture.send_and_complete("parts", upload, &parts).await;
     // The manifest is too long for an entry.
     let many: Vec<_> = (0..140).map(|seed| pattern(30, seed)).collect();
-    let upload = rig.begin("spilled").await;
-    rig.send_and_complete("spilled", upload, &many).await;
-    rig.put("inline", &pattern(100, 1)).await;
-    rig.put("empty", &Bytes::new()).await;
+    let upload = fixture.begin("spilled").await;
+    fixture.send_and_complete("spilled", upload, &many).await;
+    fixture.put("inline", &pattern(100, 1)).await;
+    fixture.put("empty", &Bytes::new()).await;
     let stays = Attributes { storage_class: Some("FIRST".into()), ..Attributes::default() };
-    rig.put_with("classed", &pattern(SIZE, 5), stays).await;
-    rig.put("plain", &pattern(SIZE, 6)).await;
-    let before = rig.objects().await;
+    fixture.put_with("classed", &pattern(SIZE, 5), stays).await;
+    fixture.put("plain", &pattern(SIZE, 6)).await;
+    let before = fixture.objects().await;
 
-    rig.turn_to_second().await;
-    let progress = rig.rewrite_all().await;
+    fixture.turn_to_second().await;
+    let progress = fixture.rewrite_all().await;
     assert_eq!((progress.moved, progress.seen, progress.failed), (3, 6, 0), "{progress:?}");
     assert_eq!(progress.objects_to_move, 3);
     assert_eq!(progress.bytes_to_move, progress.moved_bytes);
-    let after = rig.objects().await;
+    let after = fixture.objects().await;
     for (mut one, mut other) in before.into_iter().zip(after) {
         let is_moved = ["parts", "spilled", "plain"].contains(&one.0.as_str());
         let policy = policy_of(&other.1).map(|policy| policy.0);
@@ -127,49 +127,54 @@ async fn objects_of_every_kind_move_and_only_those_that_have_to() {
         }
         assert_eq!(one, other);
     }
-    assert!(matches!(rig.object("spilled").await.body, Body::Spilled { .. }));
+    assert!(matches!(fixture.object("spilled").await.body, Body::Spilled { .. }));
     for (key, parts) in [("parts", &parts), ("spilled", &many)] {
-        assert_eq!(get(&rig.store, key, Selection::Whole).await.unwrap(), parts.concat(), "{key}");
-        let second = get(&rig.store, key, Selection::Part { number: 2 }).await.unwrap();
+        assert_eq!(
+            get(&fixture.store, key, Selection::Whole).await.unwrap(),
+            parts.concat(),
+            "{key}"
+        );
+        let second = get(&fixture.store, key, Selection::Part { number: 2 }).await.unwrap();
         assert_eq!(second, parts[1], "{key}");
     }
     for (key, copies) in [("plain", 2), ("parts", 2), ("classed", 3)] {
-        let Body::Extents(manifest) = rig.object(key).await.body else { panic!("{key}") };
-        assert!(manifest.extents.iter().all(|extent| rig.copies(extent.id) == copies), "{key}");
+        let Body::Extents(manifest) = fixture.object(key).await.body else { panic!("{key}") };
+        assert!(manifest.extents.iter().all(|extent| fixture.copies(extent.id) == copies), "{key}");
     }
 
-    let again = rig.rewrite_all().await;
+    let again = fixture.rewrite_all().await;
     assert_eq!((again.objects_to_move, again.moved, again.seen), (0, 0, 6));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_while_an_object_is_read_stays_the_last() {
+async fn a_write_during_the_read_of_an_object_stays_the_last() {
     for way in ["overwrite", "delete", "condition", "tags"] {
-        let rig = Rig::new().await;
-        rig.put("key", &pattern(4_000_000, 1)).await;
-        rig.turn_to_second().await;
+        let fixture = RewriteFixture::new().await;
+        fixture.put("key", &pattern(4_000_000, 1)).await;
+        fixture.turn_to_second().await;
         let options = RewriteOptions { bytes_per_s: Some(1_000_000), clients_wait: None };
         let rewrite = Rewrite::new("b", options);
         let client = async {
             until(|| rewrite.progress().copied_bytes > 0).await;
             let none = WriteConditions::default();
             match way {
-                "overwrite" => rig.put("key", &pattern(SIZE, 2)).await,
-                "delete" => drop(rig.store.delete("b", "key", &none).await.unwrap()),
+                "overwrite" => fixture.put("key", &pattern(SIZE, 2)).await,
+                "delete" => drop(fixture.store.delete("b", "key", &none).await.unwrap()),
                 "tags" => {
                     let tags = vec![("a".into(), "b".into())];
-                    drop(rig.store.set_tags("b", "key", tags).await.unwrap());
+                    drop(fixture.store.set_tags("b", "key", tags).await.unwrap());
                 }
                 _ => {
-                    let tag = ETagCondition::OneOf(vec![rig.object("key").await.etag.to_string()]);
+                    let tag =
+                        ETagCondition::OneOf(vec![fixture.object("key").await.etag.to_string()]);
                     let same = WriteConditions { if_match: Some(tag), if_none_match: None };
-                    put(&rig.store, "key", body(pattern(SIZE, 2)), same).await.unwrap();
+                    put(&fixture.store, "key", body(pattern(SIZE, 2)), same).await.unwrap();
                 }
             }
         };
-        let (outcome, ()) = tokio::join!(rig.store.rewrite(&rewrite), client);
+        let (outcome, ()) = tokio::join!(fixture.store.rewrite(&rewrite), client);
         outcome.unwrap();
-        let (progress, held) = (rewrite.progress(), rig.bytes("key").await);
+        let (progress, held) = (rewrite.progress(), fixture.bytes("key").await);
         let expected = match way {
             "delete" => None,
             "tags" => Some(pattern(4_000_000, 1)),
@@ -181,38 +186,38 @@ async fn whoever_writes_while_an_object_is_read_stays_the_last() {
         assert_eq!((progress.moved, progress.copied_bytes), (moved, copied), "{way}");
         assert_eq!(progress.failed, 0, "{way}");
         if way == "tags" {
-            assert_eq!(rig.object("key").await.attributes.tags.len(), 1);
+            assert_eq!(fixture.object("key").await.attributes.tags.len(), 1);
         }
         settle().await;
-        assert_eq!(rig.in_use(), rig.named().await, "{way}: the loser left something");
+        assert_eq!(fixture.in_use(), fixture.named().await, "{way}: the loser left something");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
     for op in [Op::WriteExtent, Op::ReadExtent, Op::ListHints, Op::Promise, Op::Write] {
-        let rig = Rig::new().await;
+        let fixture = RewriteFixture::new().await;
         let bytes = pattern(SIZE, 1);
-        rig.put("key", &bytes).await;
-        rig.put("small", &pattern(10, 1)).await;
-        rig.turn_to_second().await;
-        let before = rig.object("key").await;
-        let store = rig.store_that(move |call| refused(call.op == op));
+        fixture.put("key", &bytes).await;
+        fixture.put("small", &pattern(10, 1)).await;
+        fixture.turn_to_second().await;
+        let before = fixture.object("key").await;
+        let store = fixture.store_that(move |call| refused(call.op == op));
         let rewrite = Rewrite::new("b", RewriteOptions::default());
         store.rewrite(&rewrite).await.unwrap();
         let progress = rewrite.progress();
         assert_eq!((progress.moved, progress.failed), (0, 1), "{op:?}: {progress:?}");
         assert_eq!(progress.copied_bytes, 0, "{op:?}");
         assert!(progress.failure.unwrap().starts_with("key: "), "{op:?}");
-        assert_eq!(rig.object("key").await, before, "{op:?}");
-        assert_eq!(rig.bytes("key").await.unwrap(), bytes, "{op:?}");
+        assert_eq!(fixture.object("key").await, before, "{op:?}");
+        assert_eq!(fixture.bytes("key").await.unwrap(), bytes, "{op:?}");
         settle().await;
-        let (in_use, named) = (rig.in_use(), rig.named().await);
+        let (in_use, named) = (fixture.in_use(), fixture.named().await);
         // A failed write may be stored on some device, so its extents are left to the sweep.
         assert!(in_use.is_superset(&named), "{op:?}");
         assert_eq!(in_use == named, op != Op::Write, "{op:?}");
-        assert_eq!(rig.rewrite_all().await.moved, 1, "{op:?}");
-        assert_eq!(rig.bytes("key").await.unwrap(), bytes, "{op:?}");
+        assert_eq!(fixture.rewrite_all().await.moved, 1, "{op:?}");
+        assert_eq!(fixture.bytes("key").await.unwrap(), bytes, "{op:?}");
     }
 }
 
@@ -220,11 +225,11 @@ async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn r7_lost_replies_lose_no_bytes() {
     for lost in [1, 2, 3] {
-        let rig = Rig::new().await;
-        rig.put("key", &pattern(SIZE, 1)).await;
-        rig.turn_to_second().await;
-        let deaf = rig.primaries("key").await;
-        let store = rig.store_that(move |call| match call.op {
+        let fixture = RewriteFixture::new().await;
+        fixture.put("key", &pattern(SIZE, 1)).await;
+        fixture.turn_to_second().await;
+        let deaf = fixture.primaries("key").await;
+        let store = fixture.store_that(move |call| match call.op {
             Op::Write if deaf[..lost].contains(&call.device) => {
                 Fault::LoseReply(ErrorKind::Unavailable)
             }
@@ -234,59 +239,59 @@ async fn r7_lost_replies_lose_no_bytes() {
         store.rewrite(&rewrite).await.unwrap();
         assert_eq!(rewrite.progress().moved, 1, "{lost} replies are lost");
         settle().await;
-        assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 1), "{lost}");
-        assert_eq!(rig.in_use(), rig.named().await, "{lost}");
+        assert_eq!(fixture.bytes("key").await.unwrap(), pattern(SIZE, 1), "{lost}");
+        assert_eq!(fixture.in_use(), fixture.named().await, "{lost}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn bytes_that_are_not_what_was_written_stay_where_they_are() {
-    let rig = Rig::new().await;
-    rig.put("key", &pattern(SIZE, 1)).await;
-    rig.turn_to_second().await;
-    rig.corrupt_all();
-    let before = rig.object("key").await;
-    let progress = rig.rewrite_all().await;
+    let fixture = RewriteFixture::new().await;
+    fixture.put("key", &pattern(SIZE, 1)).await;
+    fixture.turn_to_second().await;
+    fixture.corrupt_all();
+    let before = fixture.object("key").await;
+    let progress = fixture.rewrite_all().await;
     assert_eq!((progress.moved, progress.failed), (0, 1));
-    assert_eq!(rig.object("key").await, before);
+    assert_eq!(fixture.object("key").await, before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_stopped_leaves_nothing_behind_and_is_begun_again() {
-    let rig = Rig::new().await;
+    let fixture = RewriteFixture::new().await;
     let keys: Vec<_> = (0..9).map(|at| format!("key {at}")).collect();
     for key in &keys {
-        rig.put(key, &pattern(1_500_000, 1)).await;
+        fixture.put(key, &pattern(1_500_000, 1)).await;
     }
-    rig.turn_to_second().await;
+    fixture.turn_to_second().await;
     let options = RewriteOptions { bytes_per_s: Some(1_000_000), clients_wait: None };
     let rewrite = Rewrite::new("b", options);
     let stop = async {
         until(|| rewrite.progress().moved > 1).await;
         rewrite.stop();
     };
-    let (outcome, ()) = tokio::join!(rig.store.rewrite(&rewrite), stop);
+    let (outcome, ()) = tokio::join!(fixture.store.rewrite(&rewrite), stop);
     assert!(outcome.unwrap_err().to_string().contains("stopped"));
     let progress = rewrite.progress();
     assert!((2..9).contains(&progress.moved) && progress.failed == 0, "{progress:?}");
     assert_eq!(progress.copied_bytes, progress.moved_bytes);
     settle().await;
-    assert_eq!(rig.in_use(), rig.named().await);
-    let again = rig.rewrite_all().await;
+    assert_eq!(fixture.in_use(), fixture.named().await);
+    let again = fixture.rewrite_all().await;
     assert_eq!((again.objects_to_move, again.moved), (9 - progress.moved, 9 - progress.moved));
     for key in &keys {
-        assert_eq!(rig.bytes(key).await.unwrap(), pattern(1_500_000, 1), "{key}");
+        assert_eq!(fixture.bytes(key).await.unwrap(), pattern(1_500_000, 1), "{key}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_gets_nowhere_gives_up_and_says_why() {
-    let rig = Rig::new().await;
+async fn a_rewrite_without_progress_gives_up_and_returns_its_last_error() {
+    let fixture = RewriteFixture::new().await;
     for at in 0..30 {
-        rig.put(&format!("key {at}"), &pattern(SIZE, 1)).await;
+        fixture.put(&format!("key {at}"), &pattern(SIZE, 1)).await;
     }
-    rig.turn_to_second().await;
-    let store = rig.store_that(|call| refused(call.op == Op::WriteExtent));
+    fixture.turn_to_second().await;
+    let store = fixture.store_that(|call| refused(call.op == Op::WriteExtent));
     let rewrite = Rewrite::new("b", RewriteOptions::default());
     let error = store.rewrite(&rewrite).await.unwrap_err().to_string();
     assert!(error.contains("in a row could not be moved, as key "), "{error}");
@@ -295,11 +300,11 @@ async fn one_that_gets_nowhere_gives_up_and_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn what_takes_longer_than_a_day_is_not_begun() {
-    let rig = Rig::new().await;
-    rig.put("key", &pattern(100_000, 1)).await;
-    let before = rig.object("key").await;
-    rig.turn_to_second().await;
-    let store = rig.store_that(|call| {
+    let fixture = RewriteFixture::new().await;
+    fixture.put("key", &pattern(100_000, 1)).await;
+    let before = fixture.object("key").await;
+    fixture.turn_to_second().await;
+    let store = fixture.store_that(|call| {
         assert_ne!(call.op, Op::WriteExtent, "nothing is written anew");
         Fault::None
     });
@@ -308,20 +313,20 @@ async fn what_takes_longer_than_a_day_is_not_begun() {
     let progress = rewrite.progress();
     assert_eq!((progress.failed, progress.moved), (1, 0));
     assert!(progress.failure.unwrap().contains("longer than a day"));
-    assert_eq!(rig.object("key").await, before);
+    assert_eq!(fixture.object("key").await, before);
 }
 
 /// Rule A1: a write acknowledged without a quorum is kept as a hint, and a rewrite must not restore
 /// the older object over it.
 #[tokio::test(start_paused = true)]
 async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
-    let rig = Rig::new().await;
-    rig.put("key", &pattern(SIZE, 1)).await;
-    rig.turn_to_second().await;
-    let out = rig.primaries("key").await;
-    let key = rig.register("key").await;
-    let cut_off =
-        rig.store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
+    let fixture = RewriteFixture::new().await;
+    fixture.put("key", &pattern(SIZE, 1)).await;
+    fixture.turn_to_second().await;
+    let out = fixture.primaries("key").await;
+    let key = fixture.register("key").await;
+    let cut_off = fixture
+        .store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
     let session = cut_off.session(Ask::default());
     let conditions = WriteConditions::default();
     // Only their clocks order writes of two proxies, one of which sees no quorum.
@@ -329,23 +334,23 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
     until(|| SystemClock.now_ms() > before_ms).await;
     put(&session, "key", body(pattern(SIZE, 2)), conditions.clone()).await.unwrap();
     assert_eq!(session.given(), Given::Degraded);
-    let progress = rig.rewrite_all().await;
+    let progress = fixture.rewrite_all().await;
     assert_eq!((progress.moved, progress.failed), (0, 1), "{progress:?}");
     assert!(progress.failure.unwrap().contains("holds hints of these registers for other devices"));
-    rig.deliver().await;
-    assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 2));
-    assert_eq!(rig.rewrite_all().await.failed, 0);
-    assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 2));
+    fixture.deliver().await;
+    assert_eq!(fixture.bytes("key").await.unwrap(), pattern(SIZE, 2));
+    assert_eq!(fixture.rewrite_all().await.failed, 0);
+    assert_eq!(fixture.bytes("key").await.unwrap(), pattern(SIZE, 2));
 }
 
 /// A silent device may keep a hint, so no object is moved meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a1_nothing_moves_past_a_silent_device() {
-    let rig = Rig::new().await;
-    rig.put("key", &pattern(SIZE, 1)).await;
-    rig.turn_to_second().await;
-    let others = rig.handoffs("key").await;
-    let store = rig.store_that(move |call| match call.op {
+    let fixture = RewriteFixture::new().await;
+    fixture.put("key", &pattern(SIZE, 1)).await;
+    fixture.turn_to_second().await;
+    let others = fixture.handoffs("key").await;
+    let store = fixture.store_that(move |call| match call.op {
         Op::ListHints if call.device == others[0] => Fault::Hang,
         _ => Fault::None,
     });
@@ -353,8 +358,8 @@ async fn a1_nothing_moves_past_a_silent_device() {
     store.rewrite(&rewrite).await.unwrap();
     assert_eq!((rewrite.progress().moved, rewrite.progress().failed), (0, 1));
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.rewrite_all().await.moved, 1);
-    let token = ReadAfter::new("b", "key", rig.stamp("key").await, Given::Quorum);
-    let session = rig.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    assert_eq!(fixture.rewrite_all().await.moved, 1);
+    let token = ReadAfter::new("b", "key", fixture.stamp("key").await, Given::Quorum);
+    let session = fixture.store.session(Ask { read_after: Some(token), ..Ask::default() });
     assert_eq!(get(&session, "key", Selection::Whole).await.unwrap(), pattern(SIZE, 1));
 }

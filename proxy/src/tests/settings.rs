@@ -45,7 +45,7 @@ async fn m2_the_generation_rises_with_each_change_and_with_nothing_else() {
 }
 
 #[tokio::test]
-async fn nobodys_change_is_lost_among_racers() {
+async fn no_change_of_concurrent_writers_is_lost() {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
     let racers = Setting::ALL.map(|setting| {
@@ -91,7 +91,7 @@ async fn a_new_bucket_has_nothing_of_its_namesake() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_setting_gets_the_register_and_who_set_it_applies_it_at_once() {
+async fn settings_are_read_from_the_register_and_applied_at_once_by_their_writer() {
     let harness = Harness::with_bucket(1).await;
     let other = remembering(&harness.memory);
     let applied = async || other.bucket("b").await.unwrap().settings.get(Setting::Cors).is_some();

@@ -174,7 +174,7 @@ async fn p1_a_walk_begins_again_behind_the_last_name_that_it_gave_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p1_fences_are_told_again_at_a_newer_term() {
+async fn p1_fences_are_sent_again_at_a_newer_term() {
     for at in 0..2 {
         let (growing, plain) = with_bucket(4).await;
         plain.store.bucket("b").await.unwrap();

@@ -5,7 +5,7 @@
 //! the extent's first byte ([`admission`](crate::coded::admission)): parity of a coded extent, and
 //! bytes of a short copy, which devices gather until it is whole.
 //!
-//! A coded extent needs its length before it begins. Without a declared length, bytes are gathered
+//! A coded extent needs its length before it begins. Without a declared length, bytes are buffered
 //! first and then form an extent.
 
 use std::pin::pin;
@@ -21,7 +21,7 @@ use martlet_protocol::extent::{ExtentRef, Layout, Owner};
 use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ExtentId};
 
-use super::{Destination, Source};
+use super::incoming::{Destination, IncomingBody};
 use crate::channel::{Permit, cost};
 use crate::coded::admission::Reserve;
 use crate::coded::write::{CodedWrite, parity_bytes};
@@ -31,18 +31,18 @@ use crate::orphan_guard::OrphanGuard;
 
 /// Concurrent extents of one body.
 const EXTENTS_IN_FLIGHT: usize = 2;
-/// Bytes of undeclared length that are gathered for one coded extent.
-const GATHERED_COST_MAX: u64 = 4 * 1024 * 1024;
+/// Bytes of undeclared length that are buffered for one coded extent.
+const BUFFERED_COST_MAX: u64 = 4 * 1024 * 1024;
 
-type Written = Result<ExtentRef, Error>;
-type Writing = FuturesOrdered<BoxFuture<'static, Written>>;
+type ExtentResult = Result<ExtentRef, Error>;
+type ExtentWrites = FuturesOrdered<BoxFuture<'static, ExtentResult>>;
 
 /// The devices' side of a body.
 pub(super) struct ExtentWriter<'a> {
     client: &'a Arc<ExtentClient>,
     to: Destination<'a>,
     orphans: &'a OrphanGuard,
-    writing: Writing,
+    writing: ExtentWrites,
     written: Vec<ExtentRef>,
     current: Option<Current>,
     /// Bytes that the current extent still accepts.
@@ -54,7 +54,7 @@ pub(super) struct ExtentWriter<'a> {
 enum Current {
     Copies(Copies),
     Coded(Box<CodedWrite>),
-    Gathering(Gathering),
+    Buffered(BufferedExtent),
 }
 
 /// An extent stored as whole copies.
@@ -80,10 +80,10 @@ impl Copies {
 }
 
 /// A coded extent of unknown length.
-struct Gathering {
+struct BufferedExtent {
     new: NewExtent,
     code: Code,
-    pieces: Vec<Bytes>,
+    chunks: Vec<Bytes>,
     cost: u64,
     cost_max: u64,
     reserve: Reserve,
@@ -107,28 +107,28 @@ impl<'a> ExtentWriter<'a> {
         }
     }
 
-    /// Sends the bytes in `head` and the rest of the source.
+    /// Sends the first chunks and the rest of a body.
     pub(super) async fn run(
         mut self,
-        source: &mut Source,
-        head: Vec<Bytes>,
+        body: &mut IncomingBody,
+        first: Vec<Bytes>,
     ) -> Result<Vec<ExtentRef>> {
-        let stored = source.stored();
-        for chunk in head {
+        let stored = body.stored();
+        for chunk in first {
             self.send(chunk, stored).await?;
         }
         loop {
-            let Some(chunk) = self.next(source).await? else { break };
+            let Some(chunk) = self.next(body).await? else { break };
             self.send(chunk.clone(), stored).await?;
-            source.passed_on(&chunk);
-            let hashed = source.hashing.keep_up();
+            body.hash_stored(&chunk);
+            let hashed = body.hashing.keep_up();
             alongside(&mut self.writing, &mut self.written, hashed).await??;
         }
-        if source.announced.is_some_and(|announced| announced != source.arrived) {
-            return source.check_end().map(|()| Vec::new());
+        if body.declared.is_some_and(|declared| declared != body.arrived) {
+            return body.check_end().map(|()| Vec::new());
         }
         self.end_extent().await?;
-        let hashed = source.hashing.catch_up();
+        let hashed = body.hashing.catch_up();
         alongside(&mut self.writing, &mut self.written, hashed).await??;
         while let Some(done) = self.writing.next().await {
             self.written.push(done?);
@@ -142,62 +142,62 @@ impl<'a> ExtentWriter<'a> {
     }
 
     /// Next bytes of the body. A client that is too slow for standing bytes is given up.
-    async fn next(&mut self, source: &mut Source) -> Result<Option<Bytes>> {
+    async fn next(&mut self, body: &mut IncomingBody) -> Result<Option<Bytes>> {
         let Self { writing, written, current, .. } = self;
         let pace = match current {
             Some(Current::Coded(coded)) => Some(coded.pace()),
-            Some(Current::Gathering(gathering)) => Some(gathering.reserve.pace()),
+            Some(Current::Buffered(buffered)) => Some(buffered.reserve.pace()),
             Some(Current::Copies(copies)) => copies.reserve.as_ref().map(Reserve::pace),
             None => None,
         };
-        let next = alongside(writing, written, source.next());
+        let next = alongside(writing, written, body.next());
         match pace {
             Some(pace) => pace.wait_for(next).await??,
             None => next.await?,
         }
     }
 
-    async fn send(&mut self, mut chunk: Bytes, announced: Option<u64>) -> Result<()> {
-        while !chunk.is_empty() {
+    async fn send(&mut self, mut bytes: Bytes, declared: Option<u64>) -> Result<()> {
+        while !bytes.is_empty() {
             if self.room == 0 {
                 self.end_extent().await?;
                 while self.writing.len() >= EXTENTS_IN_FLIGHT {
                     let done = self.writing.next().await.expect("some are in flight");
                     self.written.push(done?);
                 }
-                self.begin_extent(announced.map(|size| size - self.sent)).await?;
+                self.begin_extent(declared.map(|size| size - self.sent)).await?;
             }
             let room = usize::try_from(self.room).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-            let piece = chunk.split_to(chunk.len().min(room));
-            self.room -= piece.len() as u64;
-            self.sent += piece.len() as u64;
-            self.push(piece).await?;
+            let chunk = bytes.split_to(bytes.len().min(room));
+            self.room -= chunk.len() as u64;
+            self.sent += chunk.len() as u64;
+            self.push(chunk).await?;
         }
         Ok(())
     }
 
     /// Pushes a chunk to the current extent, once its channels have room.
-    async fn push(&mut self, piece: Bytes) -> Result<()> {
+    async fn push(&mut self, chunk: Bytes) -> Result<()> {
         let Self { client, writing, written, current, .. } = self;
         match current {
             None => {}
             Some(Current::Copies(copies)) => {
-                let ready = admitted(client, &mut copies.fanout, piece.len());
+                let ready = admitted(client, &mut copies.fanout, chunk.len());
                 let permit = alongside(writing, written, ready).await?;
-                copies.arrived(piece.len());
-                copies.fanout.push(&piece, &permit);
+                copies.arrived(chunk.len());
+                copies.fanout.push(&chunk, &permit);
             }
             Some(Current::Coded(coded)) => {
-                let ready = admitted(client, coded.fanout(), piece.len());
+                let ready = admitted(client, coded.fanout(), chunk.len());
                 let permit = alongside(writing, written, ready).await?;
-                coded.pace().arrived(piece.len());
-                coded.push(&piece, &permit)?;
+                coded.pace().arrived(chunk.len());
+                coded.push(&chunk, &permit)?;
             }
-            Some(Current::Gathering(gathering)) => {
-                gathering.reserve.pace().arrived(piece.len());
-                gathering.cost += cost(&piece) as u64;
-                gathering.pieces.push(piece);
-                self.room = gathering.cost_max.saturating_sub(gathering.cost);
+            Some(Current::Buffered(buffered)) => {
+                buffered.reserve.pace().arrived(chunk.len());
+                buffered.cost += cost(&chunk) as u64;
+                buffered.chunks.push(chunk);
+                self.room = buffered.cost_max.saturating_sub(buffered.cost);
             }
         }
         Ok(())
@@ -208,12 +208,12 @@ impl<'a> ExtentWriter<'a> {
             None => {}
             Some(Current::Copies(copies)) => copies.fanout.finish(),
             Some(Current::Coded(coded)) => coded.finish(),
-            Some(Current::Gathering(gathering)) => {
-                let Gathering { new, code, pieces, reserve, .. } = gathering;
-                let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-                let mut coded = self.begin_coded(code, (&new, length), reserve)?;
-                for piece in pieces {
-                    coded.push_reserved(&piece)?;
+            Some(Current::Buffered(buffered)) => {
+                let BufferedExtent { new, code, chunks, reserve, .. } = buffered;
+                let length = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+                let mut coded = self.begin_coded(code, &new, length, reserve)?;
+                for chunk in chunks {
+                    coded.push_reserved(&chunk)?;
                     // Yields to other tasks and to the devices.
                     let others = tokio::task::yield_now();
                     alongside(&mut self.writing, &mut self.written, others).await?;
@@ -233,24 +233,25 @@ impl<'a> ExtentWriter<'a> {
             (None, left) => {
                 let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
                 let new = NewExtent { length, ..new };
-                let reserve = self.reserve_gathered(length).await?;
-                let (fanout, write) = extents::begin(self.client, &new, self.orphans.placed())?;
+                let reserve = self.reserve_short_copy(length).await?;
+                let (fanout, write) =
+                    extents::begin(self.client, &new, self.orphans.uncommitted())?;
                 self.writing.push_back(write);
                 (Current::Copies(Copies { fanout, bytes: 0, reserve }), EXTENT_BYTES_MAX)
             }
             (Some(code), Some(left)) => {
                 let length = left.min(code.extent_bytes_max());
                 let reserve = self.reserve(parity_bytes(code, length)?, length).await?;
-                let coded = self.begin_coded(code, (&new, length), reserve)?;
+                let coded = self.begin_coded(code, &new, length, reserve)?;
                 (Current::Coded(Box::new(coded)), length)
             }
             (Some(code), None) => {
-                let cost_max = GATHERED_COST_MAX.min(code.extent_bytes_max());
+                let cost_max = BUFFERED_COST_MAX.min(code.extent_bytes_max());
                 let standing = cost_max + parity_bytes(code, cost_max)?;
                 let reserve = self.reserve(standing, cost_max).await?;
-                let pieces = Vec::new();
-                let gathering = Gathering { new, code, pieces, cost: 0, cost_max, reserve };
-                (Current::Gathering(gathering), cost_max)
+                let chunks = Vec::new();
+                let buffered = BufferedExtent { new, code, chunks, cost: 0, cost_max, reserve };
+                (Current::Buffered(buffered), cost_max)
             }
         };
         (self.current, self.room) = (Some(current), room);
@@ -260,18 +261,20 @@ impl<'a> ExtentWriter<'a> {
     fn begin_coded(
         &mut self,
         code: Code,
-        extent: (&NewExtent, u64),
+        new: &NewExtent,
+        length: u64,
         reserve: Reserve,
     ) -> Result<CodedWrite> {
-        let placed = self.orphans.placed();
-        let (coded, write) = CodedWrite::begin(self.client, code, extent, placed, reserve)?;
+        let uncommitted = self.orphans.uncommitted();
+        let (coded, write) =
+            CodedWrite::begin(self.client, code, new, length, uncommitted, reserve)?;
         self.writing.push_back(write);
         Ok(coded)
     }
 
     /// Reserves the bytes of a copy that devices gather; none for a longer one, which they write
     /// directly.
-    async fn reserve_gathered(&mut self, length: Option<u64>) -> Result<Option<Reserve>> {
+    async fn reserve_short_copy(&mut self, length: Option<u64>) -> Result<Option<Reserve>> {
         match length.unwrap_or(PACKED_BYTES_MAX) {
             length @ ..=PACKED_BYTES_MAX => self.reserve(length, length).await.map(Some),
             _ => Ok(None),
@@ -281,7 +284,7 @@ impl<'a> ExtentWriter<'a> {
     /// Waits until `bytes` may stand for an extent of at most `length` bytes.
     async fn reserve(&mut self, bytes: u64, length: u64) -> Result<Reserve> {
         let admission = &self.client.admission;
-        let reserve = admission.reserve(&self.client.buffer, (bytes, length));
+        let reserve = admission.reserve(&self.client.buffer, bytes, length);
         Ok(alongside(&mut self.writing, &mut self.written, reserve).await??)
     }
 
@@ -315,7 +318,7 @@ async fn admitted(client: &ExtentClient, fanout: &mut Fanout, bytes: usize) -> P
 
 /// Awaits `future` while extents are being written; fails if an extent fails.
 async fn alongside<F: Future>(
-    writing: &mut Writing,
+    writing: &mut ExtentWrites,
     written: &mut Vec<ExtentRef>,
     future: F,
 ) -> Result<F::Output> {

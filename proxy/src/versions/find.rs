@@ -13,17 +13,26 @@ use crate::walk::Walk;
 /// Maximum number of versions of a key that are searched for that of an upload.
 const SEARCHED_MAX: usize = 1000;
 
+/// Read of one version of a key, or of the current one.
+#[derive(Clone, Copy)]
+pub(crate) struct VersionRead<'a> {
+    /// Register of the current version.
+    pub(crate) head: &'a RegisterKey,
+    pub(crate) version: Option<VersionId>,
+    pub(crate) want: Want,
+    pub(crate) level: Level,
+}
+
 impl VersionStore {
     /// The view of a version: the head that was read, or the register beside it. The head is read
     /// first, since versions move from there; a move back leaves a copy.
     pub(crate) async fn view_of(
         &self,
         context: &RequestContext,
-        head: &RegisterKey,
+        read: VersionRead<'_>,
         view: RegisterView,
-        version: Option<VersionId>,
-        (want, level): (Want, Level),
     ) -> Result<RegisterView> {
+        let VersionRead { head, version, want, level } = read;
         let held = version_of(view.entry.as_ref()).map(|(held, _)| held.name());
         match version {
             Some(version) if held != Some(version) => Ok(self
@@ -53,15 +62,15 @@ impl VersionStore {
     }
 }
 
-/// The error for an entry without an object; `asked` is the version that the client named.
-pub(crate) fn no_object(entry: Option<&Entry>, asked: Option<VersionId>) -> Error {
+/// The error for an entry without an object; `requested` is the version that the client named.
+pub(crate) fn no_object(entry: Option<&Entry>, requested: Option<VersionId>) -> Error {
     match entry.map(|entry| (&entry.value, entry.value.version())) {
         Some((Value::DeleteMarker(marker), Some(version))) => Error::DeleteMarker {
             version: version.name(),
             modified_ms: marker.modified_ms,
-            was_asked_for: asked.is_some(),
+            was_asked_for: requested.is_some(),
         },
-        _ if asked.is_some() => Error::NoSuchVersion,
+        _ if requested.is_some() => Error::NoSuchVersion,
         _ => Error::NoSuchKey,
     }
 }

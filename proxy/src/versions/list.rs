@@ -17,14 +17,12 @@ use crate::bucket::again_if_replaced;
 use crate::context::RequestContext;
 use crate::error::Result;
 use crate::index::RegisterClient;
-use crate::listing::{Listings, folded};
+use crate::listing::{Listings, SEEN_MAX, folded, start_after};
 use crate::merge::successor;
 use crate::walk::{Paths, Walk, text};
 
 /// Heads read at once.
 const HEADS_MAX: usize = 1000;
-/// Entries that one call reads for heads before it returns a partial page.
-const SEEN_MAX: usize = 50_000;
 
 /// An item of a run of heads, in order of key.
 enum Item {
@@ -115,7 +113,8 @@ impl Filling<'_> {
     /// full.
     async fn key(
         &mut self,
-        (key, head): (Bytes, Entry),
+        key: Bytes,
+        head: Entry,
         beside: &mut Option<Beside<'_>>,
         mut rest: Rest,
     ) -> Result<bool> {
@@ -230,13 +229,8 @@ async fn heads(walk: &mut Walk<'_>, list: &ListVersions) -> Result<Vec<Item>> {
 
 /// Start of a page's heads.
 fn start(list: &ListVersions) -> ListStart {
-    let Some(after) = &list.after_key else { return ListStart::First };
     let delimiter = list.delimiter.as_deref().unwrap_or_default();
-    let fold = folded(after.as_bytes(), list.prefix.as_bytes(), delimiter.as_bytes());
-    match fold.and_then(successor) {
-        Some(next) => ListStart::At(next),
-        None => ListStart::After(Bytes::copy_from_slice(after.as_bytes())),
-    }
+    start_after(list.after_key.as_deref(), list.prefix.as_bytes(), delimiter.as_bytes())
 }
 
 impl Listings {
@@ -251,10 +245,10 @@ impl Listings {
         let list = &list;
         again_if_replaced(|| async move {
             let began = Instant::now();
-            let known = self.catalog.bucket_with_versions(context, bucket).await?;
-            let page = self.version_page(context, &known, list, None).await?;
+            let found = self.catalog.bucket_with_versions(context, bucket).await?;
+            let page = self.version_page(context, &found, list, None).await?;
             if page.versions.is_empty() && page.prefixes.is_empty() {
-                self.catalog.check_not_replaced(context, bucket, &known, began).await?;
+                self.catalog.check_not_replaced(context, bucket, &found, began).await?;
             }
             Ok(page)
         })
@@ -333,7 +327,7 @@ impl<'a> Filling<'a> {
         let walk = Walk::new(self.registers, self.context, &paths, start, expected, self.level)?;
         let rest = Rest { below: Some(below), null: null.map(|(at, entry)| (at, entry.clone())) };
         let mut beside = Some(Beside { walk, ahead: None });
-        self.key((register.name.clone(), head.clone()), &mut beside, rest).await
+        self.key(register.name.clone(), head.clone(), &mut beside, rest).await
     }
 
     /// Adds the versions of a run of heads; returns false if the page is full.
@@ -345,7 +339,7 @@ impl<'a> Filling<'a> {
                     if let Some(beside) = &mut beside {
                         beside.skip_to(&key);
                     }
-                    self.key((key, entry), &mut beside, Rest::default()).await?
+                    self.key(key, entry, &mut beside, Rest::default()).await?
                 }
                 Item::Folded(prefix) => self.push_folded(prefix)?,
                 Item::Pause(name) => {

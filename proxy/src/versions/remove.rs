@@ -13,7 +13,7 @@ use martlet_protocol::{Stamp, Version, VersionId};
 use super::beside::version_of;
 use super::store::VersionStore;
 use crate::api::DeleteConditions;
-use crate::bucket::Site;
+use crate::bucket::ObjectTarget;
 use crate::context::RequestContext;
 use crate::error::Result;
 use crate::index::{Intent, Judge, Proposal, Round, Step, WriteError, WriteOutcome};
@@ -25,11 +25,19 @@ pub(super) type Fits<'a> = dyn Fn(&Entry) -> bool + Send + Sync + 'a;
 #[derive(Clone, Copy)]
 pub(crate) enum Provided<'a> {
     /// Conditions of the request.
-    Asked(&'a DeleteConditions),
+    Request(&'a DeleteConditions),
     /// The version must be noncurrent.
     Noncurrent(&'a Fits<'a>),
     /// The version must be the only one of its key.
     Alone(&'a Fits<'a>),
+}
+
+/// A version to remove for good.
+#[derive(Clone, Copy)]
+pub(crate) struct VersionRemoval {
+    pub(crate) version: VersionId,
+    /// Locks that may be bypassed.
+    pub(crate) bypass: Bypass,
 }
 
 /// Removes one version of a key.
@@ -63,7 +71,7 @@ impl Removal<'_> {
         if !self.may_go(round, held, &gone).await? {
             return Ok(Step::Keep);
         }
-        if let Provided::Asked(conditions) = self.provided {
+        if let Provided::Request(conditions) = self.provided {
             conditions.check(Some(&gone.value))?;
         }
         check_removal_of(&gone.value, self.versions.registers.stamps.now_ms(), self.bypass)?;
@@ -84,7 +92,7 @@ impl Removal<'_> {
     async fn may_go(&self, round: Round<'_>, held: Version, entry: &Entry) -> Result<bool> {
         let is_head = held.name() == self.version;
         Ok(match self.provided {
-            Provided::Asked(_) => true,
+            Provided::Request(_) => true,
             Provided::Noncurrent(fits) => !is_head && fits(entry),
             Provided::Alone(fits) => {
                 is_head
@@ -116,30 +124,30 @@ impl VersionStore {
     /// delete marker.
     pub(crate) async fn remove_version(
         &self,
-        site: &Site<'_>,
+        target: &ObjectTarget<'_>,
         intent: Intent<'_>,
-        (version, bypass): (VersionId, Bypass),
+        removal: VersionRemoval,
         conditions: &DeleteConditions,
     ) -> Result<(WriteOutcome, bool), WriteError> {
         // A key without a head has no versions.
-        if let Some(view) = self.registers.absence(site.context, intent.key).await {
+        if let Some(view) = self.registers.absence(target.context, intent.key).await {
             return Ok((WriteOutcome::Kept(view), false));
         }
-        let provided = Provided::Asked(conditions);
-        let removed = self.remove_version_if(site, intent, (version, bypass), provided).await;
+        let provided = Provided::Request(conditions);
+        let removed = self.remove_version_if(target, intent, removal, provided).await;
         removed.map_err(|it| if conditions.is_empty() { it } else { it.of_conditions() })
     }
 
     /// Removes a version if the condition `provided` holds in the ballot; keeps it otherwise.
     pub(crate) async fn remove_version_if(
         &self,
-        site: &Site<'_>,
+        target: &ObjectTarget<'_>,
         intent: Intent<'_>,
-        (version, bypass): (VersionId, Bypass),
+        VersionRemoval { version, bypass }: VersionRemoval,
         provided: Provided<'_>,
     ) -> Result<(WriteOutcome, bool), WriteError> {
-        let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-        let (versions, context, was_marker) = (self, site.context, false);
+        let floor = Stamp::at_ms(target.bucket.versioning().above_ms);
+        let (versions, context, was_marker) = (self, target.context, false);
         let mut removal = Removal { versions, context, version, bypass, provided, was_marker };
         let landed = self.registers.ballots.decide_by(intent, floor, &mut removal).await?;
         Ok((landed, removal.was_marker))

@@ -13,7 +13,7 @@ use crate::bucket::{BucketCatalog, busy};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
-use crate::quota::{Asked, Quotas};
+use crate::quota::{Quotas, RequestedUsage};
 
 /// Author of a change.
 #[derive(Clone, Copy)]
@@ -77,13 +77,17 @@ impl Reviser {
         change: &mut Change<'_>,
         by: By,
     ) -> Result<Written> {
-        let mut site = self.catalog.site(context, bucket, key).await?;
-        if let Some(view) = self.versions.absent_version(context, &site.key, version).await {
-            let (absent, at) = (no_object(view.entry.as_ref(), version), (bucket, &*site.bucket));
-            return Err(self.catalog.check_absence(context, absent, at, site.began).await);
+        let mut target = self.catalog.target(context, bucket, key).await?;
+        if let Some(view) = self.versions.absent_version(context, &target.key, version).await {
+            let (catalog, absent) = (&self.catalog, no_object(view.entry.as_ref(), version));
+            return Err(catalog
+                .check_absence(context, absent, bucket, &target.bucket, target.began)
+                .await);
         }
         let mut charge = match by {
-            By::Client => Some(Box::pin(self.quotas.charge(&site.bucket, Asked::change())).await?),
+            By::Client => {
+                Some(Box::pin(self.quotas.charge(&target.bucket, RequestedUsage::change())).await?)
+            }
             By::Operator => None,
         };
         let write_id = WriteId::random();
@@ -92,16 +96,15 @@ impl Reviser {
             let keep_body = true;
             let mut revision = Revision::new(&self.versions, context, version, change, keep_body);
             revision.charge = charge.as_mut();
-            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-            let intent = site.intent(write_id, commit_by_ms);
+            let floor = Stamp::at_ms(target.bucket.versioning().above_ms);
+            let intent = target.intent(write_id, commit_by_ms);
             let landed = match self.registers.ballots.decide_by(intent, floor, &mut revision).await
             {
                 Ok(landed) => landed,
                 Err(failed) => {
-                    let at = (bucket, &*site.bucket);
                     return Err(self
                         .catalog
-                        .check_absence(context, failed.error, at, site.began)
+                        .check_absence(context, failed.error, bucket, &target.bucket, target.began)
                         .await);
                 }
             };
@@ -112,7 +115,9 @@ impl Reviser {
                     }
                     return Ok(Written { object, stamp, source_version: None });
                 }
-                _ => site.bucket = self.catalog.refreshed(context, bucket, &site.bucket).await?,
+                _ => {
+                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?
+                }
             }
         }
         Err(busy())

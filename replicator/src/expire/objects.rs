@@ -116,9 +116,18 @@ impl Objects {
     }
 }
 
+/// A saved position: a bucket, a shard, and the last key of the shard.
+#[derive(Debug, PartialEq, Eq)]
+struct SavedPosition {
+    id: BucketId,
+    shard: Shard,
+    key: Option<String>,
+}
+
 /// Returns the tasks from a saved position on. A position within a key's versions is not saved: the
 /// rest of the key waits for the next walk.
-fn from(tasks: Vec<Task>, (id, shard, key): (BucketId, Shard, Option<String>)) -> Vec<Task> {
+fn from(tasks: Vec<Task>, saved: SavedPosition) -> Vec<Task> {
+    let SavedPosition { id, shard, key } = saved;
     let mut rest: Vec<Task> =
         tasks.into_iter().filter(|task| (task.id, task.shard) >= (id, shard)).collect();
     if let (Some(first), Some(key)) = (rest.first_mut(), key)
@@ -129,14 +138,14 @@ fn from(tasks: Vec<Task>, (id, shard, key): (BucketId, Shard, Option<String>)) -
     rest
 }
 
-fn parse(cursor: &str) -> Option<(BucketId, Shard, Option<String>)> {
+fn parse(cursor: &str) -> Option<SavedPosition> {
     let mut words = cursor.split(' ');
     let (id, shard) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let key = match words.next()? {
         "-" => None,
         key => Some(text_of(key)?),
     };
-    Some((id, Shard(shard), key))
+    Some(SavedPosition { id, shard: Shard(shard), key })
 }
 
 fn hex_of(key: &str) -> String {

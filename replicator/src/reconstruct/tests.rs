@@ -190,7 +190,7 @@ async fn extents_that_are_being_written_are_left_to_their_writer() {
     let bytes = fragments(2, 1, &noise(1, 100_000)).remove(2).1;
     world.lose(lost.id, 2).await;
     let owner = owner("object", ExtentRole::Data);
-    world.fragment_on(home, last, (bytes, stripe), owner).await;
+    world.fragment_on(home, last, bytes, stripe, owner).await;
     let progress = run(&world).await;
     assert_eq!((progress.copied, progress.kept > 0), (0, true));
     world.clock.advance_ms(60_000);

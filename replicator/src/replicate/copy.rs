@@ -87,7 +87,7 @@ pub(crate) async fn copy_back(
             if primaries.nth(usize::from(id.fragment_number())) != Some(device) {
                 continue;
             }
-            make_again(cluster, device, (policy, code), id).await
+            make_again(cluster, device, policy, code, id).await
         } else {
             if primaries.all(|primary| primary != device) {
                 continue;
@@ -129,7 +129,8 @@ async fn copy_again(
 async fn make_again(
     cluster: &ClusterTopology,
     device: DeviceId,
-    (policy, code): (PolicyId, Code),
+    policy: PolicyId,
+    code: Code,
     id: ExtentId,
 ) -> Result<u64> {
     let mut sources = Vec::new();

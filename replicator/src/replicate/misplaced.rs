@@ -37,7 +37,8 @@ pub(super) struct EvictionOutcome {
 /// Errors of the device itself.
 pub(super) async fn evict_misplaced(
     mender: &RegisterRepair<'_>,
-    (device, partition): (DeviceId, Partition),
+    device: DeviceId,
+    partition: Partition,
     after: Option<RegisterKey>,
     out: impl Fn(DeviceId) -> bool,
 ) -> Result<EvictionOutcome> {

@@ -230,7 +230,7 @@ impl ReplicateRegisters {
         match task {
             Task::Strays { device, partition, after } => {
                 let out = |member| self.failures.is_out(member);
-                let dealt = evict_misplaced(&mender, (device, partition), after, out).await;
+                let dealt = evict_misplaced(&mender, device, partition, after, out).await;
                 let EvictionOutcome { mut progress, next, silent } =
                     dealt.map_err(DeviceFailure::by(device))?;
                 for member in silent {

@@ -86,10 +86,10 @@ impl MultiNodeWorld {
         &self,
         device: DeviceId,
         id: ExtentId,
-        fragment: (Bytes, Stripe),
+        bytes: Bytes,
+        stripe: Stripe,
         owner: Owner,
     ) {
-        let (bytes, stripe) = fragment;
         let layout = Layout { policy: CODED, stripe: Some(stripe) };
         let length = Some(bytes.len() as u64);
         let new = NewExtent { id, owner, length, birth_ms: None, layout };
@@ -111,7 +111,7 @@ impl MultiNodeWorld {
         for ((number, bytes), home) in fragments(k, m, bytes).into_iter().zip(self.homes(id)) {
             if !bytes.is_empty() {
                 let id = id.fragment(number);
-                self.fragment_on(home, id, (bytes, stripe), owner.clone()).await;
+                self.fragment_on(home, id, bytes, stripe, owner.clone()).await;
             }
         }
         ExtentRef { id: id.whole(), length, blake3: *blake3::hash(bytes).as_bytes() }

@@ -199,7 +199,7 @@ impl Assignment {
         let row = self.table.row_mut(replica.partition);
         let holder = std::mem::replace(&mut row[replica.column], NOBODY);
         let element = self.rules.tree.paths[usize::from(holder)][level];
-        let found = self.rules.find_within(row, needs, (level, element), &mut self.chance);
+        let found = self.rules.find_within(row, needs, level, element, &mut self.chance);
         row[replica.column] = holder;
         found.filter(|slot| *slot != holder)
     }

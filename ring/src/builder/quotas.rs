@@ -58,7 +58,7 @@ pub(super) fn quotas(
             quotas[first + at] += 1;
         }
     }
-    let leaning = RoundingBias::new(tree, targets, (parts, total), worst);
+    let leaning = RoundingBias::new(tree, targets, parts, total, worst);
     if leaning.is_settled(held, total) {
         return held.to_vec();
     }

@@ -31,7 +31,8 @@ impl<'a> RoundingBias<'a> {
     pub(super) fn new(
         tree: &'a Tree,
         targets: &'a Targets,
-        (parts, total): (u32, u32),
+        parts: u32,
+        total: u32,
         worst: f64,
     ) -> Self {
         let apart = spread(tree, f64::from(total) / f64::from(parts));

@@ -107,7 +107,8 @@ impl Rules {
         &self,
         row: &[u16],
         needs: &Needs,
-        (level, element): (usize, u32),
+        level: usize,
+        element: u32,
         chance: &mut SplitMix64,
     ) -> Option<u16> {
         let search = DeviceSearch { rules: self, row, needs, strictness: Strictness::Bounds };

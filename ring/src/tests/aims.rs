@@ -44,7 +44,7 @@ fn assert_at_most_fair(moved: u64, fair: f64) {
 fn new_devices_get_their_fair_share_and_nothing_else_moves() {
     let mut builder = three_zones();
     for zone in 1..=3 {
-        builder.add(new_device((1, zone, 1), 50, 100.0)).unwrap();
+        builder.add(new_device(1, zone, 1, 50, 100.0)).unwrap();
     }
     let report = rebalance_fully(&mut builder);
     assert_at_most_fair(report.moved, replicas(&builder) * 3.0 / 147.0);
@@ -104,7 +104,7 @@ fn a_doubled_cluster_is_balanced_by_the_rebalances_that_the_first_announces() {
     for zone in 1..=3 {
         for node in 5..=8 {
             for disk in 0..12 {
-                builder.add(new_device((1, zone, node), disk, 100.0)).unwrap();
+                builder.add(new_device(1, zone, node, disk, 100.0)).unwrap();
             }
         }
     }
@@ -131,7 +131,7 @@ fn overload_buys_distance_as_far_as_it_reaches() {
         let mut builder = builder(12, 3.0);
         for (zone, disks) in [(1, 10), (2, 10), (3, 5)] {
             for disk in 0..disks {
-                builder.add(new_device((1, zone, disk), 0, 100.0)).unwrap();
+                builder.add(new_device(1, zone, disk, 0, 100.0)).unwrap();
             }
         }
         builder.set_overload(overload).unwrap();
@@ -153,7 +153,7 @@ fn two_regions_keep_a_replica_each() {
     for region in 1..=2 {
         for zone in 1..=2 {
             for node in 1..=6 {
-                builder.add(new_device((region, zone, node), 0, 100.0)).unwrap();
+                builder.add(new_device(region, zone, node, 0, 100.0)).unwrap();
             }
         }
     }
@@ -179,7 +179,7 @@ fn mixed_weights_are_balanced() {
             for (disk, weight) in [100.0, 200.0, 800.0, 100.0, 200.0, 800.0].into_iter().enumerate()
             {
                 let disk = u32::try_from(disk).unwrap();
-                builder.add(new_device((1, zone, node), disk, weight)).unwrap();
+                builder.add(new_device(1, zone, node, disk, weight)).unwrap();
             }
         }
     }
@@ -237,9 +237,9 @@ fn at(hours: u64) -> RebalanceContext {
 fn min_part_hours_hold_until_they_have_passed_or_nobody_insists() {
     let mut builder = three_zones();
     builder.set_min_part_hours(4);
-    builder.add(new_device((1, 1, 1), 50, 100.0)).unwrap();
+    builder.add(new_device(1, 1, 1, 50, 100.0)).unwrap();
     let first = builder.rebalance(at(10)).unwrap();
-    builder.add(new_device((1, 2, 1), 50, 100.0)).unwrap();
+    builder.add(new_device(1, 2, 1, 50, 100.0)).unwrap();
     let error = builder.clone().rebalance(at(13)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     let message = error.to_string();
@@ -277,7 +277,7 @@ fn moves_that_nobody_settled_are_neither_forgotten_nor_overtaken() {
     let first = builder.ring().unwrap();
     for hour in 0..3 {
         for zone in 1..=3 {
-            builder.add(new_device((1, zone, 7), hour, 400.0)).unwrap();
+            builder.add(new_device(1, zone, 7, hour, 400.0)).unwrap();
         }
         let report = builder.rebalance(at(10 + u64::from(hour))).unwrap();
         assert!(hour > 0 || report.moved > 0, "{report:?}");

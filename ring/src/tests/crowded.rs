@@ -25,7 +25,7 @@ fn lopsided() -> Builder {
 fn add_zone(builder: &mut Builder, zone: u32, nodes: std::ops::RangeInclusive<u32>) {
     for node in nodes {
         for disk in 0..4 {
-            builder.add(new_device((1, zone, node), disk, 100.0)).unwrap();
+            builder.add(new_device(1, zone, node, disk, 100.0)).unwrap();
         }
     }
 }
@@ -143,14 +143,14 @@ fn a_second_rebalance_finds_nothing_to_do() {
         for zone in 1..=3 + lots.below(2) {
             for node in 1..=2 + lots.below(5) {
                 for disk in 0..2 + lots.below(3) {
-                    builder.add(new_device((1, zone, node), disk, lots.one_of(weights))).unwrap();
+                    builder.add(new_device(1, zone, node, disk, lots.one_of(weights))).unwrap();
                 }
             }
         }
         settle_down(&mut builder, seed);
         for _ in 0..3 {
             let zone = 1 + lots.below(3);
-            builder.add(new_device((1, zone, 1), 20 + lots.below(1 << 20), 100.0)).unwrap();
+            builder.add(new_device(1, zone, 1, 20 + lots.below(1 << 20), 100.0)).unwrap();
             settle_down(&mut builder, seed);
             let again = rebalance(&mut builder, seed + 1);
             assert_eq!((again.moved, again.placed), (0, 0), "seed {seed}: nothing changed");

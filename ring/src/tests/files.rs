@@ -22,7 +22,7 @@ fn eventful() -> Builder {
     add_zones(&mut builder, 1..=3, 1, 2);
     rebalance(&mut builder, 1);
     builder.remove(DeviceId(2), false).unwrap();
-    let mut device = new_device((2, 1, 1), 9, 33.3);
+    let mut device = new_device(2, 1, 1, 9, 33.3);
     "serial 7Q, ünïcode".clone_into(&mut device.meta);
     builder.add(device).unwrap();
     builder.record(1_000, "ada", "made a ring");
@@ -172,7 +172,7 @@ fn any_weight_comes_back() {
     for disk in 0..2000 {
         let weight = f64::from_bits(lots.next() >> 1);
         let weight = if weight.is_finite() { weight } else { 1.0 };
-        builder.add(new_device((1, 1, 1), disk, weight)).unwrap();
+        builder.add(new_device(1, 1, 1, disk, weight)).unwrap();
     }
     assert_eq!(Builder::from_json(&builder.to_json()).unwrap(), builder);
 }
@@ -217,7 +217,7 @@ fn a_builder_made_again_from_its_ring_moves_nothing() {
     let later = RebalanceContext { now_ms: now_ms + 2 * 3_600_000, seed: 3 };
     assert_eq!(again.rebalance(later).unwrap().moved, lost.rebalance(later).unwrap().moved);
     assert_eq!(again.ring().unwrap().hash(), lost.ring().unwrap().hash());
-    let id = again.add(new_device((1, 1, 1), 77, 100.0)).unwrap();
+    let id = again.add(new_device(1, 1, 1, 77, 100.0)).unwrap();
     assert_eq!(id, DeviceId(7), "ids of devices that are gone aren't given again");
 }
 

@@ -15,7 +15,7 @@ fn cluster() -> Builder {
     for (region, zone, nodes) in [(1, 1, 3), (1, 2, 3), (2, 1, 2), (2, 2, 1)] {
         for node in 1..=nodes {
             for disk in 0..2 {
-                builder.add(new_device((region, zone, node), disk, 100.0)).unwrap();
+                builder.add(new_device(region, zone, node, disk, 100.0)).unwrap();
             }
         }
     }

@@ -38,19 +38,19 @@ impl HistoryCluster {
             for zone in 1..=1 + cluster.lots.below(4) {
                 for node in 1..=1 + cluster.lots.below(3) {
                     let disks = 1 + cluster.lots.below(6);
-                    cluster.add((region, zone, node), disks);
+                    cluster.add(region, zone, node, disks);
                 }
             }
         }
-        cluster.add((1, 1, 1), 4);
+        cluster.add(1, 1, 1, 4);
         cluster
     }
 
-    fn add(&mut self, at: (u32, u32, u32), count: u32) {
+    fn add(&mut self, region: u32, zone: u32, node: u32, count: u32) {
         for _ in 0..count {
             let weight = self.lots.one_of(self.weights);
             self.disks += 1;
-            let new: NewDevice = new_device(at, self.disks, weight);
+            let new: NewDevice = new_device(region, zone, node, self.disks, weight);
             self.builder.add(new).unwrap();
         }
     }
@@ -73,16 +73,16 @@ impl HistoryCluster {
             0 | 1 => {
                 let device = self.any_device();
                 let node: u32 = device.node.name[1..].parse().unwrap();
-                self.add((device.region, device.zone, node), 2);
+                self.add(device.region, device.zone, node, 2);
                 format!("two devices for {device}'s node")
             }
             2 => {
                 let device = self.any_device();
-                self.add((device.region, device.zone, 7), 3);
+                self.add(device.region, device.zone, 7, 3);
                 format!("a node for {device}'s zone")
             }
             3 => {
-                self.add((1, 9, 1), 3);
+                self.add(1, 9, 1, 3);
                 "a small new zone".to_owned()
             }
             4 | 5 if self.has_devices_to_spare() => {

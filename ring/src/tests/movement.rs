@@ -17,7 +17,7 @@ fn cluster(lots: &mut TestRng, weights: &[f64]) -> Builder {
     for zone in 1..=4 + lots.below(3) {
         for node in 1..=nodes {
             for disk in 0..2 + lots.below(4) {
-                builder.add(new_device((1, zone, node), disk, lots.one_of(weights))).unwrap();
+                builder.add(new_device(1, zone, node, disk, lots.one_of(weights))).unwrap();
             }
         }
     }
@@ -69,7 +69,7 @@ fn history(seed: u64) -> bool {
     let (mut added, count) = (0.0, 1 + lots.below(3));
     for disk in 0..count {
         let (zone, weight) = (1 + lots.below(4), lots.one_of(weights));
-        changed.add(new_device((1, zone, 1), 50 + disk, weight)).unwrap();
+        changed.add(new_device(1, zone, 1, 50 + disk, weight)).unwrap();
         added += weight;
     }
     if !is_roomy(&builder, 0.98) || !is_roomy(&changed, 0.98) {
@@ -80,8 +80,7 @@ fn history(seed: u64) -> bool {
 
     let mut grown = builder.clone();
     for device in changed.devices().skip(devices) {
-        let at = (1, device.zone, 1);
-        grown.add(new_device(at, device.id.0, device.weight)).unwrap();
+        grown.add(new_device(1, device.zone, 1, device.id.0, device.weight)).unwrap();
     }
     let moved = settle_down(&mut grown);
     let total: f64 = grown.devices().map(|device| device.weight).sum();

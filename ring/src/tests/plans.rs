@@ -35,7 +35,7 @@ fn plan(builder: &Builder, usage: &BTreeMap<DeviceId, Usage>) -> RebalancePlan {
 fn a_plan_counts_bytes_hours_and_peaks() {
     let mut builder = cluster();
     for zone in 1..=3 {
-        builder.add(new_device((1, zone, 1), 9, 100.0)).unwrap();
+        builder.add(new_device(1, zone, 1, 9, 100.0)).unwrap();
     }
     let mut usage = half_full(&builder);
     for id in 12..15 {
@@ -76,7 +76,7 @@ fn a_plan_warns_of_devices_that_would_be_too_full_on_the_way() {
 #[test]
 fn a_plan_without_usage_still_counts_replicas() {
     let mut builder = cluster();
-    builder.add(new_device((1, 1, 1), 9, 100.0)).unwrap();
+    builder.add(new_device(1, 1, 1, 9, 100.0)).unwrap();
     let plan = plan(&builder, &BTreeMap::new());
     assert!(plan.replicas > 0 && plan.bytes == 0 && plan.hours == 0.0);
     assert!(plan.devices.iter().all(|device| device.peak.is_none()));
@@ -87,7 +87,7 @@ fn a_diff_names_what_came_went_and_changed() {
     let mut builder = cluster();
     let old = builder.ring().unwrap();
     builder.remove(DeviceId(0), false).unwrap();
-    builder.add(new_device((1, 1, 1), 9, 100.0)).unwrap();
+    builder.add(new_device(1, 1, 1, 9, 100.0)).unwrap();
     builder.set_weight(DeviceId(5), 120.0).unwrap();
     rebalance(&mut builder, 1);
     let new = builder.ring().unwrap();
@@ -138,14 +138,14 @@ fn advice_is_given_where_it_is_due() {
     assert!(large.advice()[0].contains("start with a smaller part power"));
     let mut lopsided = builder(12, 3.0);
     add_zones(&mut lopsided, 1..=3, 1, 1);
-    lopsided.add(new_device((1, 1, 1), 9, 900.0)).unwrap();
+    lopsided.add(new_device(1, 1, 1, 9, 900.0)).unwrap();
     assert!(lopsided.advice()[0].contains("75 % of all weight"), "{:?}", lopsided.advice());
 }
 
 #[test]
 fn a_picture_shows_every_device_and_is_well_formed() {
     let mut builder = cluster();
-    let mut odd = new_device((2, 1, 1), 9, 50.0);
+    let mut odd = new_device(2, 1, 1, 9, 50.0);
     "<&\">".clone_into(&mut odd.node.name);
     builder.add(odd).unwrap();
     rebalance(&mut builder, 1);

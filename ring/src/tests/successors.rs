@@ -18,7 +18,7 @@ fn cluster() -> Builder {
 }
 
 fn grown(builder: &mut Builder, disk: u32, now_ms: u64) -> Ring {
-    builder.add(new_device((1, 1, 1), disk, 100.0)).unwrap();
+    builder.add(new_device(1, 1, 1, disk, 100.0)).unwrap();
     builder.rebalance(RebalanceContext { now_ms, seed: 2 }).unwrap();
     builder.ring().unwrap()
 }

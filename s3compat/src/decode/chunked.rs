@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::limits::PUT_BYTES_MAX;
-use martlet_proxy::Pieces;
+use martlet_proxy::ChunkQueue;
 use sha2::{Digest, Sha256};
 
 use super::error::BodyError;
@@ -72,7 +72,7 @@ struct Chunk {
     signature: Vec<u8>,
     hash: Sha256,
     is_held: bool,
-    held: Pieces,
+    held: ChunkQueue,
     /// True if the chunk is so short that only the empty chunk may follow.
     is_short: bool,
 }

@@ -51,12 +51,13 @@ pub(crate) struct OpenDevice {
 }
 
 impl OpenDevice {
-    /// Opens a device; `lasting` outlives the opening. `damage` is the damage found in its index,
+    /// Opens a device; its counters and threads outlive the opening. `damage` is the damage found in its index,
     /// and is cleared once another index has replaced it.
     pub(super) fn open(
         config: &DeviceConfig,
         shared: &SharedResources,
-        lasting: (&Arc<IndexCounters>, &Arc<Pool>),
+        counters: &Arc<IndexCounters>,
+        threads: &Arc<Pool>,
         damage: &mut Option<String>,
     ) -> Result<Self> {
         let root = &config.path;
@@ -76,7 +77,7 @@ impl OpenDevice {
                 (*damage, clean, renewed) = (None, false, true);
             }
             format = opening::begin(format, config, shared)?;
-            let surroundings = surroundings(config, shared, &format, &ballast, lasting);
+            let surroundings = surroundings(config, shared, &format, &ballast, counters, threads);
             match OpenStores::open(root, shared, surroundings, clean) {
                 Ok(OpenStores { index, extents, report }) => {
                     let (device, path) = (config.id, root.display());
@@ -215,7 +216,8 @@ fn surroundings(
     shared: &SharedResources,
     format: &Format,
     ballast: &Arc<Ballast>,
-    (counters, threads): (&Arc<IndexCounters>, &Arc<Pool>),
+    counters: &Arc<IndexCounters>,
+    threads: &Arc<Pool>,
 ) -> IndexContext {
     IndexContext {
         name: config.id.to_string(),

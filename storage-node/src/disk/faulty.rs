@@ -243,8 +243,8 @@ impl FaultyState {
 
     /// Returns the outcome of a call that takes effect. An interrupted call takes effect in half of
     /// the cases.
-    fn effective(&mut self, call: (Result<()>, Option<DiskFault>)) -> Result<Result<()>> {
-        match call {
+    fn effective(&mut self, outcome: Result<()>, fault: Option<DiskFault>) -> Result<Result<()>> {
+        match (outcome, fault) {
             (Err(error), Some(DiskFault::PowerCut)) if self.chance.one_in(2) => Ok(Err(error)),
             (outcome, _) => outcome.map(Ok),
         }
@@ -273,8 +273,8 @@ impl Disk for FaultyDisk {
 
     fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
-        let call = state.call();
-        let outcome = state.effective(call)?;
+        let (outcome, fault) = state.call();
+        let outcome = state.effective(outcome, fault)?;
         if state.names.contains_key(path) {
             return Err(Error::conflict(format!("{} is there", path.display())));
         }
@@ -297,8 +297,8 @@ impl Disk for FaultyDisk {
 
     fn unlink(&self, path: &Path) -> Result<()> {
         let mut state = self.0.lock();
-        let call = state.spaceless();
-        let outcome = state.effective(call)?;
+        let (outcome, fault) = state.spaceless();
+        let outcome = state.effective(outcome, fault)?;
         state.file(path)?;
         state.rename(NameChange::Unlink(path.to_path_buf()));
         outcome
@@ -306,8 +306,8 @@ impl Disk for FaultyDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let mut state = self.0.lock();
-        let call = state.call();
-        let outcome = state.effective(call)?;
+        let (outcome, fault) = state.call();
+        let outcome = state.effective(outcome, fault)?;
         state.file(from)?;
         state.rename(NameChange::Rename(from.to_path_buf(), to.to_path_buf()));
         outcome

@@ -18,6 +18,7 @@ use super::footer;
 use super::open::{OpenExtent, mismatch};
 use super::record::BlockRun;
 use super::row::{Row, RowLocation};
+use super::seal::SealLocation;
 use super::store::StoreState;
 use crate::disk::{Caching, DiskFile};
 
@@ -105,7 +106,7 @@ impl StoreState {
         let length = u64::from(row.record.extent.length);
         match row.place {
             RowLocation::Record(volume, offset) => {
-                let run = BlockRun::of_record((volume, offset), length);
+                let run = BlockRun::of_record(SealLocation { volume, offset }, length);
                 self.volumes.get(volume)?.file.drop_cached(run.offset, run.bytes)?;
             }
             RowLocation::File | RowLocation::Quarantined => {
@@ -140,7 +141,8 @@ impl StoreState {
         let extent = row.record.extent;
         match row.place {
             RowLocation::Record(volume, offset) => {
-                let run = BlockRun::of_record((volume, offset), u64::from(extent.length));
+                let run =
+                    BlockRun::of_record(SealLocation { volume, offset }, u64::from(extent.length));
                 let described = self.open_record(row, run.spot(), Caching::Direct)?;
                 self.verify_bytes(row, &described, &self.volumes.get(volume)?.direct)
             }

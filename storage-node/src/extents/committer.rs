@@ -14,9 +14,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::oneshot;
 
 use super::buffer::{ALIGN, PooledBuffer};
-use super::record::{self, BlockRun};
+use super::record::{self, BlockRun, RecordHeader};
 use super::row::{Row, RowLocation};
-use super::seal::SealSector;
+use super::seal::SealLocation;
 use super::state::{Counters, FaultOfPanic, Suspect};
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
@@ -36,7 +36,7 @@ const DIRECT_BYTES_MIN: usize = 128 * 1024;
 /// A record to write: 4 KiB for the header, then the data, padded.
 pub(super) struct PackedWrite {
     pub(super) buffer: PooledBuffer,
-    pub(super) header: (SealSector, Vec<u8>),
+    pub(super) header: RecordHeader,
     pub(super) record: ExtentRecord,
 }
 
@@ -292,7 +292,7 @@ impl PlacedWrite {
     }
 
     fn row(&self) -> Row {
-        let (volume, offset) = self.run.spot();
+        let SealLocation { volume, offset } = self.run.spot();
         Row { place: RowLocation::Record(volume, offset), record: self.packed.record.clone() }
     }
 }

@@ -9,7 +9,7 @@ use martlet_protocol::limits::ALIGN_BYTES;
 use crate::disk::DiskFile;
 
 use super::buffer::{ALIGN, AlignedBuffer};
-use super::seal::{Description, SECTOR, Seal, SectorState, small};
+use super::seal::{Description, SECTOR, Seal, SealLocation, SectorState, small};
 
 /// Maximum length of a footer: checksums of 1,024 blocks, an owner with the longest key, and the
 /// head.
@@ -67,7 +67,7 @@ pub(super) fn inspect(file: &dyn DiskFile) -> Result<Footer> {
     file.read_at(end.all_mut(), length - bytes as u64)?;
     let end = end.all();
     let (before, sector) = end.split_at(end.len() - SECTOR);
-    let head = match Seal::file().read(sector, (0, 0)) {
+    let head = match Seal::file().read(sector, SealLocation::default()) {
         SectorState::Good(head) => head,
         SectorState::Absent if sector.iter().all(|byte| *byte == 0) => {
             return Ok(Footer::Unfinished);

@@ -76,6 +76,7 @@ use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 use self::read::ExtentReader;
 use self::record::BlockRun;
 use self::row::{Row, RowLocation};
+use self::seal::SealLocation;
 use self::store::{Removal, RemovalGuard, StoreState};
 pub use self::table::Table;
 use crate::device::pool::Pool;
@@ -290,7 +291,7 @@ impl StoreState {
         let length = u64::from(row.record.extent.length);
         match row.place {
             RowLocation::Record(volume, offset) => {
-                let run = BlockRun::of_record((volume, offset), length);
+                let run = BlockRun::of_record(SealLocation { volume, offset }, length);
                 let path = self.volumes.get(volume)?.path.clone();
                 Ok(ExtentLocation { path, offset: run.data_offset(), length })
             }

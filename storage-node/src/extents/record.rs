@@ -71,12 +71,12 @@ impl BlockRun {
     }
 
     pub(super) fn spot(&self) -> SealLocation {
-        (self.volume, self.offset)
+        SealLocation { volume: self.volume, offset: self.offset }
     }
 
     /// Returns the run of a record at `spot` with `length` bytes of data.
     pub(super) fn of_record(spot: SealLocation, length: u64) -> Self {
-        Self { volume: spot.0, offset: spot.1, bytes: record_bytes(length) }
+        Self { volume: spot.volume, offset: spot.offset, bytes: record_bytes(length) }
     }
 }
 
@@ -98,15 +98,21 @@ pub(super) enum Header {
     Good(Description),
 }
 
+/// An encoded header of a record.
+pub(super) struct RecordHeader {
+    pub(super) head: SealSector,
+    pub(super) body: Vec<u8>,
+}
+
 /// Encodes a record's header. `Invalid` if head and body exceed 4 KiB.
-pub(super) fn prepare(description: &Description) -> Result<(SealSector, Vec<u8>)> {
+pub(super) fn prepare(description: &Description) -> Result<RecordHeader> {
     let (mut head, mut body) = description.encode();
     if body.len() > ALIGN - SECTOR {
         return Err(Error::invalid("the owner of the extent is too long"));
     }
     body.resize(ALIGN - SECTOR, 0);
     head.body_bytes = small(body.len());
-    Ok((head, body))
+    Ok(RecordHeader { head, body })
 }
 
 /// Writes a record's header, 4 KiB before its data: the head's sector, then the body.
@@ -114,7 +120,7 @@ pub(super) fn write_header(
     header: &mut [u8],
     seal: &Seal,
     spot: SealLocation,
-    (head, body): &(SealSector, Vec<u8>),
+    RecordHeader { head, body }: &RecordHeader,
 ) {
     header[SECTOR..].copy_from_slice(body);
     seal.write(&mut header[..SECTOR], SealSector { spot, ..*head }, body);

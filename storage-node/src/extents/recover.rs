@@ -19,6 +19,7 @@ use super::footer::{self, Footer};
 use super::record::{BlockRun, VolumeHead};
 use super::recovery_actions::{UnknownExtent, UnknownLocation};
 use super::row::{Row, RowLocation};
+use super::seal::SealLocation;
 use super::state::Counters;
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
@@ -198,7 +199,10 @@ impl Recovery<'_> {
                 RowLocation::Quarantined => return,
                 RowLocation::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
                 RowLocation::Record(volume, offset) => {
-                    let run = BlockRun::of_record((volume, offset), u64::from(extent.length));
+                    let run = BlockRun::of_record(
+                        SealLocation { volume, offset },
+                        u64::from(extent.length),
+                    );
                     self.holds(run)
                 }
             };

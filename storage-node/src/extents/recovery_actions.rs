@@ -13,6 +13,7 @@ use super::footer;
 use super::record::BlockRun;
 use super::recover::{Recovery, RecoveryInputs};
 use super::row::{Row, RowLocation};
+use super::seal::SealLocation;
 
 /// A file or record without a row.
 pub(super) struct UnknownExtent {
@@ -99,7 +100,10 @@ impl Recovery<'_> {
                 self.counters.removed(length);
                 match row.place {
                     RowLocation::Record(volume, offset) => {
-                        self.set_run_aside(BlockRun::of_record((volume, offset), length))?;
+                        self.set_run_aside(BlockRun::of_record(
+                            SealLocation { volume, offset },
+                            length,
+                        ))?;
                     }
                     RowLocation::File | RowLocation::Quarantined => {
                         self.set_aside(&footer::path(self.site.root, thing.found.id))?;

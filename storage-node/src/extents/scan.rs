@@ -10,7 +10,7 @@ use super::blocks::{BLOCK, verify};
 use super::buffer::ALIGN;
 use super::classify::Evidence;
 use super::record::{self, BlockRun, Header};
-use super::seal::Description;
+use super::seal::{Description, SealLocation};
 use super::volumes::Volume;
 use crate::disk::DiskFile;
 
@@ -38,7 +38,7 @@ pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<
             continue;
         }
         let limit = known.range(at..).next().map_or(end, |(offset, _)| *offset);
-        let spot = (volume.number, at);
+        let spot = SealLocation { volume: volume.number, offset: at };
         let stray = match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
             Header::Absent => None,
             Header::Rotten => Some(unreadable(spot, Evidence::Contradiction)),
@@ -64,13 +64,13 @@ pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<
     Ok(strays)
 }
 
-fn unreadable(spot: (u32, u64), evidence: Evidence) -> RowlessRun {
-    let run = BlockRun { volume: spot.0, offset: spot.1, bytes: ALIGN_BYTES };
+fn unreadable(spot: SealLocation, evidence: Evidence) -> RowlessRun {
+    let run = BlockRun { volume: spot.volume, offset: spot.offset, bytes: ALIGN_BYTES };
     RowlessRun { run, evidence, record: None }
 }
 
 /// Inspects a record with a valid header, whose bytes may not have reached the disk.
-fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<RowlessRun> {
+fn whole(volume: &Volume, spot: SealLocation, description: Description) -> Result<RowlessRun> {
     let extent = description.record.extent;
     let run = BlockRun::of_record(spot, u64::from(extent.length));
     let good = run.end() <= volume.bytes()

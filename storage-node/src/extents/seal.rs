@@ -31,7 +31,11 @@ pub(super) struct Description {
 }
 
 /// Location of a head: volume and offset of a record's header; zeros for a file.
-pub(super) type SealLocation = (u32, u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SealLocation {
+    pub(super) volume: u32,
+    pub(super) offset: u64,
+}
 
 /// The first sector of a record's header, or the last one of a file:
 ///
@@ -104,8 +108,8 @@ impl Seal {
         sector.fill(0);
         sector[..8].copy_from_slice(&self.magic);
         sector[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        sector[12..16].copy_from_slice(&head.spot.0.to_le_bytes());
-        sector[16..24].copy_from_slice(&head.spot.1.to_le_bytes());
+        sector[12..16].copy_from_slice(&head.spot.volume.to_le_bytes());
+        sector[16..24].copy_from_slice(&head.spot.offset.to_le_bytes());
         sector[24..28].copy_from_slice(&head.length.to_le_bytes());
         sector[28..32].copy_from_slice(&head.body_bytes.to_le_bytes());
         sector[32..36].copy_from_slice(&head.crcs.to_le_bytes());
@@ -123,7 +127,8 @@ impl Seal {
         }
         let sealed = self.hash(&sector[..HASHED])[..] == sector[HASHED..HASHED + 32];
         let number = |at: usize| u32::from_le_bytes(array(&sector[at..at + 4]));
-        let found = (number(12), u64::from_le_bytes(array(&sector[16..24])));
+        let offset = u64::from_le_bytes(array(&sector[16..24]));
+        let found = SealLocation { volume: number(12), offset };
         let version = u16::from_le_bytes(array(&sector[8..10]));
         if !sealed || found != spot || version != VERSION {
             return SectorState::Rotten;
@@ -162,7 +167,7 @@ impl Description {
         let crc_bytes = body.len();
         let body = postcard::to_extend(&self.record, body).expect("a record can be encoded");
         let head = SealSector {
-            spot: (0, 0),
+            spot: SealLocation::default(),
             length: self.record.extent.length,
             body_bytes: 0,
             crcs: small(self.crcs.len()),

@@ -16,6 +16,7 @@ use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
 use super::record::BlockRun;
 use super::row::{Row, RowLocation};
+use super::seal::SealLocation;
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::Volumes;
@@ -140,7 +141,10 @@ impl StoreState {
     fn open_now(&self, id: ExtentId) -> Result<Option<Arc<OpenExtent>>> {
         let Some(row) = self.table.get_now(id)? else { return Ok(None) };
         let RowLocation::Record(volume, offset) = row.place else { return Ok(None) };
-        let run = BlockRun::of_record((volume, offset), u64::from(row.record.extent.length));
+        let run = BlockRun::of_record(
+            SealLocation { volume, offset },
+            u64::from(row.record.extent.length),
+        );
         let lease = self.volumes.leases.hold(id, run);
         if self.table.get_now(id)?.as_ref() != Some(&row) {
             return Ok(None);
@@ -163,7 +167,7 @@ impl StoreState {
         let row = self.row(id)?;
         let extent = Arc::new(match row.place {
             RowLocation::Record(volume, offset) => {
-                self.open_record(&row, (volume, offset), Caching::Cached)?
+                self.open_record(&row, SealLocation { volume, offset }, Caching::Cached)?
             }
             RowLocation::File | RowLocation::Quarantined => {
                 let path = footer::path(&self.root, id);
@@ -182,7 +186,7 @@ impl StoreState {
     pub(super) fn open_record(
         &self,
         row: &Row,
-        spot: (u32, u64),
+        spot: SealLocation,
         caching: Caching,
     ) -> Result<OpenExtent> {
         let extent = row.record.extent;
@@ -191,7 +195,7 @@ impl StoreState {
         if self.table.get(extent.id)?.as_ref() != Some(row) {
             return Err(missing(extent.id));
         }
-        let volume = self.volumes.get(spot.0)?;
+        let volume = self.volumes.get(spot.volume)?;
         // Aligned, for direct reads.
         let mut header = AlignedBuffer::new(record::HEADER_BYTES);
         volume.through(caching).read_at(header.all_mut(), run.offset)?;
@@ -209,7 +213,7 @@ impl StoreState {
         let disk = self.disk.as_ref();
         match row.place {
             RowLocation::Record(volume, offset) => {
-                let run = BlockRun::of_record((volume, offset), length);
+                let run = BlockRun::of_record(SealLocation { volume, offset }, length);
                 quarantine::run(disk, &self.root, run)?;
             }
             RowLocation::File | RowLocation::Quarantined => {
@@ -253,7 +257,8 @@ impl StoreState {
                 // Quarantined bytes stay until an operator has inspected them.
                 RowLocation::Quarantined => continue,
                 RowLocation::Record(volume, offset) => {
-                    records.push((id, BlockRun::of_record((volume, offset), length)));
+                    records
+                        .push((id, BlockRun::of_record(SealLocation { volume, offset }, length)));
                 }
                 RowLocation::File => self.unlink(id),
             }

@@ -70,7 +70,8 @@ pub(super) struct AuditFindings {
 /// the index.
 pub(super) fn run(
     database: Arc<Database>,
-    (secret, slice): (TreeKey, AuditLimits),
+    secret: TreeKey,
+    slice: AuditLimits,
     after: Option<BinKey>,
     calls: WaitingCalls<AuditFindings>,
 ) {

@@ -179,7 +179,7 @@ pub(super) fn above_run(bucket: BucketId, shard: Shard) -> Vec<u8> {
 }
 
 /// Returns true if a run lies in a span.
-pub(super) fn is_within(span: Span, (bucket, shard): (BucketId, Shard)) -> bool {
+pub(super) fn is_within(span: Span, bucket: BucketId, shard: Shard) -> bool {
     span == Span::ALL || span.contains(index_placement(bucket, shard))
 }
 

@@ -65,8 +65,8 @@ impl Index {
         after: Option<BinKey>,
     ) -> Result<AuditResult<BinKey>> {
         let begin = |calls| {
-            let (database, how) = (self.reader.database.clone(), (self.secret, self.slice));
-            let read = move || audit::run(database, how, after, calls);
+            let (database, secret, slice) = (self.reader.database.clone(), self.secret, self.slice);
+            let read = move || audit::run(database, secret, slice, after, calls);
             let thread = std::thread::Builder::new().name(format!("audit {}", self.name));
             let failed =
                 |error| Error::internal("the audit's thread can't be started").with_source(error);

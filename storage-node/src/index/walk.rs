@@ -44,7 +44,7 @@ pub(super) fn page(
     } else {
         let mut from = from;
         while let Some(run) = walker.next_run(&from)?.filter(|_| page.len() < limit) {
-            if tree::is_within(walk.span, run) {
+            if tree::is_within(walk.span, run.0, run.1) {
                 walker.run(run, &from, &mut page)?;
             }
             from = tree::above_run(run.0, run.1);
@@ -89,7 +89,8 @@ impl Walker<'_> {
         let from = after.map(|key| (key.bucket, key.shard));
         if let Some(bin) = bin {
             let run = (bin.bucket, bin.shard);
-            let there = tree::is_within(span, run) && from.is_none_or(|from| run >= from);
+            let there =
+                tree::is_within(span, bin.bucket, bin.shard) && from.is_none_or(|from| run >= from);
             return Ok(Some(there.then_some(run).into_iter().collect()));
         }
         if span.last.saturating_sub(span.first) >= WIDE {

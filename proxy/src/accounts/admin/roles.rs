@@ -97,20 +97,20 @@ impl Accounts {
         &self,
         tenant: &str,
         name: &str,
-        asked: RoleChange,
+        requested: RoleChange,
     ) -> Result<SessionRole> {
-        if let Some(session_s_max) = asked.session_s_max {
+        if let Some(session_s_max) = requested.session_s_max {
             check_session(session_s_max)?;
         }
         let change = |role: &mut SessionRole| {
-            role.disabled = asked.disabled.unwrap_or(role.disabled);
-            role.session_s_max = asked.session_s_max.unwrap_or(role.session_s_max);
-            if let Some(policy) = &asked.policy {
+            role.disabled = requested.disabled.unwrap_or(role.disabled);
+            role.session_s_max = requested.session_s_max.unwrap_or(role.session_s_max);
+            if let Some(policy) = &requested.policy {
                 role.policy.clone_from(policy);
             }
-            if asked.trust.is_some() {
-                role.trust.clone_from(&asked.trust);
-                role.trust_ids.clone_from(&asked.trust_ids);
+            if requested.trust.is_some() {
+                role.trust.clone_from(&requested.trust);
+                role.trust_ids.clone_from(&requested.trust_ids);
             }
             Ok(())
         };

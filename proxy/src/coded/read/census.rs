@@ -23,7 +23,7 @@ const AT_ONCE: usize = 6;
 /// Time for which a device keeps its turn.
 const TURN: Duration = Duration::from_millis(250);
 /// Timeout of a device's reply.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+const REPLY_TIME: Duration = Duration::from_secs(5);
 
 /// A running census of one extent.
 pub(super) struct Census {
@@ -31,7 +31,7 @@ pub(super) struct Census {
     fragments: Vec<FragmentIndex>,
     queue: VecDeque<DeviceId>,
     pending: Vec<(DeviceId, Instant)>,
-    answers: FuturesUnordered<BoxFuture<'static, (DeviceId, Result<Vec<Presence>>)>>,
+    replies: FuturesUnordered<BoxFuture<'static, (DeviceId, Result<Vec<Presence>>)>>,
     silent: usize,
 }
 
@@ -49,20 +49,20 @@ impl Census {
             }
         }
         stripe.begin_census();
-        let (stripe, answers) = (stripe.clone(), FuturesUnordered::new());
-        Ok(Self { stripe, fragments, queue, pending: Vec::new(), answers, silent: 0 })
+        let (stripe, replies) = (stripe.clone(), FuturesUnordered::new());
+        Ok(Self { stripe, fragments, queue, pending: Vec::new(), replies, silent: 0 })
     }
 
     /// Sends requests until `enough` returns true. Returns false once all devices have replied or
     /// failed.
     pub(super) async fn go_on(&mut self, enough: impl Fn() -> bool) -> bool {
         while !enough() {
-            while self.in_turn() < AT_ONCE && self.ask_next() {}
-            if self.answers.is_empty() {
+            while self.in_turn() < AT_ONCE && self.request_next() {}
+            if self.replies.is_empty() {
                 return false;
             }
-            if let Ok(Some((device, answer))) = timeout(TURN, self.answers.next()).await {
-                self.note(device, answer);
+            if let Ok(Some((device, reply))) = timeout(TURN, self.replies.next()).await {
+                self.note(device, reply);
             }
         }
         true
@@ -77,7 +77,7 @@ impl Census {
         self.pending.iter().filter(|(_, since)| since.elapsed() < TURN).count()
     }
 
-    fn ask_next(&mut self) -> bool {
+    fn request_next(&mut self) -> bool {
         let Some(device) = self.queue.pop_front() else { return false };
         let Ok(node) = self.stripe.node(device) else {
             self.silent += 1;
@@ -85,18 +85,18 @@ impl Census {
         };
         let ids: Vec<_> = self.fragments.iter().map(|index| self.stripe.id_of(*index)).collect();
         self.pending.push((device, Instant::now()));
-        let answer = async move {
-            let answer = timeout(ANSWER_TIME, node.presence(device, &ids)).await;
+        let reply = async move {
+            let reply = timeout(REPLY_TIME, node.presence(device, &ids)).await;
             let silent = |_| Err(Error::unavailable(format!("device {device} doesn't answer")));
-            (device, answer.unwrap_or_else(silent))
+            (device, reply.unwrap_or_else(silent))
         };
-        self.answers.push(answer.boxed());
+        self.replies.push(reply.boxed());
         true
     }
 
-    fn note(&mut self, device: DeviceId, answer: Result<Vec<Presence>>) {
+    fn note(&mut self, device: DeviceId, reply: Result<Vec<Presence>>) {
         self.pending.retain(|(other, _)| *other != device);
-        match answer {
+        match reply {
             Ok(presences) => {
                 self.stripe.health().answered(device);
                 let here = self.fragments.iter().zip(presences);

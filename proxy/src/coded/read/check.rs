@@ -14,33 +14,35 @@ use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{PolicyId, Result};
 use tokio::time::{Instant, timeout};
 
-use super::obtain::obtain;
+use super::source::open_fragment;
 use super::stripe::Stripe;
 use crate::extents::ExtentClient;
 
-/// Fails if a piece can't be read now.
+/// Fails if a range can't be read now.
 pub(crate) async fn check(
     client: &Arc<ExtentClient>,
     policy: PolicyId,
-    (extent, geometry): (ExtentRef, Geometry),
-    pieces: &[&FragmentColumns],
+    extent: ExtentRef,
+    geometry: Geometry,
+    ranges: &[&FragmentColumns],
 ) -> Result<()> {
     let stripe = Arc::new(Stripe::new(client, policy, extent, geometry));
-    let here = join_all(pieces.iter().map(|piece| is_at_home(&stripe, piece.fragment))).await;
+    let here = join_all(ranges.iter().map(|range| is_at_home(&stripe, range.fragment))).await;
     let absent: Vec<_> =
-        pieces.iter().zip(&here).filter(|(_, here)| !**here).map(|(piece, _)| *piece).collect();
-    let Some(first) = absent.iter().map(|piece| piece.columns.start).min() else { return Ok(()) };
-    let is_asked = |fragment| pieces.iter().any(|piece| piece.fragment == fragment);
+        ranges.iter().zip(&here).filter(|(_, here)| !**here).map(|(range, _)| *range).collect();
+    let Some(first) = absent.iter().map(|range| range.columns.start).min() else { return Ok(()) };
+    let is_requested = |fragment| ranges.iter().any(|range| range.fragment == fragment);
     let useful = |fragment: &FragmentIndex| geometry.stored_bytes(*fragment) > first;
-    let others = geometry.stored().iter().filter(|fragment| !is_asked(*fragment)).filter(useful);
+    let others =
+        geometry.stored().iter().filter(|fragment| !is_requested(*fragment)).filter(useful);
     let others = join_all(others.map(|fragment| is_at_home(&stripe, fragment))).await;
-    let under = pieces.iter().zip(here).filter(|(piece, here)| *here && useful(&piece.fragment));
+    let under = ranges.iter().zip(here).filter(|(range, here)| *here && useful(&range.fragment));
     if under.count() + others.into_iter().filter(|here| *here).count() >= stripe.needed(first) {
         return Ok(());
     }
-    let column = |piece: &&FragmentColumns| {
-        let start = piece.columns.start;
-        obtain(stripe.clone(), piece.fragment, start..start + 1)
+    let column = |range: &&FragmentColumns| {
+        let start = range.columns.start;
+        open_fragment(stripe.clone(), range.fragment, start..start + 1)
     };
     try_join_all(absent.iter().map(column)).await.map(drop)
 }
@@ -48,17 +50,17 @@ pub(crate) async fn check(
 /// Returns true if a home of the fragment replies in time that it holds it.
 async fn is_at_home(stripe: &Stripe, fragment: FragmentIndex) -> bool {
     let health = stripe.health();
-    for place in stripe.places(fragment) {
-        let Ok(node) = stripe.node(place.device) else { continue };
-        if health.is_shunned(place.device) {
+    for location in stripe.locations(fragment) {
+        let Ok(node) = stripe.node(location.device) else { continue };
+        if health.is_shunned(location.device) {
             continue;
         }
         let (begun, ids) = (Instant::now(), [stripe.id_of(fragment)]);
-        let asked = node.presence(place.device, &ids);
-        match timeout(health.patience(place.device), asked).await {
+        let calling = node.presence(location.device, &ids);
+        match timeout(health.patience(location.device), calling).await {
             Ok(Ok(presence)) if presence.first() == Some(&Presence::Here) => return true,
             Ok(_) => {}
-            Err(_) => health.overtaken(place.device, begun.elapsed()),
+            Err(_) => health.overtaken(location.device, begun.elapsed()),
         }
     }
     false

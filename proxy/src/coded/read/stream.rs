@@ -18,13 +18,13 @@ use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
 use tokio::time::Instant;
 
-use super::obtain::{Source, obtain};
+use super::source::{FragmentSource, open_fragment};
 use super::stripe::Stripe;
 use crate::extents::{ExtentClient, IDLE_MAX, READER_IDLE_MAX};
 
-enum State {
-    Open(Source),
-    Opening(BoxFuture<'static, Result<Source>>),
+enum StreamState {
+    Open(FragmentSource),
+    Opening(BoxFuture<'static, Result<FragmentSource>>),
     Ended,
 }
 
@@ -34,23 +34,24 @@ pub(crate) struct FragmentStream {
     fragment: FragmentIndex,
     /// Columns not returned yet.
     columns: Range<u64>,
-    state: State,
-    given_at: Instant,
+    state: StreamState,
+    returned_at: Instant,
 }
 
 impl FragmentStream {
-    /// Opens a non-empty piece of an extent. Its first bytes have arrived when this returns.
+    /// Opens a non-empty range of a fragment. Its first bytes have arrived when this returns.
     pub(crate) async fn open(
         client: &Arc<ExtentClient>,
         policy: PolicyId,
-        (extent, geometry): (ExtentRef, Geometry),
-        piece: FragmentColumns,
+        extent: ExtentRef,
+        geometry: Geometry,
+        range: FragmentColumns,
     ) -> Result<Self> {
         let stripe = Arc::new(Stripe::new(client, policy, extent, geometry));
-        let FragmentColumns { fragment, columns } = piece;
-        let source = obtain(stripe.clone(), fragment, columns.clone()).await?;
-        let (state, given_at) = (State::Open(source), Instant::now());
-        Ok(Self { stripe, fragment, columns, state, given_at })
+        let FragmentColumns { fragment, columns } = range;
+        let source = open_fragment(stripe.clone(), fragment, columns.clone()).await?;
+        let (state, returned_at) = (StreamState::Open(source), Instant::now());
+        Ok(Self { stripe, fragment, columns, state, returned_at })
     }
 
     /// Bytes not returned yet.
@@ -60,27 +61,27 @@ impl FragmentStream {
 
     /// Next bytes of the current source; none at the end.
     fn poll_source(
-        source: &mut Source,
+        source: &mut FragmentSource,
         left: u64,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes>>> {
         match source {
-            Source::Flowing(_, flow) => flow.poll_bytes(left, IDLE_MAX, context),
-            Source::Recovering(recovering) => recovering.poll_bytes(context),
+            FragmentSource::Stored(_, reader) => reader.poll_bytes(left, IDLE_MAX, context),
+            FragmentSource::Reconstruction(reconstruction) => reconstruction.poll_bytes(context),
         }
     }
 
     /// Opens a new source at the current position. A source that broke while its reader paused
     /// isn't blamed, unless it was corrupt.
     fn resume(&mut self, error: &Error) {
-        if let State::Open(Source::Flowing(place, flow)) = &self.state {
-            let was_away = self.given_at.elapsed() > READER_IDLE_MAX && !flow.is_awaited();
+        if let StreamState::Open(FragmentSource::Stored(location, reader)) = &self.state {
+            let was_away = self.returned_at.elapsed() > READER_IDLE_MAX && !reader.is_awaited();
             if error.kind() == ErrorKind::Corrupt || !was_away {
-                self.stripe.fail(*place, error);
+                self.stripe.fail(*location, error);
             }
         }
         let (stripe, columns) = (self.stripe.clone(), self.columns.clone());
-        self.state = State::Opening(obtain(stripe, self.fragment, columns).boxed());
+        self.state = StreamState::Opening(open_fragment(stripe, self.fragment, columns).boxed());
     }
 }
 
@@ -91,13 +92,13 @@ impl Stream for FragmentStream {
         loop {
             let left = self.left();
             let source = match &mut self.state {
-                State::Ended => return Poll::Ready(None),
-                State::Open(source) => source,
-                State::Opening(opening) => {
+                StreamState::Ended => return Poll::Ready(None),
+                StreamState::Open(source) => source,
+                StreamState::Opening(opening) => {
                     match ready!(opening.poll_unpin(context)) {
-                        Ok(source) => self.state = State::Open(source),
+                        Ok(source) => self.state = StreamState::Open(source),
                         Err(error) => {
-                            self.state = State::Ended;
+                            self.state = StreamState::Ended;
                             return Poll::Ready(Some(Err(error)));
                         }
                     }
@@ -107,12 +108,12 @@ impl Stream for FragmentStream {
             match ready!(Self::poll_source(source, left, context)) {
                 Some(Ok(bytes)) => {
                     self.columns.start += bytes.len() as u64;
-                    self.given_at = Instant::now();
+                    self.returned_at = Instant::now();
                     return Poll::Ready(Some(Ok(bytes)));
                 }
                 Some(Err(error)) if left > 0 => self.resume(&error),
                 end => {
-                    self.state = State::Ended;
+                    self.state = StreamState::Ended;
                     return Poll::Ready(end);
                 }
             }

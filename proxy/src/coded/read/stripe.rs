@@ -1,4 +1,4 @@
-//! Places of one coded extent's fragments, as known to one read, and places that failed.
+//! Locations of one coded extent's fragments in one read, and locations that failed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::extents::{ExtentClient, FragmentReader, homes};
 use crate::health::Health;
 
 /// Timeout of a device's reply.
-pub(super) const ANSWER_TIME: Duration = Duration::from_secs(10);
+pub(super) const REPLY_TIME: Duration = Duration::from_secs(10);
 
 /// A fragment on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FragmentLocation {
     pub(super) fragment: FragmentIndex,
     pub(super) device: DeviceId,
 }
@@ -32,15 +32,15 @@ pub(super) struct Stripe {
     policy: PolicyId,
     id: ExtentId,
     pub(super) geometry: Geometry,
-    known: Mutex<Known>,
+    state: Mutex<LocationState>,
 }
 
 #[derive(Default)]
-struct Known {
-    /// Places that the census reported; none before a census.
-    found: Option<Vec<Place>>,
-    /// Failed places; true if the failure is permanent.
-    out: Vec<(Place, bool)>,
+struct LocationState {
+    /// Locations that the census reported; none before a census.
+    reported: Option<Vec<FragmentLocation>>,
+    /// Failed locations; true if the failure is permanent.
+    failed: Vec<(FragmentLocation, bool)>,
 }
 
 impl Stripe {
@@ -51,7 +51,7 @@ impl Stripe {
         geometry: Geometry,
     ) -> Self {
         let (client, cluster) = (client.clone(), client.cluster());
-        Self { client, cluster, policy, id: extent.id.whole(), geometry, known: Mutex::default() }
+        Self { client, cluster, policy, id: extent.id.whole(), geometry, state: Mutex::default() }
     }
 
     pub(super) fn health(&self) -> &Health {
@@ -84,95 +84,99 @@ impl Stripe {
         data.filter(|fragment| self.geometry.stored_bytes(*fragment) > column).count()
     }
 
-    /// Places of a fragment that have not failed, the likeliest first.
-    pub(super) fn places(&self, fragment: FragmentIndex) -> Vec<Place> {
-        let known = self.known.lock();
-        let mut places = match (&known.found, self.ring()) {
+    /// Locations of a fragment that have not failed, the likeliest first.
+    pub(super) fn locations(&self, fragment: FragmentIndex) -> Vec<FragmentLocation> {
+        let state = self.state.lock();
+        let mut locations = match (&state.reported, self.ring()) {
             (Some(found), _) => found.clone(),
             (None, Ok(ring)) => {
                 let homes = homes(ring, self.id_of(fragment)).into_iter();
-                homes.map(|device| Place { fragment, device }).collect()
+                homes.map(|device| FragmentLocation { fragment, device }).collect()
             }
             (None, Err(_)) => Vec::new(),
         };
-        places.retain(|place| place.fragment == fragment);
-        places.retain(|place| !known.out.iter().any(|(out, _)| out == place));
-        places
+        locations.retain(|location| location.fragment == fragment);
+        locations.retain(|location| !state.failed.iter().any(|(out, _)| out == location));
+        locations
     }
 
     /// Fragments to reconstruct `wanted` from column `column` on, healthy devices first. The order
     /// is rotated by extent id to spread the load.
-    pub(super) fn sources(&self, wanted: FragmentIndex, column: u64) -> Vec<Place> {
+    pub(super) fn sources(&self, wanted: FragmentIndex, column: u64) -> Vec<FragmentLocation> {
         let stored = self.geometry.stored();
         let wanted: Fragments = [wanted].into_iter().collect();
         let mut sources: Vec<_> = stored
             .without(wanted)
             .iter()
             .filter(|fragment| self.geometry.stored_bytes(*fragment) > column)
-            .filter_map(|fragment| self.places(fragment).first().copied())
+            .filter_map(|fragment| self.locations(fragment).first().copied())
             .collect();
         let turn = usize::from(self.id.0[14]) % sources.len().max(1);
         sources.rotate_left(turn);
-        sources.sort_by_key(|place| self.health().is_shunned(place.device));
+        sources.sort_by_key(|location| self.health().is_shunned(location.device));
         sources
     }
 
     /// Opens columns of a fragment, and records the result.
-    pub(super) async fn open(&self, place: Place, columns: Range<u64>) -> Result<FragmentReader> {
+    pub(super) async fn open(
+        &self,
+        location: FragmentLocation,
+        columns: Range<u64>,
+    ) -> Result<FragmentReader> {
         let begun = Instant::now();
-        let Place { fragment, device } = place;
+        let FragmentLocation { fragment, device } = location;
         let opened = async {
             let node = self.node(device)?;
             let opening = FragmentReader::open(node, device, self.id_of(fragment), columns);
             let silent = |_| Error::unavailable(format!("device {device} doesn't answer"));
-            timeout(ANSWER_TIME, opening).await.map_err(silent)?
+            timeout(REPLY_TIME, opening).await.map_err(silent)?
         };
         let opened = opened.await;
         match &opened {
             Ok(_) => self.health().first_byte(device, begun.elapsed()),
-            Err(error) => self.fail(place, error),
+            Err(error) => self.fail(location, error),
         }
         opened
     }
 
-    /// Excludes a place until a census reports the fragment there.
-    pub(super) fn fail(&self, place: Place, error: &Error) {
+    /// Excludes a location until a census reports the fragment there.
+    pub(super) fn fail(&self, location: FragmentLocation, error: &Error) {
         // The device holds no usable fragment, and won't later.
         let for_good =
             matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid);
         if for_good {
-            self.health().answered(place.device);
+            self.health().answered(location.device);
         } else {
-            self.health().failed(place.device);
+            self.health().failed(location.device);
         }
-        let Place { fragment, device } = place;
+        let FragmentLocation { fragment, device } = location;
         tracing::debug!(extent = %self.id, %fragment, %device, %error, "could not read a fragment");
-        let mut known = self.known.lock();
-        if !known.out.iter().any(|(out, _)| *out == place) {
-            known.out.push((place, for_good));
+        let mut state = self.state.lock();
+        if !state.failed.iter().any(|(out, _)| *out == location) {
+            state.failed.push((location, for_good));
         }
     }
 
-    /// From now on, only places that the census reports count.
+    /// From now on, only locations that the census reports count.
     pub(super) fn begin_census(&self) {
-        self.known.lock().found = Some(Vec::new());
+        self.state.lock().reported = Some(Vec::new());
     }
 
     /// Records the fragments that a device reports. Its temporary failures are cleared.
     pub(super) fn find(&self, device: DeviceId, here: impl Iterator<Item = FragmentIndex>) {
-        let mut known = self.known.lock();
-        known.out.retain(|(out, for_good)| *for_good || out.device != device);
-        let places = here.map(|fragment| Place { fragment, device });
-        known.found.get_or_insert_default().extend(places);
+        let mut state = self.state.lock();
+        state.failed.retain(|(out, for_good)| *for_good || out.device != device);
+        let locations = here.map(|fragment| FragmentLocation { fragment, device });
+        state.reported.get_or_insert_default().extend(locations);
     }
 
-    /// Number of failed places.
+    /// Number of failed locations.
     pub(super) fn failures(&self) -> usize {
-        self.known.lock().out.len()
+        self.state.lock().failed.len()
     }
 
     /// Returns true if a failure may be temporary.
     pub(super) fn may_recover(&self) -> bool {
-        self.known.lock().out.iter().any(|(_, for_good)| !for_good)
+        self.state.lock().failed.iter().any(|(_, for_good)| !for_good)
     }
 }

@@ -49,16 +49,16 @@ fn page(versions: Vec<ListedVersion>, next: Option<(&str, Option<u64>)>) -> Vers
     VersionPage { versions, prefixes: Vec::new(), next }
 }
 
-/// The due versions of a page at a time, as key, position and fate; and the start of the next page.
+/// The due versions of a page at a time, as key, position and action; and the start of the next page.
 fn judged(
     rules: &Lifecycle,
     page: VersionPage,
     after: Option<&ExpiryCursor>,
     now_ms: u64,
 ) -> (Vec<(String, u64, LifecycleAction)>, Option<ExpiryCursor>) {
-    let judged = judge(page, after, &Terms { rules, day: DAY, now_ms });
-    let doomed = judged.doomed.into_iter().map(|it| (it.key, it.modified_ms, it.fate));
-    (doomed.collect(), judged.next)
+    let judged = judge(page, after, &ExpirationRun { rules, day: DAY, now_ms });
+    let due = judged.candidates.into_iter().map(|it| (it.key, it.modified_ms, it.action));
+    (due.collect(), judged.next)
 }
 
 #[test]
@@ -101,9 +101,9 @@ fn the_newest_that_stay_are_counted_for_each_key() {
         version("b", 2, true, Some(1)),
         version("b", 1, false, Some(1)),
     ];
-    let (doomed, next) = judged(&rules, page(versions, None), None, 1 << 40);
+    let (candidate, next) = judged(&rules, page(versions, None), None, 1 << 40);
     assert_eq!(
-        doomed,
+        candidate,
         [("a".into(), 2, LifecycleAction::Remove), ("a".into(), 1, LifecycleAction::Remove)]
     );
     assert_eq!(next, None);
@@ -113,10 +113,10 @@ fn the_newest_that_stay_are_counted_for_each_key() {
 fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
     let rules = rules(None, Some(Noncurrent { days: 1, newer: Some(2) }));
     let first = vec![version("a", 9, true, Some(1)), version("a", 8, false, Some(1))];
-    let (doomed, next) = judged(&rules, page(first, Some(("a", Some(8)))), None, 5000);
+    let (candidate, next) = judged(&rules, page(first, Some(("a", Some(8)))), None, 5000);
     let within = VersionCursor { version: id(8), newer: 1, since_ms: 8 };
     assert_eq!(
-        (doomed.len(), &next),
+        (candidate.len(), &next),
         (0, &Some(ExpiryCursor { key: "a".into(), within: Some(within) }))
     );
     let rest = vec![
@@ -124,8 +124,8 @@ fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
         version("a", 6, false, Some(1)),
         version("b", 5, true, Some(1)),
     ];
-    let (doomed, next) = judged(&rules, page(rest, Some(("b", Some(5)))), next.as_ref(), 5000);
-    assert_eq!(doomed, [("a".into(), 6, LifecycleAction::Remove)]);
+    let (candidate, next) = judged(&rules, page(rest, Some(("b", Some(5)))), next.as_ref(), 5000);
+    assert_eq!(candidate, [("a".into(), 6, LifecycleAction::Remove)]);
     let within = VersionCursor { version: id(5), newer: 0, since_ms: 5 };
     assert_eq!(next, Some(ExpiryCursor { key: "b".into(), within: Some(within) }));
 }
@@ -135,8 +135,8 @@ fn of_what_is_cut_off_from_its_newer_ones_nothing_is_known() {
     let rules = rules(None, Some(Noncurrent { days: 1, newer: None }));
     let rest = || vec![version("a", 7, false, Some(1)), version("a", 6, false, Some(1))];
     let after = ExpiryCursor { key: "a".into(), within: None };
-    let (doomed, _) = judged(&rules, page(rest(), None), Some(&after), 5000);
-    assert_eq!(doomed, [("a".into(), 6, LifecycleAction::Remove)]);
+    let (candidate, _) = judged(&rules, page(rest(), None), Some(&after), 5000);
+    assert_eq!(candidate, [("a".into(), 6, LifecycleAction::Remove)]);
 }
 
 #[test]
@@ -146,12 +146,12 @@ fn a_marker_is_alone_only_where_nothing_follows() {
     let gone = |key: &str| (key.to_owned(), 1, LifecycleAction::Remove);
     assert_eq!(judged(&rules, page(two(), None), None, 9).0, [gone("a"), gone("b")]);
     // More versions of the last key may follow: it is left to the next page.
-    let (doomed, next) = judged(&rules, page(two(), Some(("b", Some(1)))), None, 9);
-    assert_eq!(doomed, [gone("a")]);
+    let (candidate, next) = judged(&rules, page(two(), Some(("b", Some(1)))), None, 9);
+    assert_eq!(candidate, [gone("a")]);
     assert_eq!(next, Some(ExpiryCursor { key: "a".into(), within: None }));
     // A listing that pauses does so after a whole key.
-    let (doomed, next) = judged(&rules, page(two(), Some(("c", None))), None, 9);
-    assert_eq!(doomed, [gone("a"), gone("b")]);
+    let (candidate, next) = judged(&rules, page(two(), Some(("c", None))), None, 9);
+    assert_eq!(candidate, [gone("a"), gone("b")]);
     assert_eq!(next, Some(ExpiryCursor { key: "c".into(), within: None }));
     let behind = vec![version("a", 2, true, None), version("a", 1, false, Some(1))];
     assert_eq!(judged(&rules, page(behind, None), None, 9).0, []);

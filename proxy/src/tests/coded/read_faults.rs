@@ -8,8 +8,8 @@ use martlet_erasure::FragmentIndex;
 use martlet_protocol::{DeviceId, ErrorKind};
 use tokio::time::Instant;
 
-use super::read_rig::{fragments, kind};
-use super::rig::Rig;
+use super::fixture::CodedFixture;
+use super::read_fixture::{fragments, kind};
 use crate::StoreOptions;
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{pattern, settle};
@@ -26,22 +26,26 @@ fn at(number: u8) -> FragmentIndex {
 
 #[tokio::test(start_paused = true)]
 async fn a_corrupt_fragment_counts_as_lost() {
-    let rig = Rig::new("4+2", 8).await;
+    let fixture = CodedFixture::new("4+2", 8).await;
     let bytes = pattern(2_000_000, 1);
     for corrupt in [&[0][..], &[3], &[5], &[0, 1], &[2, 4]] {
-        let extent = rig.keep(&bytes).await;
+        let extent = fixture.keep(&bytes).await;
         for fragment in fragments(corrupt) {
-            let home = rig.home(extent.id, fragment);
-            rig.node.memory.corrupt(home, extent.id.fragment(fragment.0));
+            let home = fixture.home(extent.id, fragment);
+            fixture.node.memory.corrupt(home, extent.id.fragment(fragment.0));
         }
-        assert!(rig.read_whole(&extent).await.unwrap() == bytes, "{corrupt:?}");
+        assert!(fixture.read_whole(&extent).await.unwrap() == bytes, "{corrupt:?}");
     }
-    let extent = rig.keep(&bytes).await;
+    let extent = fixture.keep(&bytes).await;
     for fragment in fragments(&[0, 1, 2]) {
-        let home = rig.home(extent.id, fragment);
-        rig.node.memory.corrupt(home, extent.id.fragment(fragment.0));
+        let home = fixture.home(extent.id, fragment);
+        fixture.node.memory.corrupt(home, extent.id.fragment(fragment.0));
     }
-    assert_eq!(kind(rig.read_whole(&extent).await), Some(ErrorKind::Internal), "never wrong bytes");
+    assert_eq!(
+        kind(fixture.read_whole(&extent).await),
+        Some(ErrorKind::Internal),
+        "never wrong bytes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,19 +53,19 @@ async fn what_breaks_in_the_middle_is_made_of_others_from_there_on() {
     let bytes = pattern(9_000_000, 2);
     for broken_at in [1, 65_536, 1_000_000, 2_000_000] {
         for kind in [ErrorKind::Unavailable, ErrorKind::Corrupt] {
-            let rig = Rig::new("4+2", 6).await;
-            let extent = rig.keep(&bytes).await;
-            let home = rig.home(extent.id, at(1));
-            rig.let_be([home], Conduct::ReadBreaks(broken_at, kind));
-            let start = rig.geometry(&extent).fragment_bytes();
-            rig.check_range(&extent, &bytes, start..2 * start).await;
-            let reads = rig.node.reads();
+            let fixture = CodedFixture::new("4+2", 6).await;
+            let extent = fixture.keep(&bytes).await;
+            let home = fixture.home(extent.id, at(1));
+            fixture.let_be([home], Conduct::ReadBreaks(broken_at, kind));
+            let start = fixture.geometry(&extent).fragment_bytes();
+            fixture.check_range(&extent, &bytes, start..2 * start).await;
+            let reads = fixture.node.reads();
             assert_eq!(reads[0], (home, 0..start), "{kind:?} after {broken_at}");
             let others = reads[1..].iter().filter(|(device, _)| *device != home);
             let least = others.map(|(_, columns)| columns.start).min().unwrap();
             assert_eq!(least, broken_at as u64, "nothing is read that was served before");
-            rig.let_be([home], Conduct::ReadBreaks(broken_at, kind));
-            assert!(rig.read_whole(&extent).await.unwrap() == bytes);
+            fixture.let_be([home], Conduct::ReadBreaks(broken_at, kind));
+            assert!(fixture.read_whole(&extent).await.unwrap() == bytes);
         }
     }
 }
@@ -70,14 +74,14 @@ async fn what_breaks_in_the_middle_is_made_of_others_from_there_on() {
 async fn a_device_that_dies_under_a_read_ends_nothing() {
     let bytes = pattern(16_000_000, 3);
     for dead in 0..4 {
-        let rig = Rig::new("4+2", 6).await;
-        let extent = rig.keep(&bytes).await;
-        let mut stream = rig.open(&[extent], 0..16_000_000).await.unwrap();
+        let fixture = CodedFixture::new("4+2", 6).await;
+        let extent = fixture.keep(&bytes).await;
+        let mut stream = fixture.open(&[extent], 0..16_000_000).await.unwrap();
         let mut read = stream.next().await.unwrap().unwrap().to_vec();
-        let gone = [rig.home(extent.id, at(dead)), rig.home(extent.id, at(5))];
-        rig.let_be(gone, Conduct::Refuses(ErrorKind::Unavailable));
+        let gone = [fixture.home(extent.id, at(dead)), fixture.home(extent.id, at(5))];
+        fixture.let_be(gone, Conduct::Refuses(ErrorKind::Unavailable));
         for device in gone {
-            rig.node.memory.set_offline(device, true);
+            fixture.node.memory.set_offline(device, true);
         }
         while let Some(piece) = stream.next().await {
             read.extend_from_slice(&piece.unwrap());
@@ -88,80 +92,80 @@ async fn a_device_that_dies_under_a_read_ends_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_stalls_is_made_of_others() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(9_000_000, 4);
-    let extent = rig.keep(&bytes).await;
-    rig.let_be([rig.home(extent.id, at(2))], Conduct::ReadStalls(300_000));
+    let extent = fixture.keep(&bytes).await;
+    fixture.let_be([fixture.home(extent.id, at(2))], Conduct::ReadStalls(300_000));
     let begun = Instant::now();
-    assert!(rig.read_whole(&extent).await.unwrap() == bytes);
+    assert!(fixture.read_whole(&extent).await.unwrap() == bytes);
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
     let begun = Instant::now();
-    assert!(rig.read_whole(&extent).await.unwrap() == bytes);
+    assert!(fixture.read_whole(&extent).await.unwrap() == bytes);
     assert!(begun.elapsed() < ms(40), "it is not asked first again: {:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fragment_that_is_late_is_made_of_others() {
     for conduct in [Conduct::Late(ms(900)), Conduct::ReadStalls(0), Conduct::Hangs] {
-        let rig = Rig::new("4+2", 6).await;
+        let fixture = CodedFixture::new("4+2", 6).await;
         let bytes = pattern(900_000, 5);
-        let extent = rig.keep(&bytes).await;
-        rig.let_be([rig.home(extent.id, at(0))], conduct);
+        let extent = fixture.keep(&bytes).await;
+        fixture.let_be([fixture.home(extent.id, at(0))], conduct);
         let begun = Instant::now();
-        rig.check_range(&extent, &bytes, 0..200_000).await;
+        fixture.check_range(&extent, &bytes, 0..200_000).await;
         let took = begun.elapsed();
         assert!(took >= ms(30) && took < ms(32), "{conduct:?}: {took:?}");
         settle().await;
-        assert_eq!(rig.node.open.load(Ordering::SeqCst), 0, "who lost was told to stop");
+        assert_eq!(fixture.node.open.load(Ordering::SeqCst), 0, "who lost was told to stop");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_is_late_is_made_up_for_by_another() {
     for conduct in [Conduct::Late(ms(900)), Conduct::ReadStalls(1000), Conduct::Hangs] {
-        let rig = Rig::new("4+2", 6).await;
+        let fixture = CodedFixture::new("4+2", 6).await;
         let bytes = pattern(900_000, 6);
         for late in 1..6 {
-            let extent = rig.keep(&bytes).await;
-            rig.lose(&extent, &fragments(&[0])).await;
-            let device = rig.home(extent.id, at(late));
-            rig.let_be([device], conduct);
+            let extent = fixture.keep(&bytes).await;
+            fixture.lose(&extent, &fragments(&[0])).await;
+            let device = fixture.home(extent.id, at(late));
+            fixture.let_be([device], conduct);
             let begun = Instant::now();
-            rig.check_range(&extent, &bytes, 0..200_000).await;
+            fixture.check_range(&extent, &bytes, 0..200_000).await;
             assert!(begun.elapsed() < ms(32), "{conduct:?}: {:?}", begun.elapsed());
-            rig.let_be([device], Conduct::Well);
+            fixture.let_be([device], Conduct::Well);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn those_who_are_all_that_is_left_are_waited_for() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(900_000, 7);
-    let extent = rig.keep(&bytes).await;
-    rig.lose(&extent, &fragments(&[0, 4])).await;
-    rig.let_be([rig.home(extent.id, at(2))], Conduct::Late(ms(3000)));
-    rig.check_range(&extent, &bytes, 0..200_000).await;
-    rig.let_be([rig.home(extent.id, at(2))], Conduct::Hangs);
+    let extent = fixture.keep(&bytes).await;
+    fixture.lose(&extent, &fragments(&[0, 4])).await;
+    fixture.let_be([fixture.home(extent.id, at(2))], Conduct::Late(ms(3000)));
+    fixture.check_range(&extent, &bytes, 0..200_000).await;
+    fixture.let_be([fixture.home(extent.id, at(2))], Conduct::Hangs);
     let begun = Instant::now();
-    let read = rig.read(&[extent], 0..200_000).await;
+    let read = fixture.read(&[extent], 0..200_000).await;
     assert_eq!(kind(read), Some(ErrorKind::Unavailable));
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_node_costs_a_few_waits_and_not_one_for_each_read() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(300_000, 8);
     let mut kept = Vec::new();
     for _ in 0..30 {
-        kept.push(rig.keep(&bytes).await);
+        kept.push(fixture.keep(&bytes).await);
     }
-    rig.let_be([DeviceId(2)], Conduct::Hangs);
+    fixture.let_be([DeviceId(2)], Conduct::Hangs);
     let begun = Instant::now();
     for _ in 0..10 {
-        let reads = kept.iter().map(|extent| rig.read_whole(extent));
+        let reads = kept.iter().map(|extent| fixture.read_whole(extent));
         for read in futures::future::join_all(reads).await {
             assert!(read.unwrap() == bytes);
         }
@@ -173,58 +177,58 @@ async fn a_stopped_node_costs_a_few_waits_and_not_one_for_each_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_at_its_limit_is_asked_little_more() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(100_000, 9);
-    let extents = [rig.keep(&bytes).await];
-    rig.let_be(rig.devices(), Conduct::Late(ms(200)));
+    let extents = [fixture.keep(&bytes).await];
+    fixture.let_be(fixture.devices(), Conduct::Late(ms(200)));
     let reads = 1000;
     for _ in 0..reads / 50 {
-        let reads = (0..50).map(|_| rig.read(&extents, 0..10_000));
+        let reads = (0..50).map(|_| fixture.read(&extents, 0..10_000));
         futures::future::join_all(reads).await;
     }
-    let asked = rig.node.reads().len();
-    assert!(asked <= reads + reads / 10 + 40, "{asked} calls for {reads} reads");
+    let reads = fixture.node.reads().len();
+    assert!(reads <= reads + reads / 10 + 40, "{reads} calls for {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_can_not_be_given_all_of_an_extent_is_told_before_its_first_byte() {
+async fn an_incomplete_extent_fails_before_its_first_byte() {
     let bytes = pattern(12_000_000, 13);
     for conduct in [Conduct::Refuses(ErrorKind::Unavailable), Conduct::Hangs] {
-        let rig = Rig::new("4+2", 6).await;
-        let extent = rig.keep(&bytes).await;
-        let home = |number: &u8| rig.home(extent.id, at(*number));
-        drop(rig.open(&[extent], 0..12_000_000).await.unwrap());
-        assert_eq!(rig.node.reads().len(), 1, "nothing more is read to find out");
+        let fixture = CodedFixture::new("4+2", 6).await;
+        let extent = fixture.keep(&bytes).await;
+        let home = |number: &u8| fixture.home(extent.id, at(*number));
+        drop(fixture.open(&[extent], 0..12_000_000).await.unwrap());
+        assert_eq!(fixture.node.reads().len(), 1, "nothing more is read to find out");
         for out in [&[1][..], &[1, 3], &[2, 5], &[4, 5]] {
-            rig.let_be(out.iter().map(home), conduct);
-            drop(rig.open(&[extent], 0..12_000_000).await.unwrap());
-            rig.let_be(rig.devices(), Conduct::Well);
+            fixture.let_be(out.iter().map(home), conduct);
+            drop(fixture.open(&[extent], 0..12_000_000).await.unwrap());
+            fixture.let_be(fixture.devices(), Conduct::Well);
         }
-        rig.let_be([1, 2, 3].iter().map(home), conduct);
-        let opened = rig.open(&[extent], 0..12_000_000).await;
+        fixture.let_be([1, 2, 3].iter().map(home), conduct);
+        let opened = fixture.open(&[extent], 0..12_000_000).await;
         assert_eq!(kind(opened), Some(ErrorKind::Unavailable), "{conduct:?}");
-        rig.check_range(&extent, &bytes, 0..3_000_000).await;
+        fixture.check_range(&extent, &bytes, 0..3_000_000).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_goes_away_leaves_nothing_running() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(12_000_000, 10);
-    let extent = rig.keep(&bytes).await;
-    rig.lose(&extent, &fragments(&[0, 2])).await;
+    let extent = fixture.keep(&bytes).await;
+    fixture.lose(&extent, &fragments(&[0, 2])).await;
     for pieces in 0..20 {
-        let mut stream = rig.open(&[extent], 0..12_000_000).await.unwrap();
+        let mut stream = fixture.open(&[extent], 0..12_000_000).await.unwrap();
         for _ in 0..pieces {
             stream.next().await.unwrap().unwrap();
         }
         drop(stream);
         settle().await;
-        assert_eq!(rig.node.open.load(Ordering::SeqCst), 0, "after {pieces}");
-        rig.node.reads();
+        assert_eq!(fixture.node.open.load(Ordering::SeqCst), 0, "after {pieces}");
+        fixture.node.reads();
         tokio::time::sleep(Duration::from_secs(30)).await;
-        assert!(rig.node.reads().is_empty(), "nothing more is asked after {pieces}");
-        let recoveries = &rig.store.services.extents.recoveries;
+        assert!(fixture.node.reads().is_empty(), "nothing more is asked after {pieces}");
+        let recoveries = &fixture.store.services.extents.recoveries;
         assert_eq!(recoveries.available_permits(), 32 * MIB, "after {pieces}");
     }
 }
@@ -233,18 +237,18 @@ async fn a_reader_that_goes_away_leaves_nothing_running() {
 async fn recoveries_wait_for_each_other_and_not_for_readers_that_stand_still() {
     // A quarter of this budget is less than one recovery step needs.
     let options = StoreOptions { buffer_bytes_max: 4 * MIB, ..StoreOptions::default() };
-    let rig = Rig::with("4+2", (6, 1), options).await;
+    let fixture = CodedFixture::with("4+2", 6, 1, options).await;
     let bytes = pattern(8_000_000, 11);
-    let extent = rig.keep(&bytes).await;
-    rig.lose(&extent, &fragments(&[1])).await;
-    let start = rig.geometry(&extent).fragment_bytes();
+    let extent = fixture.keep(&bytes).await;
+    fixture.lose(&extent, &fragments(&[1])).await;
+    let start = fixture.geometry(&extent).fragment_bytes();
     let mut standing = Vec::new();
     for _ in 0..20 {
-        standing.push(rig.open(&[extent], start..2 * start).await.unwrap());
+        standing.push(fixture.open(&[extent], start..2 * start).await.unwrap());
     }
     settle().await;
-    assert_eq!(rig.node.open.load(Ordering::SeqCst), 0, "what was begun has ended");
-    let reads = (0..20).map(|_| rig.read_whole(&extent));
+    assert_eq!(fixture.node.open.load(Ordering::SeqCst), 0, "what was begun has ended");
+    let reads = (0..20).map(|_| fixture.read_whole(&extent));
     for read in futures::future::join_all(reads).await {
         assert!(read.unwrap() == bytes);
     }
@@ -259,18 +263,18 @@ async fn recoveries_wait_for_each_other_and_not_for_readers_that_stand_still() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_survives_nodes_that_close_on_it() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = pattern(12_000_000, 12);
-    let extent = rig.keep(&bytes).await;
-    rig.let_be(rig.devices(), Conduct::ReadMinds(Duration::from_secs(10)));
-    let mut stream = rig.open(&[extent], 0..12_000_000).await.unwrap();
+    let extent = fixture.keep(&bytes).await;
+    fixture.let_be(fixture.devices(), Conduct::ReadMinds(Duration::from_secs(10)));
+    let mut stream = fixture.open(&[extent], 0..12_000_000).await.unwrap();
     let mut read = Vec::new();
     while let Some(piece) = stream.next().await {
         read.extend_from_slice(&piece.unwrap());
         tokio::time::sleep(Duration::from_secs(11)).await;
     }
     assert!(read == bytes);
-    rig.node.reads();
-    rig.read_whole(&extent).await.unwrap();
-    assert_eq!(rig.node.reads().len(), 4, "and blames none of them");
+    fixture.node.reads();
+    fixture.read_whole(&extent).await.unwrap();
+    assert_eq!(fixture.node.reads().len(), 4, "and blames none of them");
 }

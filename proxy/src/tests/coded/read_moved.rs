@@ -13,97 +13,98 @@ use martlet_protocol::{Backend, DeviceId, ErrorKind, PolicyId, SystemClock};
 use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 use tokio::time::Instant;
 
-use super::read_rig::{fragments, kind};
-use super::rig::{POLICY, Rig};
+use super::fixture::{CodedFixture, POLICY};
+use super::read_fixture::{fragments, kind};
 use crate::tests::extents::wayward::{Conduct, Wayward};
 use crate::tests::harness::pattern;
 use crate::{Cluster, ObjectStore, StoreOptions};
 
 /// Handoffs of an extent, in order.
-fn handoffs(rig: &Rig, extent: &ExtentRef) -> Vec<DeviceId> {
-    rig.ring.handoffs(rig.ring.partition(extent.id.placement())).collect()
+fn handoffs(fixture: &CodedFixture, extent: &ExtentRef) -> Vec<DeviceId> {
+    fixture.ring.handoffs(fixture.ring.partition(extent.id.placement())).collect()
 }
 
 async fn stray(
-    rig: &Rig,
+    fixture: &CodedFixture,
     extent: &ExtentRef,
     bytes: &Bytes,
     fragment: FragmentIndex,
     to: DeviceId,
 ) {
-    rig.lose(extent, &[fragment]).await;
-    rig.keep_fragment(extent, bytes, fragment, to).await;
+    fixture.lose(extent, &[fragment]).await;
+    fixture.keep_fragment(extent, bytes, fragment, to).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn handoffs_are_asked_only_if_those_at_home_are_too_few() {
-    let rig = Rig::new("4+2", 12).await;
+    let fixture = CodedFixture::new("4+2", 12).await;
     let bytes = pattern(2_000_000, 1);
-    let extent = rig.keep(&bytes).await;
-    let handoffs = handoffs(&rig, &extent);
+    let extent = fixture.keep(&bytes).await;
+    let handoffs = handoffs(&fixture, &extent);
     let mut away = Vec::new();
     for (fragment, to) in fragments(&[1, 3, 0, 4, 5, 2]).into_iter().zip(handoffs.iter().rev()) {
-        stray(&rig, &extent, &bytes, fragment, *to).await;
+        stray(&fixture, &extent, &bytes, fragment, *to).await;
         away.push(fragment);
-        rig.node.reads();
-        assert!(rig.read_whole(&extent).await.unwrap() == bytes, "{away:?} are away");
-        let asked = rig.node.reads().into_iter().filter(|(device, _)| handoffs.contains(device));
-        assert_eq!(asked.count() > 0, away.len() > 2, "{away:?} are away");
+        fixture.node.reads();
+        assert!(fixture.read_whole(&extent).await.unwrap() == bytes, "{away:?} are away");
+        let reads =
+            fixture.node.reads().into_iter().filter(|(device, _)| handoffs.contains(device));
+        assert_eq!(reads.count() > 0, away.len() > 2, "{away:?} are away");
     }
     // A corrupt fragment returns to its primary: the read ignores it and uses the copy on the
     // handoff.
-    let home = rig.home(extent.id, away[0]);
-    rig.keep_fragment(&extent, &bytes, away[0], home).await;
-    rig.node.memory.corrupt(home, extent.id.fragment(away[0].0));
-    assert!(rig.read_whole(&extent).await.unwrap() == bytes);
+    let home = fixture.home(extent.id, away[0]);
+    fixture.keep_fragment(&extent, &bytes, away[0], home).await;
+    fixture.node.memory.corrupt(home, extent.id.fragment(away[0].0));
+    assert!(fixture.read_whole(&extent).await.unwrap() == bytes);
 }
 
 #[tokio::test(start_paused = true)]
 async fn strays_are_found_among_devices_that_are_out() {
-    let rig = Rig::new("4+2", 40).await;
+    let fixture = CodedFixture::new("4+2", 40).await;
     let bytes = pattern(2_000_000, 2);
-    let extent = rig.keep(&bytes).await;
-    let handoffs = handoffs(&rig, &extent);
+    let extent = fixture.keep(&bytes).await;
+    let handoffs = handoffs(&fixture, &extent);
     for (fragment, to) in fragments(&[0, 1, 2]).into_iter().zip([33, 30, 31]) {
-        stray(&rig, &extent, &bytes, fragment, handoffs[to]).await;
+        stray(&fixture, &extent, &bytes, fragment, handoffs[to]).await;
     }
     for conduct in [Conduct::Hangs, Conduct::Refuses(ErrorKind::Unavailable)] {
-        rig.let_be(handoffs[..30].iter().copied(), conduct);
-        assert!(rig.read_whole(&extent).await.unwrap() == bytes, "{conduct:?}");
+        fixture.let_be(handoffs[..30].iter().copied(), conduct);
+        assert!(fixture.read_whole(&extent).await.unwrap() == bytes, "{conduct:?}");
     }
-    rig.lose(&extent, &fragments(&[0])).await;
-    let read = rig.read(&[extent], 0..1000).await;
+    fixture.lose(&extent, &fragments(&[0])).await;
+    let read = fixture.read(&[extent], 0..1000).await;
     assert!(read.is_ok(), "fragments 1 to 5 are enough");
-    rig.lose(&extent, &fragments(&[1, 2])).await;
-    let read = rig.read(&[extent], 0..1000).await;
+    fixture.lose(&extent, &fragments(&[1, 2])).await;
+    let read = fixture.read(&[extent], 0..1000).await;
     assert_eq!(kind(read), Some(ErrorKind::Unavailable), "thirty devices don't answer");
-    rig.let_be(rig.devices(), Conduct::Well);
-    let read = rig.read(&[extent], 0..1000).await;
+    fixture.let_be(fixture.devices(), Conduct::Well);
+    let read = fixture.read(&[extent], 0..1000).await;
     assert_eq!(kind(read), Some(ErrorKind::Internal), "and now all do");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fragment_at_a_home_that_is_not_its_own_is_found() {
-    let rig = Rig::new("2+1", 3).await;
+    let fixture = CodedFixture::new("2+1", 3).await;
     let bytes = pattern(500_000, 3);
-    let extent = rig.keep(&bytes).await;
+    let extent = fixture.keep(&bytes).await;
     // As after two ring changes in a row, three fragments have changed places.
     for (fragment, of) in [(0, 1), (1, 2), (2, 0)] {
         let (fragment, of) = (FragmentIndex(fragment), FragmentIndex(of));
-        stray(&rig, &extent, &bytes, fragment, rig.home(extent.id, of)).await;
+        stray(&fixture, &extent, &bytes, fragment, fixture.home(extent.id, of)).await;
     }
-    assert!(rig.read_whole(&extent).await.unwrap() == bytes);
+    assert!(fixture.read_whole(&extent).await.unwrap() == bytes);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_an_object_lies_is_told_of_its_data_fragments() {
-    let rig = Rig::new("4+2", 9).await;
+async fn locations_of_an_object_are_those_of_its_data_fragments() {
+    let fixture = CodedFixture::new("4+2", 9).await;
     let bytes = pattern(900_000, 4);
-    let extent = rig.keep(&bytes).await;
-    let handoffs = handoffs(&rig, &extent);
-    stray(&rig, &extent, &bytes, FragmentIndex(2), handoffs[1]).await;
-    let places = rig.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
-    let told: Vec<_> = places
+    let extent = fixture.keep(&bytes).await;
+    let handoffs = handoffs(&fixture, &extent);
+    stray(&fixture, &extent, &bytes, FragmentIndex(2), handoffs[1]).await;
+    let places = fixture.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
+    let offsets: Vec<_> = places
         .iter()
         .map(|(offset, device, stat)| {
             (*offset, *device, stat.record.extent.id, stat.location.length)
@@ -112,19 +113,20 @@ async fn where_an_object_lies_is_told_of_its_data_fragments() {
     let at = |number| FragmentIndex(number);
     let id = |number| extent.id.fragment(number);
     let expected = [
-        (0, rig.home(extent.id, at(0)), id(0), 262_144),
-        (262_144, rig.home(extent.id, at(1)), id(1), 262_144),
+        (0, fixture.home(extent.id, at(0)), id(0), 262_144),
+        (262_144, fixture.home(extent.id, at(1)), id(1), 262_144),
         (524_288, handoffs[1], id(2), 262_144),
-        (786_432, rig.home(extent.id, at(3)), id(3), 113_568),
+        (786_432, fixture.home(extent.id, at(3)), id(3), 113_568),
     ];
-    assert_eq!(told, expected);
-    rig.lose(&extent, &fragments(&[1])).await;
-    let places = rig.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
+    assert_eq!(offsets, expected);
+    fixture.lose(&extent, &fragments(&[1])).await;
+    let places = fixture.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
     let offsets: Vec<_> = places.iter().map(|(offset, ..)| *offset).collect();
     assert_eq!(offsets, [0, 524_288, 786_432], "what is lost lies nowhere");
-    rig.let_be([rig.home(extent.id, at(0)), rig.home(extent.id, at(3))], Conduct::Hangs);
+    fixture
+        .let_be([fixture.home(extent.id, at(0)), fixture.home(extent.id, at(3))], Conduct::Hangs);
     let begun = Instant::now();
-    let places = rig.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
+    let places = fixture.store.services.bodies.stat_parts(POLICY, extent).await.unwrap();
     assert_eq!((places.len(), places[0].1), (1, handoffs[1]), "and so does what is out of reach");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
@@ -164,14 +166,18 @@ fn growing(count: u32) -> (Arc<Ring>, Arc<Ring>) {
     (before, rebalanced(&mut builder))
 }
 
-fn rig_on(ring: &Arc<Ring>, node: &Arc<Wayward>, codec: martlet_erasure::Codec) -> Rig {
+fn fixture_on(
+    ring: &Arc<Ring>,
+    node: &Arc<Wayward>,
+    codec: martlet_erasure::Codec,
+) -> CodedFixture {
     let all = ring.devices().to_vec();
     let nodes: HashMap<_, _> =
         all.iter().map(|device| (device.id, node.clone() as Arc<dyn Backend>)).collect();
     let index = Arc::new(Ring::of_devices(PolicyId(0), 3, &all).unwrap());
     let cluster = Cluster::new(index, vec![ring.clone()], nodes).unwrap();
     let store = ObjectStore::new(cluster, Arc::new(SystemClock), StoreOptions::default());
-    Rig { store, node: node.clone(), ring: ring.clone(), codec }
+    CodedFixture { store, node: node.clone(), ring: ring.clone(), codec }
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,7 +186,7 @@ async fn a_fragment_on_its_way_is_read_where_it_was_and_where_it_will_be() {
     let devices = moving.devices().iter().map(|device| device.id);
     let node = Arc::new(Wayward::new(Arc::new(MemoryBackend::new(Arc::new(SystemClock), devices))));
     let codec = martlet_erasure::Codec::new(martlet_erasure::Code::new(2, 1).unwrap());
-    let (old, new) = (rig_on(&before, &node, codec.clone()), rig_on(&moving, &node, codec));
+    let (old, new) = (fixture_on(&before, &node, codec.clone()), fixture_on(&moving, &node, codec));
     let bytes = pattern(400_000, 5);
     let mut moved = [0; 3];
     for _ in 0..200 {
@@ -197,15 +203,15 @@ async fn a_fragment_on_its_way_is_read_where_it_was_and_where_it_will_be() {
             }
             node.reads();
             assert!(new.read_whole(&extent).await.unwrap() == bytes);
-            let mut asked: Vec<_> = node.reads().into_iter().map(|(device, _)| device).collect();
+            let mut reads: Vec<_> = node.reads().into_iter().map(|(device, _)| device).collect();
             let misses = usize::from(is_data && arrived);
-            assert_eq!(asked.len(), 2 + misses, "nothing is made of others");
+            assert_eq!(reads.len(), 2 + misses, "nothing is made of others");
             if misses == 1 {
-                let miss = asked.iter().position(|asked| *asked == step.previous);
-                asked.remove(miss.expect("who had it is asked first"));
+                let miss = reads.iter().position(|reads| *reads == step.previous);
+                reads.remove(miss.expect("who had it is asked first"));
             }
             let holder = if arrived { new.home(extent.id, fragment) } else { step.previous };
-            assert_eq!(asked.contains(&holder), is_data);
+            assert_eq!(reads.contains(&holder), is_data);
         }
         // Another fragment is lost, and the moving fragment is needed to rebuild it.
         let lost = FragmentIndex((fragment.0 + 1) % 3);

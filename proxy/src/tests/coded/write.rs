@@ -9,11 +9,11 @@ use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
 use martlet_protocol::{Backend, BucketId, ExtentId, WriteId};
 
-use super::rig::{POLICY, Rig, extents};
+use super::fixture::{CodedFixture, POLICY, extents};
 use crate::orphan_guard::OrphanGuard;
 use crate::tests::harness::{body, pattern, put, settle, unsized_body};
 use crate::tests::multipart::naming;
-use crate::upload::{Destination, Ingested};
+use crate::upload::{Destination, StoredBody};
 use crate::{NewUpload, StoreOptions, WriteConditions, Written};
 
 const MIB: u64 = 1024 * 1024;
@@ -22,8 +22,10 @@ fn bytes(length: u64, seed: u32) -> Bytes {
     pattern(usize::try_from(length).unwrap(), seed)
 }
 
-async fn put_unsized(rig: &Rig, bytes: &Bytes) -> Written {
-    put(&rig.store, "key", unsized_body(bytes.clone()), WriteConditions::default()).await.unwrap()
+async fn put_unsized(fixture: &CodedFixture, bytes: &Bytes) -> Written {
+    put(&fixture.store, "key", unsized_body(bytes.clone()), WriteConditions::default())
+        .await
+        .unwrap()
 }
 
 /// Lengths at the edges of blocks, rows of blocks, and extents.
@@ -40,12 +42,12 @@ fn edges(k: u64, extent_bytes_max: u64) -> Vec<u64> {
 
 /// Checks rule X5: when a write returns and no device is out, every fragment is on its primary.
 async fn fragments_are_at_home(code: &str, devices: u32) {
-    let rig = Rig::new(code, devices).await;
-    let (k, most) = (u64::from(rig.code().k()), rig.code().extent_bytes_max());
+    let fixture = CodedFixture::new(code, devices).await;
+    let (k, most) = (u64::from(fixture.code().k()), fixture.code().extent_bytes_max());
     for (seed, length) in (1..).zip(edges(k, most)) {
         let bytes = bytes(length, seed);
-        let written = rig.put("key", bytes.clone()).await.unwrap();
-        rig.check_at_home(&written, &bytes).await;
+        let written = fixture.put("key", bytes.clone()).await.unwrap();
+        fixture.check_at_home(&written, &bytes).await;
         let lengths: Vec<_> = extents(&written).iter().map(|it| u64::from(it.length)).collect();
         let (last, full) = lengths.split_last().unwrap();
         assert!(full.iter().all(|length| *length == most) && *last <= most, "{lengths:?}");
@@ -69,32 +71,32 @@ async fn fragments_are_at_home_under_8_3() {
 
 #[tokio::test(start_paused = true)]
 async fn what_fits_into_an_entry_is_not_coded() {
-    let rig = Rig::new("4+2", 6).await;
-    let written = rig.put("key", bytes(INLINE_BYTES_MAX, 1)).await.unwrap();
+    let fixture = CodedFixture::new("4+2", 6).await;
+    let written = fixture.put("key", bytes(INLINE_BYTES_MAX, 1)).await.unwrap();
     assert!(matches!(written.object.body, Body::Inline { .. }));
-    assert!(rig.node.memory.extents_in_use().is_empty());
+    assert!(fixture.node.memory.extents_in_use().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_short_extent_is_held_by_as_many_devices_as_it_takes() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     for (length, fragments) in [(10_000, 3), (65_537, 4), (131_073, 5), (196_609, 6)] {
         let bytes = bytes(length, 1);
-        let written = rig.put("key", bytes.clone()).await.unwrap();
-        rig.check_at_home(&written, &bytes).await;
-        assert_eq!(rig.held(extents(&written)[0].id).len(), fragments, "{length} bytes");
+        let written = fixture.put("key", bytes.clone()).await.unwrap();
+        fixture.check_at_home(&written, &bytes).await;
+        assert_eq!(fixture.held(extents(&written)[0].id).len(), fragments, "{length} bytes");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_of_unknown_length_is_gathered() {
-    let rig = Rig::new("4+2", 6).await;
+    let fixture = CodedFixture::new("4+2", 6).await;
     let gathered = 4 * MIB;
     let edges = [8193, MIB, gathered - 1000, gathered - 1, gathered, gathered + 1, 10 * MIB + 7];
     for (seed, length) in (1..).zip(edges) {
         let bytes = bytes(length, seed);
-        let written = put_unsized(&rig, &bytes).await;
-        rig.check_at_home(&written, &bytes).await;
+        let written = put_unsized(&fixture, &bytes).await;
+        fixture.check_at_home(&written, &bytes).await;
         let extents = extents(&written);
         assert!(extents.iter().all(|extent| u64::from(extent.length) <= gathered));
         assert!(extents.len() as u64 <= length / (gathered - 10_000) + 1, "{}", extents.len());
@@ -105,38 +107,39 @@ async fn a_body_of_unknown_length_is_gathered() {
 #[tokio::test(start_paused = true)]
 async fn a_body_of_unknown_length_fits_into_short_extents() {
     for (code, devices) in [("1+3", 4), ("2+6", 8), ("3+5", 8)] {
-        let rig = Rig::new(code, devices).await;
-        let longest = rig.code().extent_bytes_max();
+        let fixture = CodedFixture::new(code, devices).await;
+        let longest = fixture.code().extent_bytes_max();
         assert!(longest < 4 * MIB, "{code}");
         let bytes = bytes(2 * longest + 7, 1);
-        let written = put_unsized(&rig, &bytes).await;
-        rig.check_at_home(&written, &bytes).await;
+        let written = put_unsized(&fixture, &bytes).await;
+        fixture.check_at_home(&written, &bytes).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn fragments_are_as_far_apart_as_the_ring_allows() {
     for (devices, on_each_node, nodes) in [(12, 4, 3), (12, 2, 6), (12, 12, 1)] {
-        let rig = Rig::with("4+2", (devices, on_each_node), StoreOptions::default()).await;
+        let fixture =
+            CodedFixture::with("4+2", devices, on_each_node, StoreOptions::default()).await;
         for seed in 0..4 {
             let bytes = bytes(900_000, seed);
-            let written = rig.put("key", bytes.clone()).await.unwrap();
-            rig.check_at_home(&written, &bytes).await;
-            assert_eq!(rig.nodes_of(extents(&written)[0].id), nodes);
+            let written = fixture.put("key", bytes.clone()).await.unwrap();
+            fixture.check_at_home(&written, &bytes).await;
+            assert_eq!(fixture.nodes_of(extents(&written)[0].id), nodes);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fragment_says_whose_it_is_and_where_its_extent_begins() {
-    let rig = Rig::new("2+1", 3).await;
+    let fixture = CodedFixture::new("2+1", 3).await;
     let bytes = bytes(20 * MIB, 1);
-    let written = rig.put("key", bytes.clone()).await.unwrap();
+    let written = fixture.put("key", bytes.clone()).await.unwrap();
     let mut offset = 0;
     for extent in extents(&written) {
-        for (fragment, device) in rig.held(extent.id) {
+        for (fragment, device) in fixture.held(extent.id) {
             let id = extent.id.fragment(fragment.0);
-            let record = rig.node.memory.stat_extent(device, id).await.unwrap().record;
+            let record = fixture.node.memory.stat_extent(device, id).await.unwrap().record;
             assert_eq!((record.owner.key.as_str(), record.owner.offset), ("key", offset));
             assert_eq!((record.owner.role, record.named()), (ExtentRole::Data, extent.id));
             assert_eq!(record.replica(), Some(fragment.0));
@@ -147,15 +150,15 @@ async fn a_fragment_says_whose_it_is_and_where_its_extent_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_stored_is_what_the_geometry_says() {
-    let rig = Rig::new("4+2", 6).await;
+async fn stored_fragments_have_the_lengths_of_the_geometry() {
+    let fixture = CodedFixture::new("4+2", 6).await;
     let bytes = bytes(900_000, 1);
-    let written = rig.put("key", bytes.clone()).await.unwrap();
-    let geometry = Geometry::new(rig.code(), 900_000).unwrap();
+    let written = fixture.put("key", bytes.clone()).await.unwrap();
+    let geometry = Geometry::new(fixture.code(), 900_000).unwrap();
     let mut stored = 0;
-    for device in rig.devices() {
-        for id in rig.node.memory.extents(device) {
-            let stat = rig.node.memory.stat_extent(device, id).await.unwrap();
+    for device in fixture.devices() {
+        for id in fixture.node.memory.extents(device) {
+            let stat = fixture.node.memory.stat_extent(device, id).await.unwrap();
             stored += u64::from(stat.record.extent.length);
         }
     }
@@ -165,33 +168,34 @@ async fn what_is_stored_is_what_the_geometry_says() {
 #[tokio::test(start_paused = true)]
 async fn parts_and_manifests_that_spill_are_coded_too() {
     let options = StoreOptions { part_bytes_min: 10, ..StoreOptions::default() };
-    let rig = Rig::with("2+1", (3, 1), options).await;
+    let fixture = CodedFixture::with("2+1", 3, 1, options).await;
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    let upload = rig.store.create_upload("b", "key", new).await.unwrap().id;
+    let upload = fixture.store.create_upload("b", "key", new).await.unwrap().id;
     let (mut sent, mut whole) = (Vec::new(), Vec::new());
     for number in 1..=150_u32 {
         let part = bytes(100 * u64::from(number), number);
         whole.extend_from_slice(&part);
-        let part = rig.store.upload_part("b", "key", upload, number, body(part));
+        let part = fixture.store.upload_part("b", "key", upload, number, body(part));
         sent.push((number, part.await.unwrap()));
     }
     let named: Vec<_> = sent.iter().map(|(number, part)| (*number, part)).collect();
     let complete = naming(&named);
-    let written = rig.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let written = fixture.store.complete_upload("b", "key", upload, complete).await.unwrap();
     let Body::Spilled { policy, manifest } = &written.object.body else {
         panic!("150 extents don't fit into an entry");
     };
     assert_eq!((*policy, manifest.len()), (POLICY, 1));
-    let encoded = rig.whole(&manifest[0]).await;
-    rig.check_extent(&manifest[0], &encoded).await;
+    let encoded = fixture.whole(&manifest[0]).await;
+    fixture.check_extent(&manifest[0], &encoded).await;
     let id = manifest[0].id;
-    let record = rig.node.memory.stat_extent(rig.home(id, FragmentIndex(2)), id.fragment(2)).await;
+    let record =
+        fixture.node.memory.stat_extent(fixture.home(id, FragmentIndex(2)), id.fragment(2)).await;
     assert_eq!(record.unwrap().record.owner.role, ExtentRole::Manifest);
     let found = Manifest::decode(&encoded).unwrap();
     let mut from = 0;
     for extent in &found.extents {
         let to = from + extent.length as usize;
-        rig.check_extent(extent, &Bytes::copy_from_slice(&whole[from..to])).await;
+        fixture.check_extent(extent, &Bytes::copy_from_slice(&whole[from..to])).await;
         from = to;
     }
     assert_eq!((found.policy, found.parts.len(), from), (POLICY, 150, whole.len()));
@@ -199,8 +203,8 @@ async fn parts_and_manifests_that_spill_are_coded_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
-    let rig = Rig::new("2+1", 3).await;
-    let services = &rig.store.services;
+    let fixture = CodedFixture::new("2+1", 3).await;
+    let services = &fixture.store.services;
     let extent = ExtentRef { id: ExtentId([7; 16]).whole(), length: 9, blake3: [1; 32] };
     let to = Destination {
         bucket: BucketId::random(),
@@ -213,7 +217,7 @@ async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
         inline_bytes_max: INLINE_BYTES_MAX,
     };
     for is_claimed in [true, false] {
-        let mut ingested = Ingested {
+        let mut stored = StoredBody {
             size: 9 * 200,
             md5: [0; 16],
             checksums: Vec::new(),
@@ -221,17 +225,17 @@ async fn a_manifest_that_spills_is_kept_with_its_bytes_or_not_at_all() {
             extents: vec![extent; 200],
             orphans: OrphanGuard::new(services.extents.clone()),
         };
-        let (body, spilled) = services.body_writer.body_for(&mut ingested, to).await.unwrap();
+        let (body, spilled) = services.body_writer.body_for(&mut stored, to).await.unwrap();
         let Body::Spilled { manifest, .. } = &body else { panic!("200 extents spill") };
-        let found = Manifest::decode(&rig.whole(&manifest[0]).await).unwrap();
+        let found = Manifest::decode(&fixture.whole(&manifest[0]).await).unwrap();
         assert_eq!(found.extents, [extent; 200]);
-        ingested.orphans.claim().store(is_claimed, Ordering::Release);
-        drop((ingested, spilled));
+        stored.orphans.claim().store(is_claimed, Ordering::Release);
+        drop((stored, spilled));
         settle().await;
-        assert_eq!(rig.node.memory.extents_in_use().is_empty(), !is_claimed);
-        for (fragment, device) in rig.held(manifest[0].id) {
+        assert_eq!(fixture.node.memory.extents_in_use().is_empty(), !is_claimed);
+        for (fragment, device) in fixture.held(manifest[0].id) {
             let id = manifest[0].id.fragment(fragment.0);
-            rig.node.memory.delete_extents(device, &[id]).await.unwrap();
+            fixture.node.memory.delete_extents(device, &[id]).await.unwrap();
         }
     }
 }

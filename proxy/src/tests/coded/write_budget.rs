@@ -9,7 +9,7 @@ use futures::future::join_all;
 use martlet_protocol::{Backend, DeviceId, ErrorKind};
 use tokio::time::Instant;
 
-use super::rig::{Rig, extents};
+use super::fixture::{CodedFixture, extents};
 use crate::tests::extents::slow::Held;
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
@@ -18,27 +18,27 @@ use crate::{Error, Incoming, StoreOptions, WriteConditions};
 const MIB: usize = 1024 * 1024;
 const PIECE: usize = MIB / 16;
 
-async fn rig(buffer_bytes_max: usize) -> Rig {
+async fn fixture(buffer_bytes_max: usize) -> CodedFixture {
     let options = StoreOptions { buffer_bytes_max, ..StoreOptions::default() };
-    Rig::with("4+2", (6, 1), options).await
+    CodedFixture::with("4+2", 6, 1, options).await
 }
 
 /// Bytes of the budget in use.
-fn taken(rig: &Rig, budget: usize) -> usize {
-    budget - rig.store.services.extents.buffer.available_permits()
+fn taken(fixture: &CodedFixture, budget: usize) -> usize {
+    budget - fixture.store.services.extents.buffer.available_permits()
 }
 
 /// Writes a body, and releases its extents so that the test itself holds little memory.
-async fn write(rig: &Rig, held: &Held, key: String, size_known: bool) {
+async fn write(fixture: &CodedFixture, held: &Held, key: String, size_known: bool) {
     let mut incoming = held.body(2 * MIB / PIECE, PIECE);
     incoming.size = incoming.size.filter(|_| size_known);
-    let written = put(&rig.store, &key, incoming, WriteConditions::default()).await.unwrap();
+    let written = put(&fixture.store, &key, incoming, WriteConditions::default()).await.unwrap();
     for extent in extents(&written) {
-        let on = rig.held(extent.id);
+        let on = fixture.held(extent.id);
         assert!(on.len() >= 5, "{on:?}");
         for (fragment, device) in on {
             let id = extent.id.fragment(fragment.0);
-            rig.node.memory.delete_extents(device, &[id]).await.unwrap();
+            fixture.node.memory.delete_extents(device, &[id]).await.unwrap();
         }
     }
 }
@@ -47,11 +47,11 @@ async fn write(rig: &Rig, held: &Held, key: String, size_known: bool) {
 async fn sixty_four_writers_share_the_budget_and_all_come_to_their_end() {
     let (budget, writers) = (8 * MIB, 64);
     for conduct in [Conduct::Hangs, Conduct::WriteSlow(Duration::from_millis(30))] {
-        let rig = rig(budget).await;
-        rig.let_be([DeviceId(2)], conduct);
+        let fixture = fixture(budget).await;
+        fixture.let_be([DeviceId(2)], conduct);
         let held = Held::default();
         let begun = Instant::now();
-        let writes = (0..writers).map(|at| write(&rig, &held, format!("{at}"), at % 4 > 0));
+        let writes = (0..writers).map(|at| write(&fixture, &held, format!("{at}"), at % 4 > 0));
         join_all(writes).await;
         let took = begun.elapsed();
         assert!(took < Duration::from_mins(1), "{conduct:?}: {took:?}");
@@ -61,28 +61,32 @@ async fn sixty_four_writers_share_the_budget_and_all_come_to_their_end() {
         let beyond = budget / 4 + writers * (MIB / 2 + 2 * PIECE);
         assert!(most <= budget + beyond, "{conduct:?}: {most} bytes at once");
         tokio::time::sleep(Duration::from_secs(70)).await;
-        assert_eq!((held.now.load(Ordering::SeqCst), taken(&rig, budget)), (0, 0), "{conduct:?}");
-        assert_eq!(rig.store.services.extents.kept.available_permits(), budget / 4);
+        assert_eq!(
+            (held.now.load(Ordering::SeqCst), taken(&fixture, budget)),
+            (0, 0),
+            "{conduct:?}"
+        );
+        assert_eq!(fixture.store.services.extents.kept.available_permits(), budget / 4);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_budget_smaller_than_an_extent_is_enough() {
     let budget = MIB / 2;
-    let rig = rig(budget).await;
+    let fixture = fixture(budget).await;
     let bodies: Vec<_> = (0..4).map(|seed| pattern(5 * MIB, seed)).collect();
     let writes = bodies.iter().zip(0..).map(|(bytes, at)| {
-        let (rig, mut incoming) = (&rig, body(bytes.clone()));
+        let (fixture, mut incoming) = (&fixture, body(bytes.clone()));
         async move {
             incoming.size = incoming.size.filter(|_| at % 2 > 0);
             let key = format!("{at}");
-            let written = put(&rig.store, &key, incoming, WriteConditions::default()).await;
-            rig.check_at_home(&written.unwrap(), bytes).await;
+            let written = put(&fixture.store, &key, incoming, WriteConditions::default()).await;
+            fixture.check_at_home(&written.unwrap(), bytes).await;
         }
     });
     join_all(writes).await;
     settle().await;
-    assert_eq!(taken(&rig, budget), 0);
+    assert_eq!(taken(&fixture, budget), 0);
 }
 
 /// A body whose client sends the first MiB, and the rest after an hour.
@@ -99,50 +103,50 @@ fn stopping(bytes: &Bytes, size: Option<u64>) -> Incoming {
 #[tokio::test(start_paused = true)]
 async fn clients_that_stopped_give_way_to_one_who_waits() {
     let budget = 16 * MIB;
-    let rig = rig(budget).await;
+    let fixture = fixture(budget).await;
     let bytes = pattern(16 * MIB, 1);
     for size in [Some(6_000_000), None] {
         // The stopped write holds parity of 8 MiB, which is the limit.
         let stopped = stopping(&bytes, Some(bytes.len() as u64));
-        let stopped = Box::pin(put(&rig.store, "stopped", stopped, WriteConditions::default()));
+        let stopped = Box::pin(put(&fixture.store, "stopped", stopped, WriteConditions::default()));
         let other = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let begun = Instant::now();
             let incoming = Incoming { size, ..body(pattern(6_000_000, 2)) };
-            let written = put(&rig.store, "other", incoming, WriteConditions::default()).await;
+            let written = put(&fixture.store, "other", incoming, WriteConditions::default()).await;
             assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-            rig.check_at_home(&written.unwrap(), &pattern(6_000_000, 2)).await;
+            fixture.check_at_home(&written.unwrap(), &pattern(6_000_000, 2)).await;
         };
         let (stopped, ()) = futures::future::join(stopped, other).await;
         let Err(Error::Backend(error)) = stopped else { panic!("others waited") };
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         settle().await;
-        assert_eq!(taken(&rig, budget), 0);
+        assert_eq!(taken(&fixture, budget), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_stops_is_waited_for_while_nobody_needs_its_place() {
+async fn a_stalled_client_is_awaited_while_no_other_write_needs_its_memory() {
     let budget = 16 * MIB;
-    let rig = rig(budget).await;
+    let fixture = fixture(budget).await;
     let bytes = pattern(16 * MIB, 1);
     let stopped = stopping(&bytes, Some(bytes.len() as u64));
-    let written = put(&rig.store, "stopped", stopped, WriteConditions::default()).await;
-    rig.check_at_home(&written.unwrap(), &bytes).await;
+    let written = put(&fixture.store, "stopped", stopped, WriteConditions::default()).await;
+    fixture.check_at_home(&written.unwrap(), &bytes).await;
     settle().await;
-    assert_eq!(taken(&rig, budget), 0);
+    assert_eq!(taken(&fixture, budget), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_dropped_gives_back_what_it_held() {
     let budget = 32 * MIB;
-    let rig = rig(budget).await;
+    let fixture = fixture(budget).await;
     let bytes = pattern(16 * MIB, 1);
     for size in [Some(bytes.len() as u64), None] {
-        let write = put(&rig.store, "key", stopping(&bytes, size), WriteConditions::default());
+        let write = put(&fixture.store, "key", stopping(&bytes, size), WriteConditions::default());
         tokio::time::timeout(Duration::from_secs(9), write).await.expect_err("it has stopped");
         settle().await;
-        assert_eq!(taken(&rig, budget), 0);
-        assert!(rig.node.memory.extents_in_use().is_empty());
+        assert_eq!(taken(&fixture, budget), 0);
+        assert!(fixture.node.memory.extents_in_use().is_empty());
     }
 }

@@ -8,7 +8,7 @@ use martlet_protocol::{DeviceId, ErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::rig::{Rig, extents};
+use super::fixture::{CodedFixture, extents};
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put};
 use crate::{Error, Incoming, WriteConditions};
@@ -19,22 +19,22 @@ fn ms(ms: u64) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_device_that_hangs_costs_a_short_grace_and_soon_nothing() {
-    let rig = Rig::new("4+2", 6).await;
-    rig.let_be([DeviceId(2)], Conduct::Hangs);
+    let fixture = CodedFixture::new("4+2", 6).await;
+    fixture.let_be([DeviceId(2)], Conduct::Hangs);
     let bytes = pattern(900_000, 1);
     let begun = Instant::now();
-    let written = rig.put("key", bytes.clone()).await.unwrap();
-    rig.check(&written, &bytes).await;
-    assert_eq!((begun.elapsed(), rig.held(extents(&written)[0].id).len()), (ms(250), 5));
-    let rig = Rig::new("4+2", 7).await;
-    rig.let_be([DeviceId(2)], Conduct::Hangs);
+    let written = fixture.put("key", bytes.clone()).await.unwrap();
+    fixture.check(&written, &bytes).await;
+    assert_eq!((begun.elapsed(), fixture.held(extents(&written)[0].id).len()), (ms(250), 5));
+    let fixture = CodedFixture::new("4+2", 7).await;
+    fixture.let_be([DeviceId(2)], Conduct::Hangs);
     let begun = Instant::now();
     for seed in 0..60 {
-        rig.put("key", pattern(900_000, seed)).await.unwrap();
+        fixture.put("key", pattern(900_000, seed)).await.unwrap();
     }
     assert!(begun.elapsed() <= ms(1500), "{:?}", begun.elapsed());
-    let written = rig.put("key", bytes.clone()).await.unwrap();
-    assert_eq!(rig.held(extents(&written)[0].id).len(), 6, "another device stands in");
+    let written = fixture.put("key", bytes.clone()).await.unwrap();
+    assert_eq!(fixture.held(extents(&written)[0].id).len(), 6, "another device stands in");
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,46 +44,46 @@ async fn a_slow_device_does_not_set_the_pace() {
         Conduct::WriteStalls(100_000),
         Conduct::WriteStalls(2_000_000),
     ] {
-        let rig = Rig::new("4+2", 6).await;
-        rig.let_be([DeviceId(1)], conduct);
+        let fixture = CodedFixture::new("4+2", 6).await;
+        fixture.let_be([DeviceId(1)], conduct);
         let bytes = pattern(40_000_000, 1);
         let begun = Instant::now();
-        let written = rig.put("key", bytes.clone()).await.unwrap();
+        let written = fixture.put("key", bytes.clone()).await.unwrap();
         // Three extents, each of which waits for a short grace period.
         assert!(begun.elapsed() < Duration::from_secs(8), "{conduct:?}: {:?}", begun.elapsed());
-        rig.check(&written, &bytes).await;
+        fixture.check(&written, &bytes).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fragment_that_is_late_goes_on_behind_its_write() {
-    let rig = Rig::new("4+2", 6).await;
-    rig.let_be([DeviceId(2)], Conduct::WritesLate(ms(3000)));
+    let fixture = CodedFixture::new("4+2", 6).await;
+    fixture.let_be([DeviceId(2)], Conduct::WritesLate(ms(3000)));
     let bytes = pattern(900_000, 1);
     let begun = Instant::now();
-    let written = rig.put("key", bytes.clone()).await.unwrap();
+    let written = fixture.put("key", bytes.clone()).await.unwrap();
     assert_eq!(begun.elapsed(), ms(250));
     tokio::time::sleep(Duration::from_secs(4)).await;
-    rig.check_at_home(&written, &bytes).await;
+    fixture.check_at_home(&written, &bytes).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn devices_that_can_not_be_missed_are_waited_for_and_given_up_in_the_end() {
-    let rig = Rig::new("2+1", 3).await;
-    rig.let_be([DeviceId(2)], Conduct::WritesLate(Duration::from_secs(40)));
+    let fixture = CodedFixture::new("2+1", 3).await;
+    fixture.let_be([DeviceId(2)], Conduct::WritesLate(Duration::from_secs(40)));
     let bytes = pattern(6_000_000, 1);
-    let written = rig.put("key", bytes.clone()).await.unwrap();
-    rig.check_at_home(&written, &bytes).await;
+    let written = fixture.put("key", bytes.clone()).await.unwrap();
+    fixture.check_at_home(&written, &bytes).await;
     for conduct in [Conduct::Hangs, Conduct::WriteStalls(1_500_000)] {
-        let rig = Rig::new("2+1", 3).await;
-        rig.let_be([DeviceId(2)], conduct);
+        let fixture = CodedFixture::new("2+1", 3).await;
+        fixture.let_be([DeviceId(2)], conduct);
         let begun = Instant::now();
-        let refused = rig.put("key", bytes.clone()).await;
+        let refused = fixture.put("key", bytes.clone()).await;
         assert!(matches!(refused, Err(Error::Backend(e)) if e.kind() == ErrorKind::Unavailable));
         assert!(begun.elapsed() < Duration::from_secs(130), "{:?}", begun.elapsed());
-        rig.let_be([DeviceId(2)], Conduct::Well);
+        fixture.let_be([DeviceId(2)], Conduct::Well);
         tokio::time::sleep(Duration::from_secs(20)).await;
-        assert!(rig.node.memory.extents_in_use().is_empty(), "{conduct:?}");
+        assert!(fixture.node.memory.extents_in_use().is_empty(), "{conduct:?}");
     }
 }
 
@@ -92,34 +92,35 @@ async fn devices_that_can_not_be_missed_are_waited_for_and_given_up_in_the_end()
 async fn what_has_not_begun_is_not_counted_on() {
     let bytes = pattern(16 << 20, 1);
     for _ in 0..8 {
-        let rig = Rig::new("4+2", 6).await;
-        rig.let_be([DeviceId(1)], Conduct::WritesLate(Duration::from_secs(8)));
-        rig.let_be([DeviceId(2)], Conduct::Refuses(ErrorKind::Unavailable));
+        let fixture = CodedFixture::new("4+2", 6).await;
+        fixture.let_be([DeviceId(1)], Conduct::WritesLate(Duration::from_secs(8)));
+        fixture.let_be([DeviceId(2)], Conduct::Refuses(ErrorKind::Unavailable));
         let slow = body(bytes.clone()).bytes.then(|piece| async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             piece
         });
         let incoming = Incoming { bytes: slow.boxed(), ..body(bytes.clone()) };
-        let written = put(&rig.store, "key", incoming, WriteConditions::default()).await.unwrap();
-        rig.check(&written, &bytes).await;
-        assert_eq!(rig.held(extents(&written)[0].id).len(), 5);
+        let written =
+            put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap();
+        fixture.check(&written, &bytes).await;
+        assert_eq!(fixture.held(extents(&written)[0].id).len(), 5);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_is_not_taken_for_slow_devices_and_keeps_none_waiting() {
-    let rig = Rig::new("2+1", 3).await;
+    let fixture = CodedFixture::new("2+1", 3).await;
     let bytes = pattern(6_000_000, 1);
     let slow = body(bytes.clone()).bytes.then(|piece| async {
         tokio::time::sleep(Duration::from_secs(90)).await;
         piece
     });
-    let (node, asked) = (rig.node.clone(), Arc::new(Mutex::new(Vec::new())));
-    let noted = asked.clone();
+    let (node, ready_counts) = (fixture.node.clone(), Arc::new(Mutex::new(Vec::new())));
+    let noted = ready_counts.clone();
     let watched = slow.inspect(move |_| noted.lock().push(node.writes().len()));
     let incoming = Incoming { bytes: watched.boxed(), ..body(bytes.clone()) };
-    let written = put(&rig.store, "key", incoming, WriteConditions::default()).await.unwrap();
-    rig.check_at_home(&written, &bytes).await;
+    let written = put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap();
+    fixture.check_at_home(&written, &bytes).await;
     // The first fragment, and in the middle the second with parity.
-    assert_eq!(*asked.lock(), [0, 1, 0, 0, 2, 0, 0]);
+    assert_eq!(*ready_counts.lock(), [0, 1, 0, 0, 2, 0, 0]);
 }

@@ -69,7 +69,7 @@ async fn every_version_is_wrapped_anew_and_stays_what_it_was() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_unwrap_is_counted_and_left() {
+async fn data_keys_that_can_not_be_unwrapped_are_counted_and_kept() {
     let harness = Harness::with_bucket(1).await;
     put(&with_keys(&harness.store, &[1]), managed(), "k", body(pattern(3000, 1))).await.unwrap();
     let new = with_keys(&harness.store, &[2]);

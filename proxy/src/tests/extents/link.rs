@@ -19,7 +19,7 @@ use martlet_protocol::{Backend, DeviceId, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::rig::ring;
+use super::fixture::ring;
 use crate::tests::harness::{body, create, get, put};
 use crate::{Cluster, ObjectStore, ReadConditions, Selection, StoreOptions, WriteConditions};
 

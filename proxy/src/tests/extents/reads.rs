@@ -8,7 +8,7 @@ use futures::StreamExt;
 use martlet_protocol::{DeviceId, ErrorKind};
 use tokio::time::Instant;
 
-use super::rig::{Rig, extent};
+use super::fixture::{ExtentFixture, extent};
 use super::wayward::Conduct;
 use crate::tests::harness::pattern;
 use crate::{Error, ReadConditions, Selection};
@@ -26,62 +26,68 @@ fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
 
 #[tokio::test(start_paused = true)]
 async fn an_extent_on_the_last_handoff_of_fourteen_devices_is_found() {
-    let rig = Rig::new(14).await;
+    let fixture = ExtentFixture::new(14).await;
     let bytes = pattern(100_000, 1);
-    let id = extent(&rig.put("key", bytes.clone()).await.unwrap());
-    let last = *rig.order(id).last().unwrap();
-    rig.move_to(id, last).await;
+    let id = extent(&fixture.put("key", bytes.clone()).await.unwrap());
+    let last = *fixture.order(id).last().unwrap();
+    fixture.move_to(id, last).await;
     let begun = Instant::now();
-    assert_eq!(rig.get("key").await.unwrap(), bytes);
+    assert_eq!(fixture.get("key").await.unwrap(), bytes);
     assert!(begun.elapsed() < ms(30), "those who answer are not waited for");
-    let (_, places) = rig.store.places("b", "key").await.unwrap();
+    let (_, places) = fixture.store.places("b", "key").await.unwrap();
     assert_eq!(places[0].device, last);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_devices_that_hang_do_not_take_a_hundred_timeouts() {
-    let rig = Rig::new(100).await;
+    let fixture = ExtentFixture::new(100).await;
     let bytes = pattern(100_000, 1);
-    let id = extent(&rig.put("key", bytes.clone()).await.unwrap());
-    let last = *rig.order(id).last().unwrap();
-    rig.move_to(id, last).await;
-    rig.let_be(rig.devices(), Conduct::Hangs);
-    rig.let_be([last], Conduct::Well);
+    let id = extent(&fixture.put("key", bytes.clone()).await.unwrap());
+    let last = *fixture.order(id).last().unwrap();
+    fixture.move_to(id, last).await;
+    fixture.let_be(fixture.devices(), Conduct::Hangs);
+    fixture.let_be([last], Conduct::Well);
     let begun = Instant::now();
-    assert_eq!(rig.get("key").await.unwrap(), bytes);
+    assert_eq!(fixture.get("key").await.unwrap(), bytes);
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    rig.let_be([last], Conduct::Hangs);
+    fixture.let_be([last], Conduct::Hangs);
     let begun = Instant::now();
-    assert_eq!(kind(rig.get("key").await), Some(ErrorKind::Unavailable));
+    assert_eq!(kind(fixture.get("key").await), Some(ErrorKind::Unavailable));
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_is_said_only_when_everybody_has_said_so() {
-    let rig = Rig::new(9).await;
-    let id = extent(&rig.put("key", pattern(100_000, 1)).await.unwrap());
-    let order = rig.order(id);
-    for holder in rig.holders(id) {
-        martlet_protocol::Backend::delete_extents(&*rig.node.memory, holder, &[id]).await.unwrap();
+    let fixture = ExtentFixture::new(9).await;
+    let id = extent(&fixture.put("key", pattern(100_000, 1)).await.unwrap());
+    let order = fixture.order(id);
+    for holder in fixture.holders(id) {
+        martlet_protocol::Backend::delete_extents(&*fixture.node.memory, holder, &[id])
+            .await
+            .unwrap();
     }
-    rig.node.reads();
-    assert_eq!(kind(rig.get("key").await), Some(ErrorKind::Internal));
-    let mut asked: Vec<_> = rig.node.reads().into_iter().map(|(device, _)| device).collect();
-    asked.sort();
-    assert_eq!(asked, rig.devices(), "each was asked once");
+    fixture.node.reads();
+    assert_eq!(kind(fixture.get("key").await), Some(ErrorKind::Internal));
+    let mut reads: Vec<_> = fixture.node.reads().into_iter().map(|(device, _)| device).collect();
+    reads.sort();
+    assert_eq!(reads, fixture.devices(), "each was asked once");
     for out in order {
-        rig.let_be([out], Conduct::Refuses(ErrorKind::Unavailable));
-        assert_eq!(kind(rig.get("key").await), Some(ErrorKind::Unavailable), "{out} may have it");
-        rig.let_be([out], Conduct::Well);
+        fixture.let_be([out], Conduct::Refuses(ErrorKind::Unavailable));
+        assert_eq!(
+            kind(fixture.get("key").await),
+            Some(ErrorKind::Unavailable),
+            "{out} may have it"
+        );
+        fixture.let_be([out], Conduct::Well);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_is_gone_refused_or_corrupt_is_made_up_for_by_the_others() {
-    let rig = Rig::new(5).await;
+    let fixture = ExtentFixture::new(5).await;
     let bytes = pattern(100_000, 1);
-    let id = extent(&rig.put("key", bytes.clone()).await.unwrap());
-    let holders = rig.holders(id);
+    let id = extent(&fixture.put("key", bytes.clone()).await.unwrap());
+    let holders = fixture.holders(id);
     for conduct in [
         Conduct::Refuses(ErrorKind::NotFound),
         Conduct::Refuses(ErrorKind::Unavailable),
@@ -90,64 +96,64 @@ async fn a_copy_that_is_gone_refused_or_corrupt_is_made_up_for_by_the_others() {
         Conduct::ReadBreaks(0, ErrorKind::Corrupt),
     ] {
         for good in 0..3 {
-            rig.let_be(holders.clone(), conduct);
-            rig.let_be([holders[good]], Conduct::Well);
-            assert_eq!(rig.get("key").await.unwrap(), bytes, "{conduct:?}");
+            fixture.let_be(holders.clone(), conduct);
+            fixture.let_be([holders[good]], Conduct::Well);
+            assert_eq!(fixture.get("key").await.unwrap(), bytes, "{conduct:?}");
         }
     }
-    rig.let_be(holders.clone(), Conduct::Well);
-    rig.node.memory.corrupt(holders[0], id);
-    rig.node.memory.corrupt(holders[1], id);
-    assert_eq!(rig.get("key").await.unwrap(), bytes);
-    rig.node.memory.corrupt(holders[2], id);
-    assert_eq!(kind(rig.get("key").await), Some(ErrorKind::Corrupt));
+    fixture.let_be(holders.clone(), Conduct::Well);
+    fixture.node.memory.corrupt(holders[0], id);
+    fixture.node.memory.corrupt(holders[1], id);
+    assert_eq!(fixture.get("key").await.unwrap(), bytes);
+    fixture.node.memory.corrupt(holders[2], id);
+    assert_eq!(kind(fixture.get("key").await), Some(ErrorKind::Corrupt));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_first_byte_that_is_late_is_asked_of_another_too() {
     for conduct in [Conduct::Late(ms(900)), Conduct::ReadStalls(0), Conduct::Hangs] {
-        let rig = Rig::new(3).await;
+        let fixture = ExtentFixture::new(3).await;
         let bytes = pattern(100_000, 1);
-        let id = extent(&rig.put("key", bytes.clone()).await.unwrap());
-        rig.get("key").await.unwrap();
-        let (first, _) = rig.node.reads()[0].clone();
-        assert!(rig.holders(id).contains(&first));
-        rig.let_be([first], conduct);
+        let id = extent(&fixture.put("key", bytes.clone()).await.unwrap());
+        fixture.get("key").await.unwrap();
+        let (first, _) = fixture.node.reads()[0].clone();
+        assert!(fixture.holders(id).contains(&first));
+        fixture.let_be([first], conduct);
         let begun = Instant::now();
-        assert_eq!(rig.get("key").await.unwrap(), bytes);
+        assert_eq!(fixture.get("key").await.unwrap(), bytes);
         let took = begun.elapsed();
         assert!(took >= ms(30) && took < ms(32), "{conduct:?}: {took:?}");
-        assert_eq!(rig.node.open.load(Ordering::SeqCst), 0, "who lost was told to stop");
+        assert_eq!(fixture.node.open.load(Ordering::SeqCst), 0, "who lost was told to stop");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_at_its_limit_is_not_asked_twice_for_everything() {
-    let rig = Rig::new(3).await;
-    rig.put("key", pattern(100_000, 1)).await.unwrap();
-    rig.let_be(rig.devices(), Conduct::Late(ms(200)));
+    let fixture = ExtentFixture::new(3).await;
+    fixture.put("key", pattern(100_000, 1)).await.unwrap();
+    fixture.let_be(fixture.devices(), Conduct::Late(ms(200)));
     let reads = 2000;
     for _ in 0..reads / 50 {
-        futures::future::join_all((0..50).map(|_| rig.get("key"))).await;
+        futures::future::join_all((0..50).map(|_| fixture.get("key"))).await;
     }
-    let asked = rig.node.reads().len();
-    assert!(asked <= reads + reads / 20 + 16, "{asked} calls for {reads} reads");
+    let reads = fixture.node.reads().len();
+    assert!(reads <= reads + reads / 20 + 16, "{reads} calls for {reads} reads");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_stopped_costs_a_few_hedges_and_not_one_for_each_read() {
     let _repeats = martlet_protocol::testing::seeded_ids::SeededIds::new(7);
-    let rig = Rig::new(3).await;
+    let fixture = ExtentFixture::new(3).await;
     for key in 0..30 {
-        rig.put(&format!("{key}"), pattern(10_000, key)).await.unwrap();
+        fixture.put(&format!("{key}"), pattern(10_000, key)).await.unwrap();
     }
-    rig.let_be([DeviceId(2)], Conduct::Hangs);
+    fixture.let_be([DeviceId(2)], Conduct::Hangs);
     let begun = Instant::now();
     for _ in 0..10 {
         let reads = (0..30).map(|key| {
-            let rig = &rig;
+            let fixture = &fixture;
             async move {
-                assert_eq!(rig.get(&format!("{key}")).await.unwrap(), pattern(10_000, key));
+                assert_eq!(fixture.get(&format!("{key}")).await.unwrap(), pattern(10_000, key));
             }
         });
         futures::future::join_all(reads).await;
@@ -155,57 +161,57 @@ async fn a_node_that_stopped_costs_a_few_hedges_and_not_one_for_each_read() {
     }
     let took = begun.elapsed();
     assert!(took < ms(5000 + 1500), "{took:?}, of which 5 s were spent between the reads");
-    let to_it = rig.node.reads().iter().filter(|(device, _)| *device == DeviceId(2)).count();
+    let to_it = fixture.node.reads().iter().filter(|(device, _)| *device == DeviceId(2)).count();
     assert!(to_it < 60, "{to_it} of 300 reads asked it");
-    rig.let_be([DeviceId(2)], Conduct::Well);
+    fixture.let_be([DeviceId(2)], Conduct::Well);
     // All waiting calls have timed out by then, and reads no longer avoid the device.
     tokio::time::sleep(ms(30_000)).await;
-    rig.node.reads();
+    fixture.node.reads();
     for _ in 0..2 {
         for key in 0..30 {
-            rig.get(&format!("{key}")).await.unwrap();
+            fixture.get(&format!("{key}")).await.unwrap();
         }
     }
-    let to_it = rig.node.reads().iter().filter(|(device, _)| *device == DeviceId(2)).count();
+    let to_it = fixture.node.reads().iter().filter(|(device, _)| *device == DeviceId(2)).count();
     assert!(to_it > 5, "it is back, and {to_it} of 60 reads asked it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn reads_are_spread_over_all_who_have_the_bytes() {
-    let rig = Rig::new(3).await;
+    let fixture = ExtentFixture::new(3).await;
     for key in 0..300 {
-        let written = rig.put(&format!("{key}"), pattern(9_000, key)).await.unwrap();
+        let written = fixture.put(&format!("{key}"), pattern(9_000, key)).await.unwrap();
         // Two replicas have acknowledged; the third may still be writing and would report NotFound.
         let id = extent(&written);
         let all_have_it = async {
-            while rig.holders(id).len() < 3 {
+            while fixture.holders(id).len() < 3 {
                 tokio::time::sleep(ms(1)).await;
             }
         };
         tokio::time::timeout(ms(60_000), all_have_it).await.expect("the third gets its copy");
-        rig.get(&format!("{key}")).await.unwrap();
+        fixture.get(&format!("{key}")).await.unwrap();
     }
-    let mut asked: HashMap<DeviceId, usize> = HashMap::new();
-    for (device, _) in rig.node.reads() {
-        *asked.entry(device).or_default() += 1;
+    let mut reads: HashMap<DeviceId, usize> = HashMap::new();
+    for (device, _) in fixture.node.reads() {
+        *reads.entry(device).or_default() += 1;
     }
-    assert_eq!(asked.values().sum::<usize>(), 300, "each was read once");
-    assert!(asked.values().all(|reads| (60..140).contains(reads)), "{asked:?}");
+    assert_eq!(reads.values().sum::<usize>(), 300, "each was read once");
+    assert!(reads.values().all(|reads| (60..140).contains(reads)), "{reads:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_goes_away_takes_its_streams_along() {
-    let rig = Rig::new(3).await;
-    rig.put("key", pattern(5_000_000, 1)).await.unwrap();
+    let fixture = ExtentFixture::new(3).await;
+    fixture.put("key", pattern(5_000_000, 1)).await.unwrap();
     for pieces in 0..4 {
         let conditions = ReadConditions::default();
-        let read = rig.store.get("b", "key", Selection::Whole, &conditions).await.unwrap();
+        let read = fixture.store.get("b", "key", Selection::Whole, &conditions).await.unwrap();
         let mut body = read.body.unwrap();
         for _ in 0..pieces {
             body.next().await.unwrap().unwrap();
         }
-        assert_eq!(rig.node.open.load(Ordering::SeqCst), 1);
+        assert_eq!(fixture.node.open.load(Ordering::SeqCst), 1);
         drop(body);
-        assert_eq!(rig.node.open.load(Ordering::SeqCst), 0);
+        assert_eq!(fixture.node.open.load(Ordering::SeqCst), 0);
     }
 }

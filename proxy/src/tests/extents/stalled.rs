@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::ErrorKind;
 
-use super::rig::Rig;
+use super::fixture::ExtentFixture;
 use crate::tests::harness::{body, get, pattern, put};
 use crate::{Error, Incoming, Selection, StoreOptions, WriteConditions};
 
@@ -45,11 +45,11 @@ fn stalling(taken: &Arc<AtomicUsize>) -> Incoming {
 #[tokio::test(start_paused = true)]
 async fn devices_gather_no_more_for_clients_that_stall_than_half_of_the_budget() {
     let options = StoreOptions { buffer_bytes_max: 4 * MIB, ..StoreOptions::default() };
-    let rig = Rig::with(3, 1, options).await;
+    let fixture = ExtentFixture::with(3, 1, options).await;
     let taken = Arc::new(AtomicUsize::new(0));
     let stalled: Vec<_> = (0..4)
         .map(|at| {
-            let (store, incoming) = (rig.store.clone(), stalling(&taken));
+            let (store, incoming) = (fixture.store.clone(), stalling(&taken));
             tokio::spawn(async move {
                 put(&store, &format!("s{at}"), incoming, WriteConditions::default()).await
             })
@@ -58,8 +58,8 @@ async fn devices_gather_no_more_for_clients_that_stall_than_half_of_the_budget()
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(taken.load(Ordering::SeqCst), 2, "two have a MiB each of two");
     let bytes = pattern(MIB, 1);
-    put(&rig.store, "key", body(bytes.clone()), WriteConditions::default()).await.unwrap();
-    assert_eq!(get(&rig.store, "key", Selection::Whole).await.unwrap(), bytes);
+    put(&fixture.store, "key", body(bytes.clone()), WriteConditions::default()).await.unwrap();
+    assert_eq!(get(&fixture.store, "key", Selection::Whole).await.unwrap(), bytes);
     let mut given_up = 0;
     for one in stalled {
         // No write waits for memory any more, so the remaining stalled writes may go on.

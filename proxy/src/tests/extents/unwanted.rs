@@ -6,7 +6,7 @@ use futures::StreamExt;
 use martlet_protocol::{DeviceId, ErrorKind};
 use tokio::time::{Instant, timeout};
 
-use super::rig::Rig;
+use super::fixture::ExtentFixture;
 use super::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
 use crate::{Incoming, WriteConditions};
@@ -16,19 +16,19 @@ fn refused(length: usize) -> Incoming {
     Incoming { md5: Some([9; 16]), ..body(pattern(length, 1)) }
 }
 
-async fn put_in_vain(rig: &Rig, incoming: Incoming) {
-    let refused = put(&rig.store, "key", incoming, WriteConditions::default()).await;
+async fn put_in_vain(fixture: &ExtentFixture, incoming: Incoming) {
+    let refused = put(&fixture.store, "key", incoming, WriteConditions::default()).await;
     refused.expect_err("the body isn't what was said of it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn primaries_and_stand_ins_are_told() {
-    let rig = Rig::new(9).await;
-    rig.let_be((1..=5).map(DeviceId), Conduct::Refuses(ErrorKind::Full));
+async fn primaries_and_handoffs_are_reported() {
+    let fixture = ExtentFixture::new(9).await;
+    fixture.let_be((1..=5).map(DeviceId), Conduct::Refuses(ErrorKind::Full));
     for length in [20_000, 900_000, 5_000_000] {
-        put_in_vain(&rig, refused(length)).await;
+        put_in_vain(&fixture, refused(length)).await;
         settle().await;
-        assert!(rig.node.memory.extents_in_use().is_empty(), "{length} bytes");
+        assert!(fixture.node.memory.extents_in_use().is_empty(), "{length} bytes");
     }
 }
 
@@ -40,22 +40,22 @@ async fn a_laggard_is_broken_off_or_deleted_when_it_is_done() {
         Conduct::WriteStalls(100_000),
         Conduct::Hangs,
     ] {
-        let rig = Rig::new(3).await;
-        rig.let_be([DeviceId(2)], conduct);
-        put_in_vain(&rig, refused(500_000)).await;
-        rig.let_be([DeviceId(2)], Conduct::Well);
+        let fixture = ExtentFixture::new(3).await;
+        fixture.let_be([DeviceId(2)], conduct);
+        put_in_vain(&fixture, refused(500_000)).await;
+        fixture.let_be([DeviceId(2)], Conduct::Well);
         tokio::time::sleep(Duration::from_secs(15)).await;
-        assert!(rig.node.memory.extents_in_use().is_empty(), "{conduct:?}");
+        assert!(fixture.node.memory.extents_in_use().is_empty(), "{conduct:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_node_does_not_keep_the_others_from_being_told() {
-    let rig = Rig::new(3).await;
+    let fixture = ExtentFixture::new(3).await;
     let (length, halves) = (600_000, 2);
     let all = pattern(length, 1);
     let bytes = all.clone();
-    let node = rig.node.clone();
+    let node = fixture.node.clone();
     let dying = futures::stream::iter(0..halves).then(move |half| {
         let (bytes, node) = (bytes.clone(), node.clone());
         async move {
@@ -68,20 +68,20 @@ async fn a_dead_node_does_not_keep_the_others_from_being_told() {
     });
     let incoming = Incoming { bytes: dying.boxed(), ..refused(length) };
     let begun = Instant::now();
-    put_in_vain(&rig, incoming).await;
+    put_in_vain(&fixture, incoming).await;
     assert!(begun.elapsed() < Duration::from_secs(1), "the client doesn't wait for that");
     tokio::time::sleep(Duration::from_millis(100)).await;
     let left: Vec<_> =
-        rig.devices().into_iter().map(|d| rig.node.memory.extents(d).len()).collect();
+        fixture.devices().into_iter().map(|d| fixture.node.memory.extents(d).len()).collect();
     assert_eq!(left, [1, 0, 0], "the sweep finds what a dead node keeps");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_cut_off_leaves_nothing_anywhere() {
     for cut_ms in 0..30 {
-        let rig = Rig::new(5).await;
-        rig.let_be([DeviceId(2)], Conduct::WriteSlow(Duration::from_millis(7)));
-        rig.let_be([DeviceId(4)], Conduct::Refuses(ErrorKind::Unavailable));
+        let fixture = ExtentFixture::new(5).await;
+        fixture.let_be([DeviceId(2)], Conduct::WriteSlow(Duration::from_millis(7)));
+        fixture.let_be([DeviceId(4)], Conduct::Refuses(ErrorKind::Unavailable));
         let bytes = pattern(2_000_000, 1);
         let incoming = body(bytes.clone());
         let slow = incoming.bytes.then(|piece| async {
@@ -89,9 +89,9 @@ async fn a_write_that_is_cut_off_leaves_nothing_anywhere() {
             piece
         });
         let incoming = Incoming { bytes: slow.boxed(), ..body(bytes) };
-        let write = put(&rig.store, "key", incoming, WriteConditions::default());
+        let write = put(&fixture.store, "key", incoming, WriteConditions::default());
         timeout(Duration::from_millis(cut_ms), write).await.expect_err("it takes longer");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(rig.node.memory.extents_in_use().is_empty(), "cut off after {cut_ms} ms");
+        assert!(fixture.node.memory.extents_in_use().is_empty(), "cut off after {cut_ms} ms");
     }
 }

@@ -3,20 +3,20 @@
 use martlet_protocol::lifecycle::{LifecycleAction, VersionPosition};
 
 use super::*;
-use crate::lifecycle::{ExpirationCandidate, Expirations, Outcome, Terms};
+use crate::lifecycle::{ExpirationCandidate, ExpirationOutcome, ExpirationRun, Expirations};
 
 /// Treats version number `at` of a listing as due.
-async fn doom(
+async fn candidate_at(
     fixture: &Fixture,
     at: usize,
-    fate: LifecycleAction,
-    standing: fn(u64) -> VersionPosition,
+    action: LifecycleAction,
+    position: fn(u64) -> VersionPosition,
 ) -> ExpirationCandidate {
     let list = ListVersions { limit: 100, ..ListVersions::default() };
     let mut page = fixture.store().list_versions("b", list).await.unwrap();
     let version = page.versions.remove(at);
-    let (modified_ms, standing) = (version.modified_ms, standing(version.modified_ms));
-    ExpirationCandidate { key: version.key, id: version.id, modified_ms, standing, fate }
+    let (modified_ms, position) = (version.modified_ms, position(version.modified_ms));
+    ExpirationCandidate { key: version.key, id: version.id, modified_ms, position, action }
 }
 
 fn current(modified_ms: u64) -> VersionPosition {
@@ -31,15 +31,19 @@ fn alone(modified_ms: u64) -> VersionPosition {
     VersionPosition::LoneMarker { modified_ms }
 }
 
-async fn carry(fixture: &Fixture, rules: &Lifecycle, doomed: &ExpirationCandidate) -> Outcome {
-    let terms = Terms { rules, day: DAY, now_ms: fixture.clock.now_ms() };
+async fn expire(
+    fixture: &Fixture,
+    rules: &Lifecycle,
+    candidate: &ExpirationCandidate,
+) -> ExpirationOutcome {
+    let run = ExpirationRun { rules, day: DAY, now_ms: fixture.clock.now_ms() };
     let store = fixture.store();
     let (services, context) = (&*store.services, &*store.context());
-    Expirations { services, context }.carry("b", doomed, &terms).await
+    Expirations { services, context }.expire("b", candidate, &run).await
 }
 
-fn is_done(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Done(_))
+fn is_done(outcome: &ExpirationOutcome) -> bool {
+    matches!(outcome, ExpirationOutcome::Done(_))
 }
 
 #[tokio::test]
@@ -49,14 +53,18 @@ async fn m1_a_newer_write_is_never_removed() {
         let rules = rules([expiring("", 1)]);
         put_plain(fixture.store(), "k").await.unwrap();
         fixture.days(2);
-        let doomed = doom(&fixture, 0, LifecycleAction::Expire, current).await;
+        let candidate = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
         put_plain(fixture.store(), "k").await.unwrap();
         let before = fixture.versions().await;
-        assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
+        assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
         assert_eq!(fixture.versions().await, before);
         fixture.harness.delete("k").await;
         let before = fixture.versions().await;
-        assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot, "it has gone");
+        assert_eq!(
+            expire(&fixture, &rules, &candidate).await,
+            ExpirationOutcome::NotDue,
+            "it has gone"
+        );
         assert_eq!(fixture.versions().await, before);
     }
 }
@@ -68,11 +76,11 @@ async fn m1_other_tags_save_an_object() {
     let rules = rules([Rule { scope: Scope::Filter(filter), ..expiring("", 1) }]);
     fixture.put_with("k", &[("x", "1")], Marks::default()).await;
     fixture.days(2);
-    let doomed = doom(&fixture, 0, LifecycleAction::Expire, current).await;
+    let candidate = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
     fixture.store().set_tags("b", "k", Vec::new()).await.unwrap();
-    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
+    assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
     fixture.store().set_tags("b", "k", vec![("x".into(), "1".into())]).await.unwrap();
-    assert!(is_done(&carry(&fixture, &rules, &doomed).await));
+    assert!(is_done(&expire(&fixture, &rules, &candidate).await));
     assert_eq!(fixture.keys().await, [""; 0]);
 }
 
@@ -84,13 +92,13 @@ async fn m1_a_version_that_is_the_current_one_again_stays() {
     fixture.days(1);
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.days(2);
-    let newer = doom(&fixture, 0, LifecycleAction::Expire, current).await;
-    let doomed = doom(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
+    let newer = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
+    let candidate = candidate_at(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
     fixture.store().delete_version("b", "k", newer.id).await.unwrap();
-    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
+    assert_eq!(expire(&fixture, &rules, &candidate).await, ExpirationOutcome::NotDue);
     assert_eq!(fixture.versions().await, ["k*"]);
     put_plain(fixture.store(), "k").await.unwrap();
-    assert!(is_done(&carry(&fixture, &rules, &doomed).await));
+    assert!(is_done(&expire(&fixture, &rules, &candidate).await));
     assert_eq!(fixture.versions().await, ["k*"]);
 }
 
@@ -100,16 +108,24 @@ async fn m1_a_marker_goes_only_while_it_is_alone() {
     let rules = rules([Rule { expiration: Some(Expiration::Marker(true)), ..rule("") }]);
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.harness.delete("k").await;
-    let marker = doom(&fixture, 0, LifecycleAction::Remove, alone).await;
-    let behind = doom(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
-    assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "a version is behind it");
+    let marker = candidate_at(&fixture, 0, LifecycleAction::Remove, alone).await;
+    let behind = candidate_at(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
+    assert_eq!(
+        expire(&fixture, &rules, &marker).await,
+        ExpirationOutcome::NotDue,
+        "a version is behind it"
+    );
     assert_eq!(fixture.versions().await, ["k -*", "k"]);
     fixture.store().delete_version("b", "k", behind.id).await.unwrap();
     put_plain(fixture.store(), "k").await.unwrap();
-    assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "one is in front of it");
-    let front = doom(&fixture, 0, LifecycleAction::Expire, current).await;
+    assert_eq!(
+        expire(&fixture, &rules, &marker).await,
+        ExpirationOutcome::NotDue,
+        "one is in front of it"
+    );
+    let front = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
     fixture.store().delete_version("b", "k", front.id).await.unwrap();
-    assert!(is_done(&carry(&fixture, &rules, &marker).await));
+    assert!(is_done(&expire(&fixture, &rules, &marker).await));
     assert_eq!(fixture.versions().await, [""; 0]);
 }
 
@@ -119,15 +135,15 @@ async fn r7_any_number_may_be_at_it() {
     let rules = rules([expiring("", 1), noncurrent(1, None)]);
     put_plain(fixture.store(), "k").await.unwrap();
     fixture.days(2);
-    let doomed = doom(&fixture, 0, LifecycleAction::Expire, current).await;
-    let all = (0..4).map(|_| carry(&fixture, &rules, &doomed));
+    let candidate = candidate_at(&fixture, 0, LifecycleAction::Expire, current).await;
+    let all = (0..4).map(|_| expire(&fixture, &rules, &candidate));
     let outcomes = futures::future::join_all(all).await;
     let done = outcomes.iter().filter(|outcome| is_done(outcome)).count();
     assert_eq!(done, 1, "{outcomes:?}");
     assert_eq!(fixture.versions().await, ["k -*", "k"]);
     fixture.days(2);
-    let behind = doom(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
-    let all = (0..4).map(|_| carry(&fixture, &rules, &behind));
+    let behind = candidate_at(&fixture, 1, LifecycleAction::Remove, noncurrent_since).await;
+    let all = (0..4).map(|_| expire(&fixture, &rules, &behind));
     let outcomes = futures::future::join_all(all).await;
     assert_eq!(outcomes.iter().filter(|outcome| is_done(outcome)).count(), 1);
     assert_eq!(fixture.versions().await, ["k -*"]);

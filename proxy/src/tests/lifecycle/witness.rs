@@ -38,7 +38,7 @@ async fn version_ids(fixture: &Fixture) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_that_go_are_heard_of_once() {
+async fn expired_objects_are_reported_once() {
     let fixture = Fixture::new(3).await;
     for key in ["a/1", "a/2", "b/1"] {
         fixture.harness.put(key, "abc").await.unwrap();
@@ -52,7 +52,7 @@ async fn objects_that_go_are_heard_of_once() {
 }
 
 #[tokio::test]
-async fn markers_are_told_from_what_goes_for_good() {
+async fn created_markers_and_removed_versions_are_reported_apart() {
     let fixture = Fixture::versioned().await;
     put_plain(fixture.store(), "k").await.unwrap();
     let everything = Rule { expiration: Some(Expiration::Days(1)), ..noncurrent(1, None) };

@@ -159,10 +159,10 @@ async fn a_count_comes_to_what_was_asked_for() {
     let empty = held("b").await;
     assert!(empty > 512, "a bucket is an entry, too");
     one_of_each(&store, "b").await.unwrap();
-    let asked = held("b").await - empty;
-    allow(&store, "c", asked).await;
+    let requested = held("b").await - empty;
+    allow(&store, "c", requested).await;
     one_of_each(&store, "c").await.unwrap();
-    allow(&store, "d", asked - 1).await;
+    allow(&store, "d", requested - 1).await;
     let refused = exceeded(one_of_each(&store, "d").await);
-    assert_eq!(refused, Some(over(Whose::Bucket, Excess::Index(asked - 1))));
+    assert_eq!(refused, Some(over(Whose::Bucket, Excess::Index(requested - 1))));
 }

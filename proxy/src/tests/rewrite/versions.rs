@@ -5,30 +5,30 @@ use martlet_protocol::{ErrorKind, PolicyId, RegisterKind};
 
 use super::super::harness::{collect, pattern};
 use super::SIZE;
-use super::rig::{Rig, policy_of};
+use super::fixture::{RewriteFixture, policy_of};
 use crate::{ListVersions, ObjectName, ReadConditions, Rewrite, RewriteOptions, Selection};
 
 /// A key with a null version, an older and the current one, each with its own bytes.
-async fn three_versions() -> Rig {
-    let rig = Rig::new().await;
-    rig.put("key", &pattern(SIZE, 1)).await;
-    rig.store.set_versioning("b", true).await.unwrap();
+async fn three_versions() -> RewriteFixture {
+    let fixture = RewriteFixture::new().await;
+    fixture.put("key", &pattern(SIZE, 1)).await;
+    fixture.store.set_versioning("b", true).await.unwrap();
     for seed in 2..4 {
-        rig.put("key", &pattern(SIZE, seed)).await;
+        fixture.put("key", &pattern(SIZE, seed)).await;
     }
-    rig
+    fixture
 }
 
 /// Number of versions under the second policy. Checks that all are readable and in order.
-async fn moved(rig: &Rig) -> usize {
+async fn moved(fixture: &RewriteFixture) -> usize {
     let list = ListVersions { limit: 10, ..ListVersions::default() };
-    let versions = rig.store.list_versions("b", list).await.unwrap().versions;
+    let versions = fixture.store.list_versions("b", list).await.unwrap().versions;
     assert_eq!(versions.len(), 3);
     let mut moved = 0;
     for (version, seed) in versions.into_iter().zip([3, 2, 1]) {
         let name = ObjectName { key: "key", version: Some(version.id) };
         let conditions = ReadConditions::default();
-        let read = rig.store.get("b", name, Selection::Whole, &conditions).await.unwrap();
+        let read = fixture.store.get("b", name, Selection::Whole, &conditions).await.unwrap();
         assert_eq!(collect(read).await.unwrap(), pattern(SIZE, seed));
         moved += usize::from(policy_of(&version.object.unwrap()) == Some(PolicyId(1)));
     }
@@ -37,20 +37,20 @@ async fn moved(rig: &Rig) -> usize {
 
 #[tokio::test]
 async fn every_version_is_moved() {
-    let rig = three_versions().await;
-    rig.turn_to_second().await;
-    assert_eq!(moved(&rig).await, 0);
-    let progress = rig.rewrite_all().await;
+    let fixture = three_versions().await;
+    fixture.turn_to_second().await;
+    assert_eq!(moved(&fixture).await, 0);
+    let progress = fixture.rewrite_all().await;
     assert_eq!((progress.objects_to_move, progress.moved, progress.failed), (3, 3, 0));
-    assert_eq!(moved(&rig).await, 3);
+    assert_eq!(moved(&fixture).await, 3);
 }
 
 /// The stored version names its new extents already when the head's ballot fails, so they stay.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_was_moved_by_half_is_whole() {
-    let rig = three_versions().await;
-    rig.turn_to_second().await;
-    let store = rig.store_that(|call| {
+    let fixture = three_versions().await;
+    fixture.turn_to_second().await;
+    let store = fixture.store_that(|call| {
         let is_head = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
         let object = call.write.and_then(|write| write.entry.value.version());
         match (call.op, is_head, object) {
@@ -61,7 +61,7 @@ async fn a_version_that_was_moved_by_half_is_whole() {
     let rewrite = Rewrite::new("b", RewriteOptions::default());
     store.rewrite(&rewrite).await.unwrap();
     super::super::harness::settle().await;
-    assert_eq!(moved(&rig).await, 2, "but for the current one");
-    rig.rewrite_all().await;
-    assert_eq!(moved(&rig).await, 3);
+    assert_eq!(moved(&fixture).await, 2, "but for the current one");
+    fixture.rewrite_all().await;
+    assert_eq!(moved(&fixture).await, 3);
 }

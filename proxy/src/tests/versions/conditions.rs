@@ -10,7 +10,7 @@ fn sized(size: u64) -> DeleteConditions {
 }
 
 async fn remove(store: &ObjectStore, id: VersionId, conditions: &DeleteConditions) -> Result<()> {
-    let removed = store.delete_version_past("b", ("k", id), Bypass::Nothing, conditions).await;
+    let removed = store.delete_version_past("b", "k", id, Bypass::Nothing, conditions).await;
     removed.map(drop)
 }
 

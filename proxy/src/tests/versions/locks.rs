@@ -106,7 +106,7 @@ async fn governance_is_passed_over_and_a_hold_or_compliance_is_not() {
     let (harness, _clock) = locked().await;
     let store = &harness.store;
     let nothing = DeleteConditions::default();
-    let past = |id| store.delete_version_past("b", ("k", id), Bypass::Governance, &nothing);
+    let past = |id| store.delete_version_past("b", "k", id, Bypass::Governance, &nothing);
     for (retention, hold, goes) in [
         (governed(NOW_MS + 9), None, true),
         (governed(NOW_MS + 9), Some(true), false),
@@ -149,7 +149,7 @@ async fn locks_change_by_version_and_stay_with_it() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_read_is_removed_by_nobody() {
+async fn versions_with_unreadable_locks_are_not_removed() {
     let (harness, clock) = locked().await;
     let store = &harness.store;
     let id = put_version(store, "k", "x").await.unwrap();
@@ -162,7 +162,7 @@ async fn what_nobody_can_read_is_removed_by_nobody() {
     store.services.reviser.revise_object(&context, "b", named(id), &mut change).await.unwrap();
     clock.set_ms(NOW_MS * 2);
     let removed = store
-        .delete_version_past("b", ("k", id), Bypass::Governance, &DeleteConditions::default())
+        .delete_version_past("b", "k", id, Bypass::Governance, &DeleteConditions::default())
         .await;
     assert!(matches!(removed, Err(Error::Locked(LockViolation::Unreadable))));
     let loosened = store.set_retention("b", named(id), None, Bypass::Governance).await;
@@ -216,7 +216,7 @@ fn default_of(days: u32) -> BucketLock {
 }
 
 #[tokio::test]
-async fn whoever_does_not_say_gets_the_buckets_retention() {
+async fn objects_without_retention_get_the_buckets_default() {
     let (harness, _clock) = locked().await;
     let store = &harness.store;
     store.set_object_lock("b", default_of(1)).await.unwrap();
@@ -248,7 +248,7 @@ async fn whoever_does_not_say_gets_the_buckets_retention() {
 
 /// A proxy with a stale bucket in its cache writes no version without the new default lock.
 #[tokio::test]
-async fn m2_a_proxy_that_has_not_heard_locks_all_the_same() {
+async fn m2_a_proxy_with_a_stale_bucket_locks_new_objects() {
     let harness = Harness::with_bucket(1).await;
     let (store, remembers) = (&harness.store, remembering(&harness.memory));
     store.set_versioning("b", true).await.unwrap();
@@ -274,7 +274,7 @@ async fn id_of_only(store: &ObjectStore) -> VersionId {
 }
 
 #[tokio::test]
-async fn a_bucket_whose_lock_nobody_can_read_takes_no_objects() {
+async fn a_bucket_with_an_unreadable_lock_accepts_no_objects() {
     let harness = Harness::with_bucket(1).await;
     let store = &harness.store;
     store.set_versioning("b", true).await.unwrap();

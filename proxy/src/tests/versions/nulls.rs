@@ -91,7 +91,7 @@ async fn a_replaced_null_version_leaves_garbage() {
 }
 
 #[tokio::test]
-async fn m2_versions_are_kept_only_once_every_device_has_heard() {
+async fn m2_versions_are_kept_only_once_every_device_is_fenced() {
     let harness = Harness::new(3, 5);
     create(&harness.store, "b").await;
     for op in [Op::Fence, Op::ListHints] {

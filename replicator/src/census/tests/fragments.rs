@@ -24,7 +24,7 @@ fn bytes(n: u16) -> bytes::Bytes {
 async fn put(world: &MultiNodeWorld, device: DeviceId, id: ExtentId, number: u8, of: u16) {
     let bytes = fragments(4, 2, &bytes(of)).remove(usize::from(number)).1;
     let owner = owner("object", ExtentRole::Data);
-    world.fragment_on(device, id.fragment(number), (bytes, STRIPE), owner).await;
+    world.fragment_on(device, id.fragment(number), bytes, STRIPE, owner).await;
 }
 
 #[tokio::test]

@@ -121,13 +121,14 @@ fn cursors_are_read_as_they_are_written_and_nonsense_is_none() {
     for key in [None, Some("a b\t\u{e4}"), Some("")] {
         let after = key.map(|key| ExpiryCursor { key: key.to_owned(), within: None });
         let cursor = Task { after, ..task("b", 7, 3) }.cursor();
-        assert_eq!(parse(&cursor), Some((id, Shard(3), key.map(str::to_owned))), "{cursor}");
+        let saved = SavedPosition { id, shard: Shard(3), key: key.map(str::to_owned) };
+        assert_eq!(parse(&cursor), Some(saved), "{cursor}");
     }
     for nonsense in
         ["", "-", "x 1 -", &format!("{id} x -"), &format!("{id} 1 0g"), &format!("{id} 1")]
     {
         assert_eq!(parse(nonsense), None, "{nonsense}");
     }
-    let gone = (BucketId([9; 16]), Shard(0), Some("k".to_owned()));
+    let gone = SavedPosition { id: BucketId([9; 16]), shard: Shard(0), key: Some("k".to_owned()) };
     assert_eq!(from(vec![task("a", 1, 0)], gone), []);
 }

@@ -41,8 +41,8 @@ async fn looked_at(index: &Index) -> AuditFindings {
     let sessions = AuditSessions::default();
     let begin = |calls| {
         let database = index.reader.database.clone();
-        let how = (TreeKey::default(), AuditLimits::default());
-        std::thread::spawn(move || audit::run(database, how, None, calls));
+        let (secret, slice) = (TreeKey::default(), AuditLimits::default());
+        std::thread::spawn(move || audit::run(database, secret, slice, None, calls));
         Ok(())
     };
     sessions.page(None, begin).await.unwrap()

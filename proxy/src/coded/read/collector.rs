@@ -15,29 +15,29 @@ use martlet_erasure::FragmentIndex;
 use martlet_protocol::{Error, Result};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::stripe::{ANSWER_TIME, Place, Stripe};
+use super::stripe::{FragmentLocation, REPLY_TIME, Stripe};
 
 /// Longest time without a reply, once no more fragments are queued, for callers with another
 /// resort.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// A fragment and its bytes.
-pub(super) type Gathered = (FragmentIndex, Bytes);
+pub(super) type CollectedFragment = (FragmentIndex, Bytes);
 
-struct Gathering {
+struct FragmentCollector {
     stripe: Arc<Stripe>,
     columns: Range<u64>,
     /// Places to request, the next one last.
-    queue: Vec<Place>,
+    queue: Vec<FragmentLocation>,
     pending: Vec<Pending>,
-    reads: FuturesUnordered<BoxFuture<'static, (Place, Result<Bytes>)>>,
-    gathered: Vec<Gathered>,
+    reads: FuturesUnordered<BoxFuture<'static, (FragmentLocation, Result<Bytes>)>>,
+    collected: Vec<CollectedFragment>,
     /// Time of the last request or reply.
     moved_at: Instant,
 }
 
 struct Pending {
-    place: Place,
+    location: FragmentLocation,
     since: Instant,
     /// Time at which to hedge this request; none if it was hedged.
     check_at: Option<Instant>,
@@ -45,35 +45,35 @@ struct Pending {
 
 /// Reads `columns` of as many fragments as decoding `wanted` needs. Unless `patient`, fails once
 /// the queue is empty and no reply has arrived for [`SILENCE_MAX`].
-pub(super) async fn gather(
+pub(super) async fn collect_fragments(
     stripe: &Arc<Stripe>,
     wanted: FragmentIndex,
     columns: &Range<u64>,
     patient: bool,
-) -> Result<Vec<Gathered>> {
+) -> Result<Vec<CollectedFragment>> {
     let mut queue = stripe.sources(wanted, columns.start);
     queue.reverse();
-    let gathering = Gathering {
+    let collector = FragmentCollector {
         stripe: stripe.clone(),
         columns: columns.clone(),
         queue,
         pending: Vec::new(),
         reads: FuturesUnordered::new(),
-        gathered: Vec::new(),
+        collected: Vec::new(),
         moved_at: Instant::now(),
     };
-    gathering.run(stripe.needed(columns.start), patient).await
+    collector.run(stripe.needed(columns.start), patient).await
 }
 
-impl Gathering {
-    async fn run(mut self, needed: usize, patient: bool) -> Result<Vec<Gathered>> {
+impl FragmentCollector {
+    async fn run(mut self, needed: usize, patient: bool) -> Result<Vec<CollectedFragment>> {
         loop {
-            while self.gathered.len() + self.pending.len() < needed && self.ask_next() {}
-            if self.gathered.len() >= needed {
+            while self.collected.len() + self.pending.len() < needed && self.request_next() {}
+            if self.collected.len() >= needed {
                 self.note_late();
-                return Ok(self.gathered);
+                return Ok(self.collected);
             }
-            let hopeful = self.gathered.len() + self.pending.len();
+            let hopeful = self.collected.len() + self.pending.len();
             let silent = self.queue.is_empty() && self.moved_at.elapsed() >= SILENCE_MAX;
             if hopeful < needed || (silent && !patient) {
                 return Err(Error::unavailable(format!(
@@ -84,37 +84,37 @@ impl Gathering {
             let check_at = self.check_at();
             tokio::select! {
                 biased;
-                Some((place, read)) = self.reads.next() => self.note(place, read),
+                Some((location, read)) = self.reads.next() => self.note(location, read),
                 () = sleep_until(check_at) => self.hedge(),
             }
         }
     }
 
-    /// Requests the next queued place; returns false if the queue is empty.
-    fn ask_next(&mut self) -> bool {
-        let Some(place) = self.queue.pop() else { return false };
-        self.ask(place);
+    /// Requests the next queued location; returns false if the queue is empty.
+    fn request_next(&mut self) -> bool {
+        let Some(location) = self.queue.pop() else { return false };
+        self.request(location);
         true
     }
 
-    fn ask(&mut self, place: Place) {
+    fn request(&mut self, location: FragmentLocation) {
         let since = Instant::now();
-        let check_at = Some(since + self.stripe.health().patience(place.device));
-        self.pending.push(Pending { place, since, check_at });
+        let check_at = Some(since + self.stripe.health().patience(location.device));
+        self.pending.push(Pending { location, since, check_at });
         self.moved_at = since;
         let (stripe, columns) = (self.stripe.clone(), self.columns.clone());
-        self.reads.push(async move { (place, read(&stripe, place, columns).await) }.boxed());
+        self.reads.push(async move { (location, read(&stripe, location, columns).await) }.boxed());
     }
 
-    fn note(&mut self, place: Place, read: Result<Bytes>) {
-        self.pending.retain(|pending| pending.place != place);
+    fn note(&mut self, location: FragmentLocation, read: Result<Bytes>) {
+        self.pending.retain(|pending| pending.location != location);
         self.moved_at = Instant::now();
         match read {
-            Ok(bytes) => self.gathered.push((place.fragment, bytes)),
-            // The fragment may have a second place while it moves.
+            Ok(bytes) => self.collected.push((location.fragment, bytes)),
+            // The fragment may have a second location while it moves.
             Err(_) => {
-                if let Some(place) = self.stripe.places(place.fragment).first() {
-                    self.ask(*place);
+                if let Some(location) = self.stripe.locations(location.fragment).first() {
+                    self.request(*location);
                 }
             }
         }
@@ -127,11 +127,13 @@ impl Gathering {
         next.map_or(silence_at, |next| next.min(silence_at))
     }
 
-    /// Hedges each late request with the next queued place, within the hedging budget.
+    /// Hedges each late request with the next queued location, within the hedging budget.
     fn hedge(&mut self) {
         let (now, health) = (Instant::now(), &self.stripe.health());
         let mut hedges = 0;
-        for Pending { place: Place { device, .. }, since, check_at } in &mut self.pending {
+        for Pending { location: FragmentLocation { device, .. }, since, check_at } in
+            &mut self.pending
+        {
             if check_at.is_none_or(|check_at| check_at > now) {
                 continue;
             }
@@ -142,28 +144,28 @@ impl Gathering {
             *check_at = (!is_hedged).then(|| now + health.patience(*device));
         }
         for _ in 0..hedges {
-            self.ask_next();
+            self.request_next();
         }
     }
 
     /// Records late devices whose replies were not needed.
     fn note_late(&self) {
         let health = self.stripe.health();
-        for Pending { place, since, .. } in &self.pending {
+        for Pending { location, since, .. } in &self.pending {
             let waited = since.elapsed();
-            if waited >= health.patience(place.device) {
-                health.overtaken(place.device, waited);
+            if waited >= health.patience(location.device) {
+                health.overtaken(location.device, waited);
             }
         }
     }
 }
 
 /// Reads columns of a fragment, up to its end.
-async fn read(stripe: &Stripe, place: Place, columns: Range<u64>) -> Result<Bytes> {
-    let end = columns.end.min(stripe.geometry.stored_bytes(place.fragment));
+async fn read(stripe: &Stripe, location: FragmentLocation, columns: Range<u64>) -> Result<Bytes> {
+    let end = columns.end.min(stripe.geometry.stored_bytes(location.fragment));
     let length = end - columns.start;
-    let flow = stripe.open(place, columns.start..end).await?;
-    let silent = |_| Error::unavailable(format!("device {} sent too few bytes", place.device));
-    let read = timeout(ANSWER_TIME, flow.collect(length)).await.map_err(silent);
-    read.and_then(|read| read).inspect_err(|error| stripe.fail(place, error))
+    let reader = stripe.open(location, columns.start..end).await?;
+    let silent = |_| Error::unavailable(format!("device {} sent too few bytes", location.device));
+    let read = timeout(REPLY_TIME, reader.collect(length)).await.map_err(silent);
+    read.and_then(|read| read).inspect_err(|error| stripe.fail(location, error))
 }

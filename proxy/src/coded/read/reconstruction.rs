@@ -18,7 +18,7 @@ use martlet_protocol::limits::BLOCK_BYTES;
 use martlet_protocol::{Error, Result};
 use tokio::task::JoinHandle;
 
-use super::gather::{Gathered, gather};
+use super::collector::{CollectedFragment, collect_fragments};
 use super::stripe::Stripe;
 
 /// Bytes of source fragments in one step.
@@ -29,7 +29,7 @@ const STEP_COLUMNS_MAX: u64 = 1024 * 1024;
 const STEPS: usize = 2;
 
 /// Columns of a fragment under reconstruction.
-pub(super) struct Recovering {
+pub(super) struct Reconstruction {
     stripe: Arc<Stripe>,
     fragment: FragmentIndex,
     /// Columns without a step yet.
@@ -48,7 +48,7 @@ impl Drop for Step {
     }
 }
 
-impl Recovering {
+impl Reconstruction {
     /// Starts reconstruction of `columns`. Unless `patient`, gathering fails early when devices are
     /// silent.
     pub(super) fn begin(
@@ -77,10 +77,10 @@ impl Recovering {
             self.begin_step();
         }
         let Some(Step(step)) = self.steps.front_mut() else { return Poll::Ready(None) };
-        let made = ready!(Pin::new(step).poll(context));
+        let decoded = ready!(Pin::new(step).poll(context));
         self.steps.pop_front();
         let failed = |error| Error::internal("a fragment was not recovered").with_source(error);
-        Poll::Ready(Some(made.map_err(failed).and_then(|made| made)))
+        Poll::Ready(Some(decoded.map_err(failed).and_then(|decoded| decoded)))
     }
 
     fn begin_step(&mut self) {
@@ -95,8 +95,8 @@ impl Recovering {
             let share = held.min(client.recovery_bytes_max);
             let share = u32::try_from(share).unwrap_or(u32::MAX);
             let _share = client.recoveries.acquire_many(share).await;
-            let gathered = gather(&stripe, fragment, &columns, patient).await?;
-            make(&stripe, fragment, &columns, &gathered)
+            let collected = collect_fragments(&stripe, fragment, &columns, patient).await?;
+            make(&stripe, fragment, &columns, &collected)
         })));
     }
 }
@@ -116,24 +116,24 @@ fn step(stripe: &Stripe, rest: &Range<u64>) -> Range<u64> {
     rest.start..end
 }
 
-/// Decodes the wanted fragment from the gathered ones.
+/// Decodes the wanted fragment from the collected ones.
 fn make(
     stripe: &Stripe,
     wanted: FragmentIndex,
     columns: &Range<u64>,
-    gathered: &[Gathered],
+    collected: &[CollectedFragment],
 ) -> Result<Bytes> {
-    let usable: Vec<_> = gathered.iter().map(|(fragment, _)| *fragment).collect();
+    let usable: Vec<_> = collected.iter().map(|(fragment, _)| *fragment).collect();
     let wanted = [wanted].into_iter().collect();
     let recovery =
         Recovery::new(&stripe.codec(), &stripe.geometry, columns.clone(), wanted, &usable)?;
     let bytes_of = |fragment: FragmentIndex| {
-        let found = gathered.iter().find(|(gathered, _)| *gathered == fragment);
+        let found = collected.iter().find(|(collected, _)| *collected == fragment);
         found.map(|(_, bytes)| bytes.clone()).unwrap_or_default()
     };
     let reads = recovery.reads(columns);
-    let read: Vec<_> = reads.iter().map(|piece| bytes_of(piece.fragment)).collect();
-    let mut made = vec![Vec::new()];
-    recovery.recover(columns, &read, &mut made)?;
-    Ok(made.remove(0).into())
+    let read: Vec<_> = reads.iter().map(|read| bytes_of(read.fragment)).collect();
+    let mut decoded = vec![Vec::new()];
+    recovery.recover(columns, &read, &mut decoded)?;
+    Ok(decoded.remove(0).into())
 }

@@ -14,7 +14,7 @@ use crate::tests::harness::{body, create, get, put};
 use crate::{Cluster, ObjectStore, Result, Selection, StoreOptions, WriteConditions, Written};
 
 /// A store with three replicas of each extent.
-pub(super) struct Rig {
+pub(super) struct ExtentFixture {
     pub(super) store: ObjectStore,
     pub(super) node: Arc<Wayward>,
     pub(super) ring: Arc<Ring>,
@@ -35,7 +35,7 @@ pub(super) fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
     Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap())
 }
 
-impl Rig {
+impl ExtentFixture {
     /// Makes a store with a node for each device, and a bucket `b`.
     pub(super) async fn new(devices: u32) -> Self {
         Self::with(devices, 1, StoreOptions::default()).await

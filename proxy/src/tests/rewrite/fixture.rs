@@ -27,7 +27,7 @@ pub(in crate::tests) const SECOND: &str = "second";
 const DEVICES: u32 = 5;
 
 /// A store with its memory and rings.
-pub(in crate::tests) struct Rig {
+pub(in crate::tests) struct RewriteFixture {
     pub(in crate::tests) memory: Arc<MemoryBackend>,
     /// A store without faults.
     pub(in crate::tests) store: ObjectStore,
@@ -78,7 +78,7 @@ pub(in crate::tests) fn policy_of(object: &Object) -> Option<PolicyId> {
     }
 }
 
-impl Rig {
+impl RewriteFixture {
     /// Makes a store with a bucket `b` under the first policy.
     pub(in crate::tests) async fn new() -> Self {
         let index = ring(0, "index", 3.0);

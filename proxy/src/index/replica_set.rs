@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use martlet_protocol::{Backend, DeviceId, Error, Partition, Result, Term};
+use martlet_protocol::backend::Want;
+use martlet_protocol::{Backend, DeviceId, Error, Partition, RegisterKey, Result, Term};
 use martlet_ring::Sets;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,7 +19,7 @@ use crate::quorum::QuorumTally;
 const HANDOFFS_PER_REPLICA: usize = 3;
 
 /// Devices of a register by the rings and term of one moment.
-pub(crate) struct Place {
+pub(crate) struct ReplicaSet {
     cluster: Arc<Cluster>,
     partition: Partition,
     /// The sets of devices that decide about it (rule P2).
@@ -27,7 +28,7 @@ pub(crate) struct Place {
     pub(crate) term: Term,
 }
 
-impl Place {
+impl ReplicaSet {
     /// Place of a placement hash at a known term.
     ///
     /// # Errors
@@ -136,6 +137,13 @@ where
             Err(_) => Err(Error::unavailable(format!("device {device} does not answer"))),
         }
     })
+}
+
+/// A register to read, and the parts of its view that are needed.
+#[derive(Clone, Copy)]
+pub(super) struct RegisterQuery<'a> {
+    pub(super) key: &'a RegisterKey,
+    pub(super) want: Want,
 }
 
 /// Role in which a device was queried.

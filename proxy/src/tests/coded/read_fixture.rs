@@ -11,7 +11,7 @@ use martlet_protocol::{
     Backend, BucketId, ByteStream, DeviceId, ErrorKind, ExtentId, Result, WriteId,
 };
 
-use super::rig::{POLICY, Rig};
+use super::fixture::{CodedFixture, POLICY};
 
 /// Numbers that follow from a seed.
 pub(super) struct Lots(u64);
@@ -55,7 +55,7 @@ pub(super) fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-impl Rig {
+impl CodedFixture {
     pub(super) fn geometry(&self, extent: &ExtentRef) -> Geometry {
         Geometry::new(self.code(), u64::from(extent.length)).unwrap()
     }

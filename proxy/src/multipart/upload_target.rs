@@ -1,4 +1,4 @@
-//! Register of an upload, its bucket, and the values in it.
+//! Target of a request on an upload: the register, the bucket, and the values in it.
 
 use std::sync::Arc;
 
@@ -12,11 +12,20 @@ use tokio::time::Instant;
 
 use crate::api::UploadInfo;
 use crate::context::RequestContext;
+use crate::encryption::ObjectAddress;
 use crate::error::{Error, Result};
 use crate::index::Intent;
 
-/// An upload's bucket and register.
-pub(crate) struct UploadSite<'a> {
+/// An upload named by a request.
+#[derive(Clone, Copy)]
+pub(crate) struct UploadName<'a> {
+    pub(crate) bucket: &'a str,
+    pub(crate) key: &'a str,
+    pub(crate) id: UploadId,
+}
+
+/// Register of the upload that a request names, and its bucket as last read.
+pub(crate) struct UploadTarget<'a> {
     pub(super) context: &'a Arc<RequestContext>,
     pub(super) name: &'a str,
     pub(super) object_key: &'a str,
@@ -27,7 +36,12 @@ pub(crate) struct UploadSite<'a> {
     pub(super) began: Instant,
 }
 
-impl UploadSite<'_> {
+impl UploadTarget<'_> {
+    /// Bucket and key of the future object, which the encryption of the upload is bound to.
+    pub(super) fn address(&self) -> ObjectAddress<'_> {
+        ObjectAddress { bucket: self.bucket.id, key: self.object_key }
+    }
+
     /// Register of the upload's future object.
     pub(super) fn object_register(&self) -> RegisterKey {
         RegisterKey::object(self.bucket.id, self.bucket.index_shards, self.object_key)
@@ -98,7 +112,7 @@ pub(super) fn new_id(now_ms: u64) -> UploadId {
 }
 
 /// One write of a part: its number, register and entry.
-pub(super) struct Listed {
+pub(super) struct ListedPart {
     pub(super) number: u16,
     pub(super) register: RegisterKey,
     pub(super) entry: Entry,

@@ -12,22 +12,22 @@ use martlet_protocol::{DeviceId, Error, Result};
 use tokio::time::{Instant, sleep_until};
 
 use super::census::Census;
-use super::recovering::Recovering;
-use super::stripe::{Place, Stripe};
+use super::reconstruction::Reconstruction;
+use super::stripe::{FragmentLocation, Stripe};
 use crate::extents::FragmentReader;
 
 /// Source of a fragment's bytes.
-pub(super) enum Source {
+pub(super) enum FragmentSource {
     /// A stored fragment.
-    Flowing(Place, FragmentReader),
+    Stored(FragmentLocation, FragmentReader),
     /// Reconstruction from other fragments.
-    Recovering(Recovering),
+    Reconstruction(Reconstruction),
 }
 
 /// Longest wait for a home if reconstruction has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-struct Obtaining {
+struct SourceSearch {
     stripe: Arc<Stripe>,
     fragment: FragmentIndex,
     columns: Range<u64>,
@@ -36,48 +36,48 @@ struct Obtaining {
 
 enum Hedge {
     Unmade,
-    Made(Recovering),
+    Made(Reconstruction),
     Failed,
 }
 
 /// Opens a non-empty range of a fragment's columns. The first bytes have arrived when this returns.
-pub(super) async fn obtain(
+pub(super) async fn open_fragment(
     stripe: Arc<Stripe>,
     fragment: FragmentIndex,
     columns: Range<u64>,
-) -> Result<Source> {
+) -> Result<FragmentSource> {
     stripe.health().count_read();
-    let mut obtaining = Obtaining { stripe, fragment, columns, hedge: Hedge::Unmade };
-    match obtaining.at_home().await {
+    let mut search = SourceSearch { stripe, fragment, columns, hedge: Hedge::Unmade };
+    match search.at_home().await {
         Some(source) => Ok(source),
-        None => obtaining.anywhere().await,
+        None => search.anywhere().await,
     }
 }
 
-impl Obtaining {
+impl SourceSearch {
     /// Reads from the fragment's home, or reconstructs it from fragments at home.
-    async fn at_home(&mut self) -> Option<Source> {
-        for place in self.stripe.places(self.fragment) {
-            if self.stripe.health().shuns(place.device) {
+    async fn at_home(&mut self) -> Option<FragmentSource> {
+        for location in self.stripe.locations(self.fragment) {
+            if self.stripe.health().shuns(location.device) {
                 continue;
             }
-            if let Some(source) = self.hedged(place).await {
+            if let Some(source) = self.hedged(location).await {
                 return Some(source);
             }
         }
         if let Hedge::Unmade = self.hedge {
             self.hedge = Hedge::Made(self.recover(false));
         }
-        let mut recovering = self.take_hedge()?;
-        recovering.first().await.ok().map(|()| Source::Recovering(recovering))
+        let mut reconstruction = self.take_hedge()?;
+        reconstruction.first().await.ok().map(|()| FragmentSource::Reconstruction(reconstruction))
     }
 
-    /// Reads from a place of the fragment. If it is late, reconstruction runs too, and the first
+    /// Reads from a location of the fragment. If it is late, reconstruction runs too, and the first
     /// result counts.
-    async fn hedged(&mut self, place: Place) -> Option<Source> {
+    async fn hedged(&mut self, location: FragmentLocation) -> Option<FragmentSource> {
         let stripe = self.stripe.clone();
-        let (health, device) = (stripe.health(), place.device);
-        let mut opening = pin!(stripe.open(place, self.columns.clone()));
+        let (health, device) = (stripe.health(), location.device);
+        let mut opening = pin!(stripe.open(location, self.columns.clone()));
         let begun = Instant::now();
         let mut check_at = begun + health.patience(device);
         loop {
@@ -86,12 +86,12 @@ impl Obtaining {
             tokio::select! {
                 biased;
                 opened = &mut opening => {
-                    return opened.ok().map(|flow| Source::Flowing(place, flow));
+                    return opened.ok().map(|reader| FragmentSource::Stored(location, reader));
                 }
-                made = self.hedge.first() => {
-                    if let Some(recovering) = self.take_hedge().filter(|_| made.is_ok()) {
+                decoded = self.hedge.first() => {
+                    if let Some(reconstruction) = self.take_hedge().filter(|_| decoded.is_ok()) {
                         health.overtaken(device, begun.elapsed());
-                        return Some(Source::Recovering(recovering));
+                        return Some(FragmentSource::Reconstruction(reconstruction));
                     }
                 }
                 () = sleep_until(check_at), if is_unmade => {
@@ -113,23 +113,23 @@ impl Obtaining {
         }
     }
 
-    fn take_hedge(&mut self) -> Option<Recovering> {
+    fn take_hedge(&mut self) -> Option<Reconstruction> {
         match std::mem::replace(&mut self.hedge, Hedge::Failed) {
-            Hedge::Made(recovering) => Some(recovering),
+            Hedge::Made(reconstruction) => Some(reconstruction),
             Hedge::Unmade | Hedge::Failed => None,
         }
     }
 
-    fn recover(&self, patient: bool) -> Recovering {
-        Recovering::begin(&self.stripe, self.fragment, self.columns.clone(), patient)
+    fn recover(&self, patient: bool) -> Reconstruction {
+        Reconstruction::begin(&self.stripe, self.fragment, self.columns.clone(), patient)
     }
 
-    /// Runs a census, then reads the fragment from a reported place or reconstructs it.
-    async fn anywhere(&self) -> Result<Source> {
+    /// Runs a census, then reads the fragment from a reported location or reconstructs it.
+    async fn anywhere(&self) -> Result<FragmentSource> {
         let (stripe, start) = (&self.stripe, self.columns.start);
         let mut census = Census::begin(stripe)?;
         let is_enough = || {
-            !stripe.places(self.fragment).is_empty()
+            !stripe.locations(self.fragment).is_empty()
                 || stripe.sources(self.fragment, start).len() >= stripe.needed(start)
         };
         loop {
@@ -144,15 +144,15 @@ impl Obtaining {
         }
     }
 
-    /// Reads from places that the census reported, or reconstructs.
-    async fn found(&self) -> Option<Source> {
-        for place in self.stripe.places(self.fragment) {
-            if let Ok(flow) = self.stripe.open(place, self.columns.clone()).await {
-                return Some(Source::Flowing(place, flow));
+    /// Reads from locations that the census reported, or reconstructs.
+    async fn found(&self) -> Option<FragmentSource> {
+        for location in self.stripe.locations(self.fragment) {
+            if let Ok(reader) = self.stripe.open(location, self.columns.clone()).await {
+                return Some(FragmentSource::Stored(location, reader));
             }
         }
-        let mut recovering = self.recover(true);
-        recovering.first().await.ok().map(|()| Source::Recovering(recovering))
+        let mut reconstruction = self.recover(true);
+        reconstruction.first().await.ok().map(|()| FragmentSource::Reconstruction(reconstruction))
     }
 
     /// The error for a fragment that can't be read. An entry names the fragment, so "not found"
@@ -161,14 +161,14 @@ impl Obtaining {
         let (stripe, start) = (&self.stripe, self.columns.start);
         let left = stripe.sources(self.fragment, start).len();
         let (extent, fragment, needed) = (stripe.id(), self.fragment, stripe.needed(start));
-        let told = format!(
+        let message = format!(
             "{fragment} of extent {extent} is missing, and only {left} of the {needed} other \
              fragments needed are left"
         );
         if silent == 0 && !stripe.may_recover() {
-            return Error::internal(told);
+            return Error::internal(message);
         }
-        Error::unavailable(format!("{told}; {silent} devices don't answer"))
+        Error::unavailable(format!("{message}; {silent} devices don't answer"))
     }
 }
 
@@ -176,7 +176,7 @@ impl Hedge {
     /// Waits for the first bytes; never returns if no reconstruction runs.
     async fn first(&mut self) -> Result<()> {
         match self {
-            Self::Made(recovering) => recovering.first().await,
+            Self::Made(reconstruction) => reconstruction.first().await,
             Self::Unmade | Self::Failed => pending().await,
         }
     }

@@ -15,29 +15,29 @@ use martlet_protocol::{PolicyId, Result};
 use crate::coded::read::{FragmentStream, check, geometry};
 use crate::extents::{ExtentClient, ExtentStream};
 
-/// Parts still to be read.
-pub(super) struct Parts {
+/// Ranges still to be read.
+pub(super) struct RangeQueue {
     client: Arc<ExtentClient>,
     policy: PolicyId,
     extents: VecDeque<(ExtentRef, Range<u64>)>,
     /// Remaining fragments of the extent that was taken last.
-    fragments: VecDeque<Part>,
+    fragments: VecDeque<StoredRange>,
 }
 
 /// A run of bytes on one device in the absence of failures.
-pub(super) enum Part {
+pub(super) enum StoredRange {
     Copy(ExtentRef, Range<u64>),
     Fragment(ExtentRef, Geometry, FragmentColumns),
 }
 
-/// The bytes of a part.
-pub(super) enum PartStream {
+/// The bytes of a range.
+pub(super) enum RangeStream {
     Copy(ExtentStream),
     Fragment(FragmentStream),
 }
 
-impl Parts {
-    /// Parts under ranges of extents.
+impl RangeQueue {
+    /// Stored ranges under ranges of extents.
     pub(super) fn new(
         client: &Arc<ExtentClient>,
         policy: PolicyId,
@@ -46,64 +46,66 @@ impl Parts {
         Self { client: client.clone(), policy, extents, fragments: VecDeque::new() }
     }
 
-    /// Returns true if all parts were taken.
+    /// Returns true if all ranges were taken.
     pub(super) fn is_empty(&self) -> bool {
         self.extents.is_empty() && self.fragments.is_empty()
     }
 
-    /// The next part.
-    pub(super) fn next(&mut self) -> Result<Option<Part>> {
-        if let Some(part) = self.fragments.pop_front() {
-            return Ok(Some(part));
+    /// The next range.
+    pub(super) fn next(&mut self) -> Result<Option<StoredRange>> {
+        if let Some(range) = self.fragments.pop_front() {
+            return Ok(Some(range));
         }
         let Some((extent, range)) = self.extents.pop_front() else { return Ok(None) };
         let length = u64::from(extent.length);
         let Some(geometry) = geometry(&self.client.cluster(), self.policy, length)? else {
-            return Ok(Some(Part::Copy(extent, range)));
+            return Ok(Some(StoredRange::Copy(extent, range)));
         };
-        let pieces = geometry.pieces(range)?.into_iter();
-        self.fragments = pieces.map(|piece| Part::Fragment(extent, geometry, piece)).collect();
+        let columns = geometry.pieces(range)?.into_iter();
+        self.fragments =
+            columns.map(|columns| StoredRange::Fragment(extent, geometry, columns)).collect();
         Ok(self.fragments.pop_front())
     }
 
     /// Fails unless the remaining fragments of the current extent can be read.
     pub(super) async fn check(&self) -> Result<()> {
         match self.fragments.front() {
-            Some(Part::Fragment(extent, geometry, _)) => {
-                let pieces: Vec<_> = self.fragments.iter().filter_map(Part::piece).collect();
-                check(&self.client, self.policy, (*extent, *geometry), &pieces).await
+            Some(StoredRange::Fragment(extent, geometry, _)) => {
+                let columns: Vec<_> =
+                    self.fragments.iter().filter_map(StoredRange::columns).collect();
+                check(&self.client, self.policy, *extent, *geometry, &columns).await
             }
-            Some(Part::Copy(..)) | None => Ok(()),
+            Some(StoredRange::Copy(..)) | None => Ok(()),
         }
     }
 }
 
-impl Part {
-    fn piece(&self) -> Option<&FragmentColumns> {
+impl StoredRange {
+    fn columns(&self) -> Option<&FragmentColumns> {
         match self {
             Self::Copy(..) => None,
-            Self::Fragment(_, _, piece) => Some(piece),
+            Self::Fragment(_, _, columns) => Some(columns),
         }
     }
 
-    /// Opens the part; its first bytes have arrived when this returns.
+    /// Opens the range; its first bytes have arrived when this returns.
     pub(super) async fn open(
         self,
         client: Arc<ExtentClient>,
         policy: PolicyId,
-    ) -> Result<PartStream> {
+    ) -> Result<RangeStream> {
         Ok(match self {
             Self::Copy(extent, range) => {
-                PartStream::Copy(ExtentStream::open(&client, policy, extent, range).await?)
+                RangeStream::Copy(ExtentStream::open(&client, policy, extent, range).await?)
             }
-            Self::Fragment(extent, geometry, piece) => PartStream::Fragment(
-                FragmentStream::open(&client, policy, (extent, geometry), piece).await?,
+            Self::Fragment(extent, geometry, columns) => RangeStream::Fragment(
+                FragmentStream::open(&client, policy, extent, geometry, columns).await?,
             ),
         })
     }
 }
 
-impl PartStream {
+impl RangeStream {
     /// Bytes that are not read yet.
     pub(super) fn left(&self) -> u64 {
         match self {
@@ -113,7 +115,7 @@ impl PartStream {
     }
 }
 
-impl Stream for PartStream {
+impl Stream for RangeStream {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

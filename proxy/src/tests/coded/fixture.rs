@@ -21,7 +21,7 @@ use crate::{Cluster, ObjectStore, Result, StoreOptions, WriteConditions, Written
 pub(in crate::tests) const POLICY: PolicyId = PolicyId(1);
 
 /// A store with one coded policy and a bucket `b`.
-pub(in crate::tests) struct Rig {
+pub(in crate::tests) struct CodedFixture {
     pub(in crate::tests) store: ObjectStore,
     pub(in crate::tests) node: Arc<Wayward>,
     pub(in crate::tests) ring: Arc<Ring>,
@@ -46,15 +46,16 @@ fn at(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap()
 }
 
-impl Rig {
+impl CodedFixture {
     /// Makes a store with a node for each device.
     pub(in crate::tests) async fn new(code: &str, count: u32) -> Self {
-        Self::with(code, (count, 1), StoreOptions::default()).await
+        Self::with(code, count, 1, StoreOptions::default()).await
     }
 
     pub(in crate::tests) async fn with(
         code: &str,
-        (count, on_each_node): (u32, u32),
+        count: u32,
+        on_each_node: u32,
         options: StoreOptions,
     ) -> Self {
         let all = || (1..=count).map(DeviceId);

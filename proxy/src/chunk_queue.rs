@@ -9,27 +9,27 @@ const SHORT_BYTES: usize = 4096;
 
 /// Chunks of a body in order. Their memory is bounded by their bytes, however short the chunks are.
 #[derive(Debug, Default)]
-pub struct Pieces {
+pub struct ChunkQueue {
     whole: VecDeque<Bytes>,
     /// Short chunks at the end, joined.
     short: BytesMut,
     bytes: usize,
 }
 
-impl Pieces {
+impl ChunkQueue {
     /// Number of bytes of all chunks.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Appends a chunk.
-    pub fn push(&mut self, piece: Bytes) {
-        self.bytes += piece.len();
-        if piece.len() < SHORT_BYTES {
-            self.short.extend_from_slice(&piece);
+    pub fn push(&mut self, chunk: Bytes) {
+        self.bytes += chunk.len();
+        if chunk.len() < SHORT_BYTES {
+            self.short.extend_from_slice(&chunk);
         } else {
             self.join();
-            self.whole.push_back(piece);
+            self.whole.push_back(chunk);
         }
     }
 
@@ -40,14 +40,14 @@ impl Pieces {
         self.bytes -= left;
         let mut taken = Vec::new();
         while left > 0
-            && let Some(mut piece) = self.whole.pop_front()
+            && let Some(mut chunk) = self.whole.pop_front()
         {
-            if piece.len() > left {
-                let rest = piece.split_off(left);
+            if chunk.len() > left {
+                let rest = chunk.split_off(left);
                 self.whole.push_front(rest);
             }
-            left -= piece.len();
-            taken.push(piece);
+            left -= chunk.len();
+            taken.push(chunk);
         }
         taken
     }
@@ -72,14 +72,14 @@ mod tests {
 
     #[test]
     fn tiny_pieces_take_no_more_than_their_bytes() {
-        let mut pieces = Pieces::default();
+        let mut chunks = ChunkQueue::default();
         for at in 0..1 << 20 {
-            pieces.push(Bytes::copy_from_slice(&[u8::try_from(at % 251).unwrap()]));
+            chunks.push(Bytes::copy_from_slice(&[u8::try_from(at % 251).unwrap()]));
             if at % 5000 == 0 {
-                pieces.push(Bytes::from(vec![7; SHORT_BYTES]));
+                chunks.push(Bytes::from(vec![7; SHORT_BYTES]));
             }
         }
-        let joined = pieces.take_all();
+        let joined = chunks.take_all();
         assert!(joined.len() < 500, "{}", joined.len());
     }
 
@@ -91,22 +91,22 @@ mod tests {
         ) {
             let mut next = 0u8;
             let mut whole = Vec::new();
-            let mut pieces = Pieces::default();
+            let mut chunks = ChunkQueue::default();
             for length in lengths {
-                let piece: Vec<u8> = (0..length).map(|_| { next = next.wrapping_add(7); next }).collect();
-                whole.extend_from_slice(&piece);
-                pieces.push(piece.into());
+                let chunk: Vec<u8> = (0..length).map(|_| { next = next.wrapping_add(7); next }).collect();
+                whole.extend_from_slice(&chunk);
+                chunks.push(chunk.into());
             }
-            prop_assert_eq!(pieces.bytes(), whole.len());
+            prop_assert_eq!(chunks.bytes(), whole.len());
             let mut out = Vec::new();
             for cut in cuts {
-                let taken = pieces.take(cut).concat();
+                let taken = chunks.take(cut).concat();
                 prop_assert_eq!(taken.len(), cut.min(whole.len() - out.len()));
                 out.extend(taken);
             }
-            out.extend(pieces.take_all().concat());
+            out.extend(chunks.take_all().concat());
             prop_assert_eq!(out, whole);
-            prop_assert_eq!(pieces.bytes(), 0);
+            prop_assert_eq!(chunks.bytes(), 0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Register of an object, and its bucket.
+//! Target of a request on an object: the register, and the bucket.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::context::RequestContext;
 use crate::index::Intent;
 
-/// Register of an object, and its bucket as last read.
-pub(crate) struct Site<'a> {
+/// Register of the object that a request names, and its bucket as last read.
+pub(crate) struct ObjectTarget<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) name: &'a str,
     pub(crate) bucket: Arc<Bucket>,
@@ -20,7 +20,7 @@ pub(crate) struct Site<'a> {
     pub(crate) began: Instant,
 }
 
-impl Site<'_> {
+impl ObjectTarget<'_> {
     pub(crate) fn intent(&self, write_id: WriteId, commit_by_ms: u64) -> Intent<'_> {
         Intent {
             key: &self.key,

@@ -5,20 +5,20 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Devices that may hold the extents.
-pub(crate) struct Placed {
-    places: Mutex<Vec<(DeviceId, ExtentId)>>,
+pub(crate) struct UncommittedExtents {
+    locations: Mutex<Vec<(DeviceId, ExtentId)>>,
     /// Becomes true once the extents are unwanted; background copies hold receivers.
     unwanted: watch::Sender<bool>,
 }
 
-impl Placed {
+impl UncommittedExtents {
     pub(crate) fn new() -> Self {
-        Self { places: Mutex::default(), unwanted: watch::Sender::new(false) }
+        Self { locations: Mutex::default(), unwanted: watch::Sender::new(false) }
     }
 
     /// Records a device before an extent is sent to it.
     pub(crate) fn note(&self, device: DeviceId, id: ExtentId) {
-        self.places.lock().push((device, id));
+        self.locations.lock().push((device, id));
     }
 
     /// Receiver for background copies: reports that they are unwanted, and is held until they end.
@@ -34,7 +34,7 @@ impl Placed {
 
     /// Takes the recorded devices.
     pub(crate) fn take(&self) -> Vec<(DeviceId, ExtentId)> {
-        std::mem::take(&mut *self.places.lock())
+        std::mem::take(&mut *self.locations.lock())
     }
 
     /// Waits until no background copy runs.
