@@ -18,7 +18,7 @@
 //!       ▼                     ▼
 //!   extents                 index               extents; registers: reads, writes, ballots
 //!       └──────────┬──────────┘
-//!         topology · cluster · context          rings, term, nodes; parameters of a request
+//!       martlet_topology · context              rings, term, nodes; parameters of a request
 //! ```
 //!
 //! Arrows point to the layers that a layer may call. Each client owns its state, is built once with
@@ -40,7 +40,6 @@ pub mod api;
 mod bodies;
 mod bucket;
 mod channel;
-mod cluster;
 mod coded;
 mod conditions;
 mod consistency;
@@ -79,7 +78,6 @@ mod session;
 mod store;
 #[cfg(test)]
 mod tests;
-mod topology;
 mod upload;
 mod versions;
 mod walk;
@@ -91,7 +89,6 @@ pub use accounts::{
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
-pub use cluster::Cluster;
 pub use consistency::{Ask, ReadAfter};
 pub use digest::checksum_of;
 pub use encryption::{CustomerKey, Encrypted, Keys};
@@ -99,9 +96,10 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
+// Parameters of the store's constructors.
+pub use martlet_topology::{Cluster, Topology};
 pub use options::StoreOptions;
 pub use pieces::Pieces;
-pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
 pub use rewrap::Rewrapped;

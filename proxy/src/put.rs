@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
 use crate::keyring::Vault;
 use crate::lock::completed;
+use crate::policy::object_policy;
 use crate::quota::{Asked, Quotas};
 use crate::upload::{BodyWriter, Destination, Ingested};
 use crate::versions::{New, VersionStore};
@@ -59,7 +60,7 @@ impl ObjectWriter {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
-            policy: site.context.cluster.policy_of(&site.bucket, &attributes)?,
+            policy: object_policy(&site.context.cluster, &site.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
         let mut ingested = self.writer.ingest_as(body, destination, secret.as_ref()).await?;

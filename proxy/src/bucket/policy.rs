@@ -12,6 +12,7 @@ use super::record::{bucket_of, busy, root};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, Step};
+use crate::policy::bucket_policy;
 
 impl BucketAdmin {
     /// Sets the storage policy of new objects and uploads by name. Other proxies use it after their
@@ -22,7 +23,7 @@ impl BucketAdmin {
         name: &str,
         policy: &str,
     ) -> Result<Bucket> {
-        let policy = context.cluster.policy_asked(Some(policy))?;
+        let policy = bucket_policy(&context.cluster, Some(policy))?;
         let key = root(name);
         let mut set = None;
         let mut evaluate = |view: &RegisterView| {

@@ -24,6 +24,7 @@ use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
 use crate::keyring::Vault;
+use crate::policy::object_policy;
 use crate::put::ObjectWriter;
 use crate::quota::{Asked, Quotas};
 use crate::read::ObjectReader;
@@ -183,7 +184,7 @@ impl Multipart {
             key: key.to_owned(),
             id: place.id,
             initiated_ms: now_ms,
-            policy: context.cluster.policy_of(&place.bucket, &attributes)?,
+            policy: object_policy(&context.cluster, &place.bucket, &attributes)?,
             attributes,
             checksum: new.checksum,
             state: UploadState::Open,
