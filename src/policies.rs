@@ -6,8 +6,8 @@
 //!   reserved for the storage class of requests without a policy.
 
 use martlet_protocol::Redundancy;
-use martlet_proxy::is_same_policy;
 use martlet_ring::Ring;
+use martlet_topology::is_same_policy;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use martlet_protocol::entry::{Bucket, Object};
 use martlet_protocol::{Given, Level};
+use martlet_topology::Cluster;
 use parking_lot::Mutex;
 
-use crate::cluster::Cluster;
 use crate::consistency::Ask;
 use crate::encryption::RequestKeys;
 use crate::error::{Error, Result};

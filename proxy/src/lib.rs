@@ -18,7 +18,7 @@
 //!       ▼                     ▼
 //!   extents                 index               extents; registers: reads, writes, ballots
 //!       └──────────┬──────────┘
-//!         topology · cluster · context          rings, term, nodes; parameters of a request
+//!       martlet_topology · context              rings, term, nodes; parameters of a request
 //! ```
 //!
 //! Arrows point to the layers that a layer may call. Each client owns its state, is built once with
@@ -45,7 +45,6 @@ mod bodies;
 mod bucket;
 mod channel;
 mod chunk_queue;
-mod cluster;
 mod coded;
 mod conditions;
 mod consistency;
@@ -83,7 +82,6 @@ mod session;
 mod store;
 #[cfg(test)]
 mod tests;
-mod topology;
 mod upload;
 mod versions;
 mod walk;
@@ -96,7 +94,6 @@ pub use accounts::{
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
 pub use chunk_queue::ChunkQueue;
-pub use cluster::Cluster;
 pub use consistency::{Ask, ReadAfter};
 pub use digest::checksum_of;
 pub use encryption::{CustomerKey, Encrypted, Keys};
@@ -104,6 +101,8 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use keyring::{MasterKey, Vault};
 pub use lifecycle::{Expired, Witness, WitnessedExpiry};
+// Parameters of the store's constructors.
+pub use martlet_topology::{Cluster, Topology};
 pub use options::StoreOptions;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::index::{Intent, Proposal, RegisterClient, Step, WriteError, WriteOutcome};
 use crate::keyring::Vault;
 use crate::lock::completed;
+use crate::policy::object_policy;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::upload::{BodyWriter, Destination, StoredBody};
 use crate::versions::{New, VersionStore};
@@ -68,7 +69,7 @@ impl ObjectWriter {
             upload: None,
             role: ExtentRole::Data,
             offset: 0,
-            policy: target.context.cluster.policy_of(&target.bucket, &attributes)?,
+            policy: object_policy(&target.context.cluster, &target.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
         let mut stored = self.writer.store(body, destination, secret.as_ref()).await?;

@@ -12,15 +12,15 @@ mod versions;
 use std::fmt;
 use std::sync::Arc;
 
+use martlet_protocol::Clock;
 use martlet_protocol::stamp::StampSource;
-use martlet_protocol::{Clock, Term};
+use martlet_topology::{Cluster, Topology};
 use tokio::sync::Semaphore;
 
 use crate::accounts::directory::Directory;
 use crate::accounts::documents::Documents;
 use crate::bodies::BodyReader;
 use crate::bucket::{BucketAdmin, BucketCatalog};
-use crate::cluster::Cluster;
 use crate::consistency::Ask;
 use crate::context::RequestContext;
 use crate::copy::Copier;
@@ -34,7 +34,6 @@ use crate::options::StoreOptions;
 use crate::put::ObjectWriter;
 use crate::quota::Quotas;
 use crate::read::ObjectReader;
-use crate::topology::Topology;
 use crate::upload::BodyWriter;
 use crate::versions::{Reviser, VersionStore};
 
@@ -48,7 +47,7 @@ pub struct ObjectStore {
 
 /// Clients and services that all operations share.
 pub(crate) struct Services {
-    topology: Arc<Topology>,
+    topology: Topology,
     pub(crate) options: StoreOptions,
     pub(crate) registers: Arc<RegisterClient>,
     #[cfg(test)]
@@ -72,9 +71,8 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions, vault: Vault) -> Self {
+    fn new(topology: Topology, clock: Arc<dyn Clock>, options: StoreOptions, vault: Vault) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let topology = Arc::new(Topology::new(cluster));
         let replicas = Arc::new(ReplicaClient::new(topology.clone(), options));
         let registers = RegisterClient::new(replicas, Arc::new(StampSource::new(clock)));
         let registers = Arc::new(registers);
@@ -140,19 +138,24 @@ impl Services {
 }
 
 impl ObjectStore {
-    /// A store on `cluster`, without master keys.
-    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions) -> Self {
-        Self::with_vault(cluster, clock, options, Vault::default())
+    /// A store on a cluster, without master keys.
+    pub fn new(
+        topology: impl Into<Topology>,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+    ) -> Self {
+        Self::with_vault(topology, clock, options, Vault::default())
     }
 
-    /// A store on `cluster` that can encrypt objects by the master keys of `vault`.
+    /// A store on a cluster that can encrypt objects by the master keys of `vault`.
     pub fn with_vault(
-        cluster: Cluster,
+        topology: impl Into<Topology>,
         clock: Arc<dyn Clock>,
         options: StoreOptions,
         vault: Vault,
     ) -> Self {
-        Self { services: Arc::new(Services::new(cluster, clock, options, vault)), context: None }
+        let services = Services::new(topology.into(), clock, options, vault);
+        Self { services: Arc::new(services), context: None }
     }
 
     /// Returns true if a master key for encryption exists.
@@ -160,19 +163,9 @@ impl ObjectStore {
         self.services.vault.seals()
     }
 
-    /// Replaces the rings. Running operations keep those of their start.
-    pub fn set_cluster(&self, cluster: Cluster) {
-        self.services.topology.set_cluster(cluster);
-    }
-
-    /// Raises the highest known term to that of a device (rule P1). It never falls.
-    pub fn set_term(&self, term: Term) {
-        self.services.topology.raise_term(term);
-    }
-
-    /// Highest known term.
-    pub fn term(&self) -> Term {
-        self.services.topology.term()
+    /// The topology of the process. Running operations keep the rings of their start.
+    pub fn topology(&self) -> &Topology {
+        &self.services.topology
     }
 
     /// The current rings.

@@ -18,6 +18,7 @@ use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{
     DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Stamp, Term,
 };
+use martlet_topology::Topology;
 pub(crate) use paths::{Paths, text};
 use tokio::time::Instant;
 
@@ -25,7 +26,6 @@ use crate::consistency::ReadAfter;
 use crate::context::RequestContext;
 use crate::index::{Calls, RegisterClient, ReplicaSet, Role, weightier};
 use crate::merge::Merge;
-use crate::topology::Topology;
 
 /// Maximum number of entries on one page of a device.
 const PAGE_MAX: usize = 2000;

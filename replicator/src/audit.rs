@@ -12,8 +12,9 @@ use async_trait::async_trait;
 use martlet_protocol::backend::AuditResult;
 use martlet_protocol::tree::BinKey;
 use martlet_protocol::{DeviceId, Error, ExtentId, Result};
+use martlet_topology::Topology;
 
-use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology};
+use crate::cluster::{DeviceCursor, DeviceScope, StepTopology};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::replicate::copy::{copy_back, patience};
 use crate::worker::{StepProgress, Worker};
@@ -43,7 +44,7 @@ impl Default for AuditOptions {
 
 /// The worker.
 pub struct Audit {
-    cluster: SharedTopology,
+    topology: Topology,
     scope: DeviceScope,
     options: AuditOptions,
     cursors: Arc<dyn Cursors>,
@@ -70,13 +71,9 @@ impl Audit {
     const NAME: &str = "audit";
 
     /// Creates a worker over all devices of `scope`.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        scope: DeviceScope,
-        options: AuditOptions,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, scope: DeviceScope, options: AuditOptions) -> Self {
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             scope,
             options,
             cursors: Arc::new(MemoryCursors::default()),
@@ -110,11 +107,11 @@ impl Audit {
     /// Audits the next part of a device; returns true if that was its last.
     async fn stretch(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
     ) -> Result<(StepProgress, bool)> {
         match self.part {
-            AuditPosition::Registers(_) if cluster.index.device(device).is_none() => {
+            AuditPosition::Registers(_) if cluster.index().device(device).is_none() => {
                 self.part = AuditPosition::Extents(None);
                 Ok((StepProgress::default(), false))
             }
@@ -150,7 +147,7 @@ impl Audit {
     /// Restores extents that a node has quarantined.
     async fn restore(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         audited: &AuditResult<ExtentId>,
         progress: &mut StepProgress,
@@ -175,7 +172,7 @@ impl Audit {
 
     /// Continues after a failed step: retries it, then skips to the device's extents, then to the
     /// next device. Returns true if that ended a pass.
-    fn fail(&mut self, cluster: &ClusterTopology) -> bool {
+    fn fail(&mut self, cluster: &StepTopology) -> bool {
         self.failures += 1;
         if self.failures < TRIES {
             return false;
@@ -191,7 +188,7 @@ impl Audit {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+    fn advance(&mut self, cluster: &StepTopology) -> bool {
         (self.part, self.failures) = (AuditPosition::Registers(None), 0);
         let ended = self.rounds.advance(&cluster.devices_of(&self.scope));
         if ended {
@@ -201,7 +198,7 @@ impl Audit {
         ended
     }
 
-    fn save(&self, cluster: &ClusterTopology) {
+    fn save(&self, cluster: &StepTopology) {
         if let Some(device) = self.rounds.at(&cluster.devices_of(&self.scope)) {
             let after = match self.part {
                 AuditPosition::Extents(after) => after,
@@ -233,7 +230,7 @@ impl Worker for Audit {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         self.step_bytes = 0;
         let devices = cluster.devices_of(&self.scope);
         let Some(device) = self.rounds.at(&devices) else {

@@ -17,9 +17,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use martlet_protocol::DeviceId;
+use martlet_topology::Topology;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 
 /// Maximum number of findings that are reported individually.
 const FINDINGS_MAX: usize = 100;
@@ -103,7 +104,7 @@ pub struct CensusProgress {
 
 /// A running census.
 struct CensusRun<'a> {
-    cluster: &'a ClusterTopology,
+    cluster: &'a StepTopology,
     options: CensusOptions,
     report: CensusReport,
     silent: BTreeSet<DeviceId>,
@@ -115,12 +116,13 @@ struct CensusRun<'a> {
 
 /// Counts everything once; `tell` receives the progress.
 pub async fn census(
-    cluster: &ClusterTopology,
+    topology: &Topology,
     options: CensusOptions,
     tell: &mut (dyn FnMut(&CensusProgress) + Send),
 ) -> CensusReport {
+    let cluster = StepTopology::of(topology);
     let mut census = CensusRun {
-        cluster,
+        cluster: &cluster,
         options,
         report: CensusReport::default(),
         silent: BTreeSet::new(),
@@ -138,14 +140,13 @@ impl CensusRun<'_> {
     /// Records silent devices, votes, hints, and the rings' own figures.
     async fn check_devices(&mut self) {
         let cluster = self.cluster;
-        let rings = [&cluster.index].into_iter().chain(cluster.data.values());
-        for ring in rings {
+        for ring in cluster.rings() {
             self.report.partitions += 1 << ring.part_power();
             self.report.moving += ring.moves().len() as u64;
         }
         let statuses = cluster.statuses().await;
         let index = cluster.index_devices();
-        let data = cluster.data.values().flat_map(|ring| ring.devices()).map(|device| device.id);
+        let data = cluster.policies().flat_map(|ring| ring.devices()).map(|device| device.id);
         for device in index.iter().copied().chain(data).collect::<BTreeSet<_>>() {
             let Some(status) = statuses.get(&device) else {
                 self.silent.insert(device);

@@ -28,11 +28,12 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Clock, DeviceId, Result, StampSource, Term};
+use martlet_topology::Topology;
 
 use self::join::JoiningDevice;
 pub use self::plan::ChangeProgress;
 use self::plan::{NextAction, next};
-use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::worker::{StepProgress, Worker};
 
 /// Pause between two checks.
@@ -42,7 +43,7 @@ const FAILURES_MAX: u32 = 3;
 
 /// The worker.
 pub struct RingChange {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
@@ -54,20 +55,16 @@ pub struct RingChange {
 impl RingChange {
     /// Creates a worker that advances the change of the index ring, and lets devices of `scope`
     /// join.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        clock: Arc<dyn Clock>,
-        scope: DeviceScope,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
-        Self { cluster: cluster.into(), clock, scope, stamps, joining: None, told: None }
+        Self { topology: topology.into(), clock, scope, stamps, joining: None, told: None }
     }
 
     /// Copies a page to a joining device. Returns true if it has joined, and the number of
     /// registers visited. None if no waiting device belongs to this worker.
     async fn join(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<(bool, u64)>> {
@@ -97,14 +94,14 @@ impl RingChange {
     /// Begins with the first of `waiting` that is in scope and has enough sources.
     fn begin(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Option<JoiningDevice>> {
         let (mine, now_ms) = (cluster.index_devices_of(&self.scope), self.clock.now_ms());
         let mut reason = None;
         for device in waiting.iter().filter(|id| mine.contains(id)) {
-            match JoiningDevice::begin(&cluster.index, *device, statuses, now_ms) {
+            match JoiningDevice::begin(cluster.index(), *device, statuses, now_ms) {
                 Ok(joining) => return Ok(Some(joining)),
                 Err(error) => reason = reason.or(Some(error)),
             }
@@ -121,7 +118,7 @@ impl RingChange {
 }
 
 /// Sends a term to devices; returns the number that persisted it.
-async fn raise(cluster: &ClusterTopology, devices: &[DeviceId], term: Term) -> usize {
+async fn raise(cluster: &StepTopology, devices: &[DeviceId], term: Term) -> usize {
     let told = devices.iter().map(|device| async move {
         let told = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };
         told.await.inspect_err(|error| {
@@ -142,14 +139,14 @@ impl Worker for RingChange {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let statuses = cluster.statuses().await;
-        let term = cluster.term.get();
+        let term = cluster.term();
         let everyone = cluster.index_devices();
         let is_behind = |id: &&DeviceId| statuses.get(id).is_some_and(|status| status.term < term);
         let behind: Vec<DeviceId> = everyone.iter().filter(is_behind).copied().collect();
         let told = raise(&cluster, &behind, term).await;
-        let left = ChangeProgress::of(&cluster.index, term, &statuses);
+        let left = ChangeProgress::of(cluster.index(), term, &statuses);
         let mut progress = StepProgress {
             done: told as u64,
             backlog: left.moving - left.arrived,
@@ -157,8 +154,8 @@ impl Worker for RingChange {
             idle: told == 0,
             ..StepProgress::default()
         };
-        let next = match next(&cluster.index, term, &statuses) {
-            NextAction::Begin(_) if !cluster.spread.get() => NextAction::Wait(
+        let next = match next(cluster.index(), term, &statuses) {
+            NextAction::Begin(_) if !cluster.has_spread() => NextAction::Wait(
                 "too few nodes have the new index ring: push it to a node of the old ring".into(),
             ),
             next => next,
@@ -167,7 +164,7 @@ impl Worker for RingChange {
             NextAction::Begin(term) => {
                 let told = raise(&cluster, &everyone, term).await;
                 if told > 0 {
-                    cluster.term.raise(term);
+                    cluster.raise_term(term);
                     tracing::info!(%term, change = left.change, devices = told, "a ring change \
                                                                                  advanced");
                 }

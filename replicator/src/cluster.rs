@@ -1,37 +1,24 @@
-//! The workers' view of the cluster: rings, nodes, and the scope of devices that a process handles.
+//! The workers' view of the cluster: the rings of a step, statuses of devices, and the scope of
+//! devices that a process handles.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
-use martlet_protocol::{Backend, DeviceId, Error, ExtentId, PolicyId, Result, Term};
+use martlet_protocol::{DeviceId, Error, ExtentId, Phase, PolicyId, Result, Term};
 use martlet_ring::{Ring, Sets};
-use parking_lot::RwLock;
-
-use crate::index_term::{KnownTerm, RingSpreadFlag};
+use martlet_topology::{Cluster, Topology};
 
 /// Timeout of an index call, after which a device counts as silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The rings, and the node of each device.
-#[derive(Clone)]
-pub struct ClusterTopology {
-    /// Ring of the index.
-    pub index: Arc<Ring>,
-    /// Ring of the extents of each policy.
-    pub data: HashMap<PolicyId, Arc<Ring>>,
-    /// Node that serves each device.
-    pub nodes: HashMap<DeviceId, Arc<dyn Backend>>,
-    /// Highest known term; it outlives the rings.
-    pub term: KnownTerm,
-    /// True if most nodes of the index ring have it.
-    pub spread: RingSpreadFlag,
+/// Topology of one step: the rings of the step's start, and the highest known term as it rises.
+pub(crate) struct StepTopology {
+    cluster: Arc<Cluster>,
+    topology: Topology,
 }
-
-/// The current cluster. Rings change and nodes move, so workers read it again at each step.
-#[derive(Clone)]
-pub struct SharedTopology(Arc<RwLock<Arc<ClusterTopology>>>);
 
 /// Devices that a process handles. Some process should handle each device; two are wasteful, and
 /// harmless.
@@ -55,33 +42,6 @@ pub(crate) struct Holders {
     pub(crate) in_transition: bool,
 }
 
-impl SharedTopology {
-    /// Wraps a cluster that may be replaced later.
-    pub fn new(cluster: ClusterTopology) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(cluster))))
-    }
-
-    /// Returns the current cluster.
-    pub fn get(&self) -> Arc<ClusterTopology> {
-        self.0.read().clone()
-    }
-
-    /// Replaces the cluster: every later step of every worker uses the new one. The highest known
-    /// term stays.
-    pub fn set(&self, mut cluster: ClusterTopology) {
-        let mut current = self.0.write();
-        current.term.raise(cluster.term.get());
-        cluster.term = current.term.clone();
-        *current = Arc::new(cluster);
-    }
-}
-
-impl From<ClusterTopology> for SharedTopology {
-    fn from(cluster: ClusterTopology) -> Self {
-        Self::new(cluster)
-    }
-}
-
 impl DeviceScope {
     /// Returns the devices of a ring in scope, by id.
     fn of(&self, ring: &Ring) -> BTreeSet<DeviceId> {
@@ -93,56 +53,80 @@ impl DeviceScope {
     }
 }
 
-impl ClusterTopology {
-    /// Returns the node of a device. `Unavailable` if no node serves it.
-    pub(crate) fn node(&self, device: DeviceId) -> Result<&dyn Backend> {
-        let node = self.nodes.get(&device);
-        node.map(AsRef::as_ref)
-            .ok_or_else(|| Error::unavailable(format!("no node answers for device {device}")))
+impl Deref for StepTopology {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl StepTopology {
+    /// Returns the topology of a step that begins now.
+    pub(crate) fn of(topology: &Topology) -> Self {
+        Self { cluster: topology.cluster(), topology: topology.clone() }
+    }
+
+    /// Returns the highest known term.
+    pub(crate) fn term(&self) -> Term {
+        self.topology.term()
+    }
+
+    /// Raises the highest known term.
+    pub(crate) fn raise_term(&self, term: Term) {
+        self.topology.raise_term(term);
+    }
+
+    /// Records the term that a refusal carries.
+    pub(crate) fn learn(&self, refusal: &Error) {
+        self.topology.learn(refusal);
+    }
+
+    /// Returns true if most nodes of the index ring have it.
+    pub(crate) fn has_spread(&self) -> bool {
+        self.topology.has_spread(self.index())
     }
 
     /// Returns the holders of `placement` on the index ring.
     pub(crate) fn holders(&self, placement: u64) -> Holders {
-        let primaries: Vec<DeviceId> =
-            self.index.primaries(self.index.partition(placement)).collect();
+        let index = self.index();
+        let primaries: Vec<DeviceId> = index.primaries(index.partition(placement)).collect();
         let sets = self.sets(placement);
         let mut previous: Vec<DeviceId> =
             sets.members().filter(|id| !primaries.contains(id)).collect();
         let in_transition = !previous.is_empty() || self.named().is_err() || self.is_behind();
-        previous.retain(|id| self.index.device(*id).is_some());
+        previous.retain(|id| index.device(*id).is_some());
         Holders { primaries, previous, in_transition }
     }
 
     /// Returns the devices that decide about `placement` at the highest known term (rule P2).
     pub(crate) fn sets(&self, placement: u64) -> Sets {
-        self.index.sets(self.index.partition(placement), self.term.get())
+        self.index().sets(self.index().partition(placement), self.term())
     }
 
     /// Returns the term for requests that use the index ring (rule P1).
     pub(crate) fn named(&self) -> Result<Term> {
-        self.index.term_at(self.term.get()).ok_or_else(|| {
-            Error::unavailable("the index ring waits for the end of the ring change before it")
-        })
+        self.request_term(self.term())
     }
 
     /// Returns true if a ring change is in progress that the index ring doesn't contain.
     pub(crate) fn is_behind(&self) -> bool {
-        self.term.get() > Term::of(self.index.change(), martlet_protocol::Phase::New)
+        self.term() > Term::of(self.index().change(), Phase::New)
     }
 
     /// Returns every device of the index ring: primaries and handoffs of any partition.
     pub(crate) fn index_devices(&self) -> Vec<DeviceId> {
-        self.index.devices().iter().map(|device| device.id).collect()
+        self.index().devices().iter().map(|device| device.id).collect()
     }
 
     /// Returns the devices of the index ring in `scope`.
     pub(crate) fn index_devices_of(&self, scope: &DeviceScope) -> BTreeSet<DeviceId> {
-        scope.of(&self.index)
+        scope.of(self.index())
     }
 
     /// Returns the devices in `scope` that may hold extents of any policy.
     pub(crate) fn data_devices_of(&self, scope: &DeviceScope) -> BTreeSet<DeviceId> {
-        self.data.values().flat_map(|ring| scope.of(ring)).collect()
+        self.policies().flat_map(|ring| scope.of(ring)).collect()
     }
 
     /// Returns the index and data devices in `scope`.
@@ -152,7 +136,7 @@ impl ClusterTopology {
 
     /// Returns true if a device may hold extents.
     pub(crate) fn has_extents(&self, device: DeviceId) -> bool {
-        self.data.values().any(|ring| ring.device(device).is_some())
+        self.policies().any(|ring| ring.device(device).is_some())
     }
 
     /// Number of extents on these devices, as far as they answer.
@@ -163,40 +147,25 @@ impl ClusterTopology {
 
     /// Returns every device of a policy's ring; each may have a copy of any of its extents.
     pub(crate) fn data_devices(&self, policy: PolicyId) -> Result<Vec<DeviceId>> {
-        Ok(self.ring_of(policy)?.devices().iter().map(|device| device.id).collect())
+        Ok(self.data(policy)?.devices().iter().map(|device| device.id).collect())
     }
 
     /// Returns the devices of a policy's ring in the best order for finding one extent: its
     /// primaries, then its handoffs.
     pub(crate) fn holders_of(&self, policy: PolicyId, id: ExtentId) -> Result<Vec<DeviceId>> {
-        let ring = self.ring_of(policy)?;
+        let ring = self.data(policy)?;
         let partition = ring.partition(id.placement());
         Ok(ring.primaries(partition).chain(ring.handoffs(partition)).collect())
-    }
-
-    fn ring_of(&self, policy: PolicyId) -> Result<&Ring> {
-        let ring = self.data.get(&policy).map(AsRef::as_ref);
-        ring.ok_or_else(|| {
-            Error::unavailable(format!("there is no ring for the storage policy {}", policy.0))
-        })
     }
 
     /// Returns the statuses of serving devices; each node is queried once. A device that is being
     /// reopened, or is offline, reports no votes, and counts as silent.
     pub(crate) async fn statuses(&self) -> HashMap<DeviceId, DeviceStatus> {
-        let mut asked: Vec<&Arc<dyn Backend>> = Vec::new();
-        // In the order of devices, so that simulations are repeatable.
-        let by_device: BTreeMap<_, _> = self.nodes.iter().collect();
-        for node in by_device.into_values() {
-            if !asked.iter().any(|known| Arc::ptr_eq(known, node)) {
-                asked.push(node);
-            }
-        }
-        let answers = asked.into_iter().map(|node| in_time(node.devices()));
+        let answers = self.nodes().into_iter().map(|node| in_time(node.devices()));
         let answers = futures::future::join_all(answers).await;
         let all: Vec<DeviceStatus> = answers.into_iter().flatten().flatten().collect();
         for status in &all {
-            self.term.raise(status.term);
+            self.raise_term(status.term);
         }
         all.into_iter()
             .filter(|status| matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full))

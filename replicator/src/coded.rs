@@ -15,7 +15,7 @@ use martlet_protocol::extent::{ExtentRecord, Stripe};
 use martlet_protocol::{DeviceId, Error, ExtentId, PolicyId, Result};
 use martlet_ring::Ring;
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 
 /// Devices queried concurrently, and extents in one query.
 const AT_ONCE: usize = 16;
@@ -49,16 +49,14 @@ pub(crate) fn code_of(ring: &Ring) -> Option<Code> {
 ///
 /// # Errors
 /// If the policy has no ring.
-pub(crate) fn code_of_policy(cluster: &ClusterTopology, policy: PolicyId) -> Result<Option<Code>> {
-    let unknown =
-        || Error::unavailable(format!("there is no ring for the storage policy {}", policy.0));
-    Ok(code_of(cluster.data.get(&policy).ok_or_else(unknown)?))
+pub(crate) fn code_of_policy(cluster: &StepTopology, policy: PolicyId) -> Result<Option<Code>> {
+    Ok(code_of(cluster.data(policy)?))
 }
 
 /// Returns the ids that devices may hold of these extents of a policy: their own, or all
 /// fragments'.
 pub(crate) fn stored_ids(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     extents: &[ExtentId],
 ) -> Result<Vec<ExtentId>> {
@@ -75,10 +73,7 @@ impl CodedExtent {
     ///
     /// # Errors
     /// If its policy has no ring, or one of another code.
-    pub(crate) fn of_record(
-        cluster: &ClusterTopology,
-        record: &ExtentRecord,
-    ) -> Option<Result<Self>> {
+    pub(crate) fn of_record(cluster: &StepTopology, record: &ExtentRecord) -> Option<Result<Self>> {
         let stripe = record.layout.stripe?;
         Some(Self::new(cluster, record.layout.policy, record.named(), stripe))
     }
@@ -88,7 +83,7 @@ impl CodedExtent {
     /// # Errors
     /// If the policy has no ring, or one of another code.
     pub(crate) fn new(
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         policy: PolicyId,
         whole: ExtentId,
         Stripe { k, m, length }: Stripe,
@@ -101,7 +96,7 @@ impl CodedExtent {
             return Err(Error::invalid(message));
         }
         let geometry = Geometry::new(code, u64::from(length))?;
-        let ring = &cluster.data[&policy];
+        let ring = cluster.data(policy)?;
         let partition = ring.partition(whole.placement());
         let place = |(replica, home)| {
             let previous = ring.previous(partition, replica).filter(|before| *before != home);
@@ -137,7 +132,7 @@ impl CodedExtent {
     }
 
     /// Returns every device that may have a fragment: the homes first, in order.
-    pub(crate) fn everyone(&self, cluster: &ClusterTopology) -> Result<Vec<DeviceId>> {
+    pub(crate) fn everyone(&self, cluster: &StepTopology) -> Result<Vec<DeviceId>> {
         cluster.holders_of(self.policy, self.whole)
     }
 }
@@ -158,7 +153,7 @@ impl PresenceMap {
     /// Queries devices, each about its list.
     pub(crate) async fn query(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         lists: BTreeMap<DeviceId, BTreeSet<ExtentId>>,
     ) {
         let mut calls = Vec::new();

@@ -41,11 +41,12 @@ use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
+use martlet_topology::Topology;
 
 use self::decision::CollectDecision;
 use self::deleted_buckets::Buckets;
 use self::queries::{Cases, check_everyone, drop_registers, mark};
-use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::copying::PAGE;
 use crate::worker::{StepProgress, Worker};
 
@@ -76,7 +77,7 @@ impl Default for CollectOptions {
 
 /// The worker.
 pub struct Collect {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     options: CollectOptions,
     scope: DeviceScope,
@@ -108,18 +109,18 @@ struct RemainingTombstones {
 impl Collect {
     /// Creates a worker over the tombstones whose first primary is in `scope`.
     pub fn new(
-        cluster: impl Into<SharedTopology>,
+        topology: impl Into<Topology>,
         clock: Arc<dyn Clock>,
         scope: DeviceScope,
         options: CollectOptions,
     ) -> Self {
-        let cluster = cluster.into();
+        let topology = topology.into();
         let (rounds, after, ring) = (DeviceCursor::default(), None, None);
         let thorough_ms = clock.now_ms();
         let (left, before, buckets) =
             (RemainingTombstones::default(), RemainingTombstones::default(), Buckets::default());
         Self {
-            cluster,
+            topology,
             clock,
             options,
             scope,
@@ -137,7 +138,7 @@ impl Collect {
     /// Returns the next registers of a device.
     async fn page(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
     ) -> Result<Vec<(RegisterKey, Option<Entry>)>> {
         let (node, after) = (cluster.node(device)?, self.after.as_ref());
@@ -154,7 +155,7 @@ impl Collect {
     /// number of its registers that were removed.
     async fn purge(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         page: Vec<(RegisterKey, Option<Entry>)>,
     ) -> (Vec<(RegisterKey, Option<Entry>)>, u64) {
         let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
@@ -167,7 +168,7 @@ impl Collect {
     /// Returns the old tombstones of a page that this device should collect.
     fn due(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         page: &[(RegisterKey, Option<Entry>)],
     ) -> Vec<(RegisterKey, Stamp)> {
@@ -186,7 +187,7 @@ impl Collect {
     /// Marks and drops tombstones as allowed; returns the number dropped.
     async fn collect(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<u64> {
@@ -221,7 +222,7 @@ impl Collect {
     /// Drops a page's registers that hold only expired promises; returns their number.
     async fn collect_promises(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         page: &[(RegisterKey, Option<Entry>)],
     ) -> Result<u64> {
@@ -238,7 +239,7 @@ impl Collect {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+    fn advance(&mut self, cluster: &StepTopology) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
@@ -246,12 +247,12 @@ impl Collect {
             self.buckets = Buckets::default();
             let now_ms = self.clock.now_ms();
             self.thorough = self.before.marked
-                || self.ring != Some(cluster.index.hash())
+                || self.ring != Some(cluster.index().hash())
                 || self.thorough_ms.saturating_add(PROMISES_EVERY_MS) <= now_ms;
             if self.thorough {
                 self.thorough_ms = now_ms;
             }
-            self.ring = Some(cluster.index.hash());
+            self.ring = Some(cluster.index().hash());
         }
         ended
     }
@@ -280,7 +281,7 @@ impl Worker for Collect {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let mut progress = StepProgress::default();
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..progress });

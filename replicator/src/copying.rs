@@ -17,7 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{RegisterView, Want, WriteReply};
 use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::identity::{Candidate, ReadCandidate, newest, run_round};
 
 /// Registers requested at a time.
@@ -40,7 +40,7 @@ pub(crate) struct RegisterPage {
 
 /// A device that lacks registers, and its sources.
 pub(crate) struct RegisterCopy<'a> {
-    pub(crate) cluster: &'a ClusterTopology,
+    pub(crate) cluster: &'a StepTopology,
     pub(crate) stamps: &'a StampSource,
     pub(crate) device: DeviceId,
     /// Devices whose pages were read, without the device itself.

@@ -41,11 +41,12 @@ use martlet_protocol::{
     BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Setting, Shard, Stamp,
     StampSource, WriteId,
 };
+use martlet_topology::Topology;
 
 use self::buckets::buckets;
 use self::objects::{Objects, Task};
 use self::parts::parts_of;
-use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::cursors::Cursors;
 use crate::identity::{Candidate, replace};
 use crate::worker::{StepProgress, Worker};
@@ -94,7 +95,7 @@ impl Default for ExpireOptions {
 
 /// The worker.
 pub struct Expire {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     options: ExpireOptions,
@@ -176,14 +177,14 @@ impl ExpireOptions {
 impl Expire {
     /// Creates a worker over the uploads whose first primary is in `scope`.
     pub fn new(
-        cluster: impl Into<SharedTopology>,
+        topology: impl Into<Topology>,
         clock: Arc<dyn Clock>,
         scope: DeviceScope,
         options: ExpireOptions,
     ) -> Self {
         let stamps = StampSource::new(clock.clone());
-        let (cluster, objects) = (cluster.into(), None);
-        Self { cluster, clock, scope, options, stamps, lists: None, left: 0, objects }
+        let (topology, objects) = (topology.into(), None);
+        Self { topology, clock, scope, options, stamps, lists: None, left: 0, objects }
     }
 
     /// Adds `expiry`, which carries out rules on objects; `cursors` store the position of the walk.
@@ -193,7 +194,7 @@ impl Expire {
     }
 
     /// Returns the work of a pass.
-    async fn lists(&self, cluster: &ClusterTopology) -> Result<PassWork> {
+    async fn lists(&self, cluster: &StepTopology) -> Result<PassWork> {
         let mine = cluster.index_devices_of(&self.scope);
         let (mut lists, mut tasks) = (VecDeque::new(), Vec::new());
         for (name, found) in buckets(cluster).await? {
@@ -225,7 +226,7 @@ impl Expire {
     /// Advances an upload; returns true if anything was completed.
     async fn expire(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         rules: &Lifecycle,
         at: &RegisterKey,
         entry: &Entry,
@@ -256,7 +257,7 @@ impl Expire {
     }
 
     /// Aborts an open upload. A later pass removes its parts, like those of any ended upload.
-    async fn abort(&self, cluster: &ClusterTopology, at: &RegisterKey) -> Result<bool> {
+    async fn abort(&self, cluster: &StepTopology, at: &RegisterKey) -> Result<bool> {
         let decide = |found: Option<Candidate>| match found?.entry.value {
             Value::Upload(mut upload) if upload.state == UploadState::Open => {
                 upload.state = UploadState::Aborted;
@@ -268,7 +269,7 @@ impl Expire {
     }
 
     /// Removes an upload, if its state is still due for removal.
-    async fn forget(&self, cluster: &ClusterTopology, at: &RegisterKey) -> Result<bool> {
+    async fn forget(&self, cluster: &StepTopology, at: &RegisterKey) -> Result<bool> {
         let now_ms = self.clock.now_ms();
         let decide = |found: Option<Candidate>| {
             let rules = Lifecycle::default();
@@ -281,7 +282,7 @@ impl Expire {
     /// Frees all parts of an ended upload; returns their number.
     async fn free_parts(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         at: &RegisterKey,
         upload: &Upload,
     ) -> Result<usize> {
@@ -305,7 +306,7 @@ impl Expire {
 impl Expire {
     /// Begins a pass over the uploads. If the objects of buckets with rules are due, they follow
     /// after the uploads.
-    async fn begin(&mut self, cluster: &ClusterTopology) -> Result<()> {
+    async fn begin(&mut self, cluster: &StepTopology) -> Result<()> {
         self.left = 0;
         let (lists, tasks) = self.lists(cluster).await?;
         self.lists = Some(lists);
@@ -347,7 +348,7 @@ impl Expire {
     /// Processes a page of a listing; returns the rest of the listing.
     async fn resume(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         listing: UploadListing,
         progress: &mut StepProgress,
     ) -> Option<UploadListing> {
@@ -356,7 +357,7 @@ impl Expire {
             Err(error) => {
                 tracing::debug!(device = %listing.device, %error, "could not list a device's \
                                                                    uploads");
-                cluster.term.learn(&error);
+                cluster.learn(&error);
                 progress.kept += 1;
                 return None;
             }
@@ -382,7 +383,7 @@ impl Expire {
     /// Returns the next uploads of a listing.
     async fn page(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         listing: &UploadListing,
     ) -> Result<Vec<(RegisterKey, Entry)>> {
         let request = ListRequest {
@@ -425,7 +426,7 @@ impl Worker for Expire {
         if self.objects.as_ref().is_some_and(Objects::is_under_way) {
             return Ok(self.step_objects().await);
         }
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         if self.lists.is_none()
             && let Err(error) = self.begin(&cluster).await
         {

@@ -27,7 +27,7 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::{DeviceId, Entry, Error, RegisterKey, Result, Stamp, StampSource};
 use martlet_ring::Sets;
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 
 /// Number of ballots tried before the register is left to competing ballots.
 const TRIES: usize = 4;
@@ -86,7 +86,7 @@ pub(crate) fn newest(one: Option<Candidate>, other: Option<Candidate>) -> Option
 /// Settles a register. Afterwards a quorum holds the newest of `known` and of the quorum's entries,
 /// at a ballot above `above`. None if there is nothing to settle.
 pub(crate) async fn run_round(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     stamps: &StampSource,
     key: &RegisterKey,
     known: Option<ReadCandidate>,
@@ -104,7 +104,7 @@ pub(crate) async fn run_round(
 /// None if `decide` returns none: then nothing was written, and the caller must read again to be
 /// sure.
 pub(crate) async fn replace(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     stamps: &StampSource,
     key: &RegisterKey,
     decide: impl Fn(Option<Candidate>) -> Option<Candidate>,
@@ -114,7 +114,7 @@ pub(crate) async fn replace(
 
 /// Ballots for one register.
 struct Ballots<'a> {
-    cluster: &'a ClusterTopology,
+    cluster: &'a StepTopology,
     stamps: &'a StampSource,
     key: &'a RegisterKey,
     /// Time at which the known write was read.
@@ -225,8 +225,8 @@ impl<T> Default for BallotReplies<T> {
 }
 
 impl<T> BallotReplies<T> {
-    fn record_error(&mut self, cluster: &ClusterTopology, error: &Error) {
-        cluster.term.learn(error);
+    fn record_error(&mut self, cluster: &StepTopology, error: &Error) {
+        cluster.learn(error);
         self.is_outdated |= error.newer_term().is_some();
     }
 

@@ -22,7 +22,8 @@
 //! longer than their budget. [`run_all_once`] runs a set of workers until none has work left.
 //!
 //! [`StandardWorkers`] is the set that every role runs. Rings change and nodes move during the
-//! work, so each step reads [`SharedTopology`] again.
+//! work, so each step reads the current cluster of its
+//! [`Topology`](martlet_topology::Topology) again.
 //!
 //! Two rules hold for all workers. Silence means keep: without confirmation by every device that
 //! must agree, nothing changes (rules A2, G2, X3). And promises are obeyed: a write that a promise
@@ -39,7 +40,6 @@ mod cursors;
 mod expire;
 mod foreground;
 mod identity;
-mod index_term;
 mod manifest;
 mod needed_extents;
 mod pages;
@@ -57,12 +57,11 @@ mod worker;
 pub use audit::{Audit, AuditOptions};
 pub use census::{CensusOptions, CensusProgress, CensusReport, KindCounts, census};
 pub use change::{ChangeProgress, RingChange};
-pub use cluster::{ClusterTopology, DeviceScope, SharedTopology};
+pub use cluster::DeviceScope;
 pub use collect::{Collect, CollectOptions};
 pub use cursors::{Cursors, FileCursors, MemoryCursors};
 pub use expire::{Expire, ExpireOptions};
 pub use foreground::Foreground;
-pub use index_term::{KnownTerm, RingSpreadFlag};
 pub use reclaim::{Reclaim, ReclaimOptions};
 pub use reconstruct::Reconstruct;
 pub use replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};

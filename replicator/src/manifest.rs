@@ -4,7 +4,7 @@ use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
 
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::coded::code_of_policy;
 use crate::coded::read::{read, read_coded};
 
@@ -30,7 +30,7 @@ impl BodyExtents {
     /// # Errors
     /// [`ErrorKind::NotFound`] only if every device of the policy denies an extent of the manifest.
     /// Any other error means that the extents are unknown.
-    pub(crate) async fn of(cluster: &ClusterTopology, body: &Body) -> Result<Self> {
+    pub(crate) async fn of(cluster: &StepTopology, body: &Body) -> Result<Self> {
         match body {
             Body::Empty | Body::Inline { .. } => Ok(Self::default()),
             Body::Extents(manifest) => Ok(Self {
@@ -50,7 +50,7 @@ impl BodyExtents {
 }
 
 async fn read_manifest(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     pieces: &[ExtentRef],
 ) -> Result<Manifest> {
@@ -63,7 +63,7 @@ async fn read_manifest(
 
 /// Reads an extent from any device of the policy with a good copy, or from sufficient fragments.
 async fn read_anywhere(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     extent: &ExtentRef,
 ) -> Result<Vec<u8>> {

@@ -30,7 +30,7 @@ use martlet_protocol::{
     BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard, Stamp, UploadId,
 };
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::manifest::BodyExtents;
 
 /// Entries of a listing requested at a time.
@@ -47,7 +47,7 @@ pub(crate) struct ExtentClaim {
 
 /// Answers of one step, so that extents of one owner need one query.
 pub(crate) struct NeedCheck<'a> {
-    cluster: &'a ClusterTopology,
+    cluster: &'a StepTopology,
     known: HashMap<ExtentClaim, Arc<ClaimAnswer>>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum QuerySource {
 
 impl<'a> NeedCheck<'a> {
     /// Creates an empty set of answers.
-    pub(crate) fn new(cluster: &'a ClusterTopology) -> Self {
+    pub(crate) fn new(cluster: &'a StepTopology) -> Self {
         Self { cluster, known: HashMap::new() }
     }
 
@@ -236,7 +236,7 @@ impl<'a> NeedCheck<'a> {
             let view = match source {
                 QuerySource::Registers => {
                     let read = in_time(node.read(*device, key, Want::Entry, term)).await;
-                    read.inspect_err(|error| self.cluster.term.learn(error))?
+                    read.inspect_err(|error| self.cluster.learn(error))?
                 }
                 QuerySource::Hints => in_time(node.read_hint(*device, key, Want::Entry)).await?,
             };
@@ -261,7 +261,7 @@ impl<'a> NeedCheck<'a> {
 
 /// Returns all pages of a listing of one device.
 pub(crate) async fn list(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     source: QuerySource,
     device: DeviceId,
     mut request: ListRequest,
@@ -289,7 +289,7 @@ fn are_equal<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
 }
 
 async fn page(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     source: QuerySource,
     device: DeviceId,
     request: &ListRequest,
@@ -297,7 +297,7 @@ async fn page(
     let node = cluster.node(device)?;
     match source {
         QuerySource::Registers => {
-            in_time(node.list(device, request)).await.inspect_err(|error| cluster.term.learn(error))
+            in_time(node.list(device, request)).await.inspect_err(|error| cluster.learn(error))
         }
         QuerySource::Hints => in_time(node.list_hints(device, request)).await,
     }

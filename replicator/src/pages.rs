@@ -8,16 +8,16 @@
 //!
 //! A page is looked at again if a ring has changed since. The position is saved with each page.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId, Result};
-use martlet_ring::RingHash;
+use martlet_ring::{Ring, RingHash};
 
-use crate::cluster::{ClusterTopology, DeviceCursor, in_time};
+use crate::cluster::{DeviceCursor, StepTopology, in_time};
 use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::worker::StepProgress;
 
@@ -67,14 +67,14 @@ pub(crate) trait PagedWorker: Send {
     fn pages(&mut self) -> &mut Pages<Self::Action>;
 
     /// Devices to walk.
-    fn devices(&self, cluster: &ClusterTopology) -> BTreeSet<DeviceId>;
+    fn devices(&self, cluster: &StepTopology) -> BTreeSet<DeviceId>;
 
     fn now_ms(&self) -> u64;
 
     /// Determines the work on a page of a device's extents.
     async fn look(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Self::Action>, StepProgress)>;
@@ -82,7 +82,7 @@ pub(crate) trait PagedWorker: Send {
     /// Does as much work on a page as fits into a step.
     async fn work(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         page: &mut ExtentPage<Self::Action>,
     ) -> Result<StepProgress>;
 }
@@ -180,7 +180,7 @@ impl<T> Pages<T> {
 /// Processes one page, or a part of a page with much work.
 pub(crate) async fn step<W: PagedWorker>(
     worker: &mut W,
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
 ) -> Result<StepProgress> {
     worker.pages().step_bytes = 0;
     let devices = worker.devices(cluster);
@@ -210,7 +210,7 @@ pub(crate) async fn step<W: PagedWorker>(
 
 async fn step_pages<W: PagedWorker>(
     worker: &mut W,
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     devices: &BTreeSet<DeviceId>,
 ) -> Result<StepProgress> {
@@ -227,7 +227,7 @@ async fn step_pages<W: PagedWorker>(
 /// Looks at the next page of a device.
 async fn look<W: PagedWorker>(
     worker: &mut W,
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
 ) -> Result<(ExtentPage<W::Action>, StepProgress)> {
     let after = worker.pages().after;
@@ -241,8 +241,6 @@ async fn look<W: PagedWorker>(
 }
 
 /// Rings that determine the work on a page.
-fn rings(cluster: &ClusterTopology) -> Vec<RingHash> {
-    let policies: BTreeMap<_, _> =
-        cluster.data.iter().map(|(policy, ring)| (policy.0, ring.hash())).collect();
-    policies.into_values().collect()
+fn rings(cluster: &StepTopology) -> Vec<RingHash> {
+    cluster.policies().map(Ring::hash).collect()
 }

@@ -21,8 +21,9 @@ use async_trait::async_trait;
 use martlet_protocol::backend::{Garbage, GarbageId, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
+use martlet_topology::Topology;
 
-use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::coded::stored_ids;
 use crate::manifest::{BodyExtents, PolicyExtents};
 use crate::needed_extents::{ExtentClaim, NeedCheck};
@@ -50,7 +51,7 @@ impl Default for ReclaimOptions {
 
 /// The worker.
 pub struct Reclaim {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     options: ReclaimOptions,
     scope: DeviceScope,
@@ -71,12 +72,12 @@ enum RecordOutcome {
 impl Reclaim {
     /// Creates a worker over all devices of the index ring.
     pub fn new(
-        cluster: impl Into<SharedTopology>,
+        topology: impl Into<Topology>,
         clock: Arc<dyn Clock>,
         options: ReclaimOptions,
     ) -> Self {
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             clock,
             options,
             scope: DeviceScope::All,
@@ -93,7 +94,7 @@ impl Reclaim {
     }
 
     /// Returns the next records of a device, without skipped ones.
-    async fn due(&self, cluster: &ClusterTopology, device: DeviceId) -> Result<Vec<Garbage>> {
+    async fn due(&self, cluster: &StepTopology, device: DeviceId) -> Result<Vec<Garbage>> {
         let before_ms = self.clock.now_ms().saturating_sub(self.options.grace_ms);
         let limit = BATCH + self.kept.len();
         let mut due = in_time(cluster.node(device)?.garbage(device, before_ms, limit)).await?;
@@ -118,7 +119,7 @@ impl Reclaim {
     }
 
     /// Advances to the next device; returns true if that began a new pass.
-    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+    fn advance(&mut self, cluster: &StepTopology) -> bool {
         self.kept.clear();
         self.rounds.advance(&cluster.index_devices_of(&self.scope))
     }
@@ -126,7 +127,7 @@ impl Reclaim {
 
 /// Deletes the unneeded extents of one record.
 async fn reclaim(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     garbage: &Garbage,
     wanted: &mut NeedCheck<'_>,
 ) -> Result<RecordOutcome> {
@@ -158,7 +159,7 @@ async fn reclaim(
 
 /// Returns those of `extents` that still exist and that no entry needs.
 async fn unwanted_of(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     garbage: &Garbage,
     extents: &[ExtentRef],
@@ -180,7 +181,7 @@ async fn unwanted_of(
 
 /// Returns key and upload of an extent's owner; none if no device has it, or any fragment of it.
 async fn owner(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     id: ExtentId,
 ) -> Result<Option<(String, Option<martlet_protocol::UploadId>)>> {
@@ -198,7 +199,7 @@ async fn owner(
 
 /// Returns a device's record of the first of these ids that it has.
 async fn record_on(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     ids: &[ExtentId],
 ) -> Result<Option<ExtentRecord>> {
@@ -222,7 +223,7 @@ async fn record_on(
 /// Deletes on all devices that may have a copy or a fragment: primaries and handoffs. Deleting a
 /// missing extent is no error.
 async fn delete_everywhere(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     ids: &[ExtentId],
 ) -> Result<()> {
@@ -248,7 +249,7 @@ impl Worker for Reclaim {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };

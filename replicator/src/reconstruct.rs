@@ -28,12 +28,13 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
+use martlet_topology::Topology;
 
 pub(crate) use self::build::Rebuild;
 use self::build::RebuildOutcome;
 use self::page_check::PageCheck;
 use self::silence::Silence;
-use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology};
+use crate::cluster::{DeviceScope, StepTopology};
 use crate::coded::code_of;
 use crate::cursors::Cursors;
 use crate::pages::{self, ExtentPage, PagedWorker, Pages};
@@ -48,7 +49,7 @@ const STEP_EXTENTS: usize = 32;
 
 /// The worker.
 pub struct Reconstruct {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     options: ReplicateOptions,
@@ -60,13 +61,9 @@ impl Reconstruct {
     const NAME: &str = "reconstruct";
 
     /// Creates a worker over the devices of coded policies in `scope`.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        clock: Arc<dyn Clock>,
-        scope: DeviceScope,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             clock,
             scope,
             options: ReplicateOptions::default(),
@@ -113,9 +110,9 @@ impl PagedWorker for Reconstruct {
     }
 
     /// Returns the devices in scope that belong to a coded ring.
-    fn devices(&self, cluster: &ClusterTopology) -> BTreeSet<DeviceId> {
+    fn devices(&self, cluster: &StepTopology) -> BTreeSet<DeviceId> {
         let mut devices = cluster.data_devices_of(&self.scope);
-        let coded = || cluster.data.values().filter(|ring| code_of(ring).is_some());
+        let coded = || cluster.policies().filter(|ring| code_of(ring).is_some());
         devices.retain(|device| coded().any(|ring| ring.device(*device).is_some()));
         devices
     }
@@ -126,7 +123,7 @@ impl PagedWorker for Reconstruct {
 
     async fn look(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Rebuild>, StepProgress)> {
@@ -139,7 +136,7 @@ impl PagedWorker for Reconstruct {
 
     async fn work(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         page: &mut ExtentPage<Rebuild>,
     ) -> Result<StepProgress> {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
@@ -182,7 +179,7 @@ impl Worker for Reconstruct {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         pages::step(self, &cluster).await
     }
 }

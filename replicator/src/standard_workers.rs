@@ -6,10 +6,11 @@ use std::time::Duration;
 use martlet_protocol::lifecycle::{Day, ObjectExpiry};
 use martlet_protocol::usage::UsageCounter;
 use martlet_protocol::{Clock, Error};
+use martlet_topology::Topology;
 
 use crate::audit::{Audit, AuditOptions};
 use crate::change::RingChange;
-use crate::cluster::{DeviceScope, SharedTopology};
+use crate::cluster::DeviceScope;
 use crate::collect::{Collect, CollectOptions};
 use crate::cursors::{Cursors, MemoryCursors};
 use crate::expire::{Expire, ExpireOptions};
@@ -31,8 +32,8 @@ const FOUNDING_MS: u64 = 5_000;
 /// Inputs of the standard set of workers.
 #[derive(Clone)]
 pub struct StandardWorkers {
-    /// The cluster; code that receives a newer ring replaces it.
-    pub cluster: SharedTopology,
+    /// The topology; code that receives a newer ring replaces its cluster.
+    pub topology: Topology,
     /// The time source.
     pub clock: Arc<dyn Clock>,
     /// Scope of devices that the workers handle.
@@ -105,29 +106,29 @@ impl StandardWorkers {
     }
 
     fn workers_after_founding(&self, founding_ms: u64) -> Vec<Box<dyn Worker>> {
-        let Self { cluster, clock, scope, reclaim, alone_since_ms, upkeep, .. } = self.clone();
+        let Self { topology, clock, scope, reclaim, alone_since_ms, upkeep, .. } = self.clone();
         let sweep = match alone_since_ms {
             Some(started_ms) => SweepOptions::alone(reclaim.grace_ms, started_ms),
             None => SweepOptions::among_others(reclaim.grace_ms),
         };
-        let sync = SyncDevices::new(cluster.clone(), clock.clone(), scope.clone())
+        let sync = SyncDevices::new(topology.clone(), clock.clone(), scope.clone())
             .after_founding(founding_ms);
-        let change = RingChange::new(cluster.clone(), clock.clone(), scope.clone());
-        let update = Update::new(cluster.clone(), clock.clone(), scope.clone());
-        let registers = ReplicateRegisters::new(cluster.clone(), clock.clone(), scope.clone());
-        let extents = ReplicateExtents::new(cluster.clone(), clock.clone(), scope.clone())
+        let change = RingChange::new(topology.clone(), clock.clone(), scope.clone());
+        let update = Update::new(topology.clone(), clock.clone(), scope.clone());
+        let registers = ReplicateRegisters::new(topology.clone(), clock.clone(), scope.clone());
+        let extents = ReplicateExtents::new(topology.clone(), clock.clone(), scope.clone())
             .with_options(upkeep.replicate)
             .with_cursors(upkeep.cursors.clone());
-        let reconstruct = Reconstruct::new(cluster.clone(), clock.clone(), scope.clone())
+        let reconstruct = Reconstruct::new(topology.clone(), clock.clone(), scope.clone())
             .with_options(upkeep.replicate)
             .with_cursors(upkeep.cursors.clone());
         let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let collect = CollectOptions { age_ms: age_ms(upkeep.reclaim_age) };
-        let collect = Collect::new(cluster.clone(), clock.clone(), scope.clone(), collect);
+        let collect = Collect::new(topology.clone(), clock.clone(), scope.clone(), collect);
         let expire = self.expire(upkeep.upload_age.map(age_ms));
-        let reclaim = Reclaim::new(cluster.clone(), clock.clone(), reclaim);
-        let sweep = Sweep::new(cluster.clone(), clock, sweep);
-        let audit = Audit::new(cluster, scope.clone(), upkeep.audit);
+        let reclaim = Reclaim::new(topology.clone(), clock.clone(), reclaim);
+        let sweep = Sweep::new(topology.clone(), clock, sweep);
+        let audit = Audit::new(topology, scope.clone(), upkeep.audit);
         let usage = self.count_usage().map(|worker| Box::new(worker) as Box<dyn Worker>);
         let workers: Vec<Box<dyn Worker>> = vec![
             Box::new(sync),
@@ -146,10 +147,10 @@ impl StandardWorkers {
     }
 
     fn expire(&self, open_age_ms: Option<u64>) -> Expire {
-        let Self { cluster, clock, scope, upkeep, objects, .. } = self.clone();
+        let Self { topology, clock, scope, upkeep, objects, .. } = self.clone();
         let day = upkeep.lifecycle_day;
         let options = ExpireOptions { open_age_ms, day, ..ExpireOptions::default() };
-        let expire = Expire::new(cluster, clock, scope, options);
+        let expire = Expire::new(topology, clock, scope, options);
         match objects {
             Some(objects) => expire.with_objects(objects, upkeep.cursors),
             None => expire,
@@ -157,8 +158,8 @@ impl StandardWorkers {
     }
 
     fn count_usage(&self) -> Option<CountUsage> {
-        let Self { cluster, clock, scope, upkeep, usage, .. } = self.clone();
-        Some(CountUsage::new(cluster, clock, scope, usage?, upkeep.usage_period))
+        let Self { topology, clock, scope, upkeep, usage, .. } = self.clone();
+        Some(CountUsage::new(topology, clock, scope, usage?, upkeep.usage_period))
     }
 
     /// Starts the workers.
@@ -226,7 +227,7 @@ mod tests {
 
     fn standard(world: &MultiNodeWorld) -> StandardWorkers {
         StandardWorkers {
-            cluster: world.shared.clone(),
+            topology: world.shared.clone(),
             clock: world.clock.clone(),
             scope: DeviceScope::All,
             reclaim: ReclaimOptions::default(),

@@ -24,9 +24,10 @@ use async_trait::async_trait;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Result};
+use martlet_topology::Topology;
 
 pub(crate) use self::buckets::{KnownBucket, list_buckets};
-use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::needed_extents::NeedCheck;
 use crate::replicate::delete_marks::is_wanted;
 use crate::worker::{StepProgress, Worker};
@@ -60,7 +61,7 @@ impl SweepOptions {
 
 /// The worker.
 pub struct Sweep {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     options: SweepOptions,
     scope: DeviceScope,
@@ -83,12 +84,12 @@ struct Suspect {
 impl Sweep {
     /// Creates a worker over all devices that may hold extents.
     pub fn new(
-        cluster: impl Into<SharedTopology>,
+        topology: impl Into<Topology>,
         clock: Arc<dyn Clock>,
         options: SweepOptions,
     ) -> Self {
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             clock,
             options,
             scope: DeviceScope::All,
@@ -116,7 +117,7 @@ impl Sweep {
     /// still, and are not checked.
     async fn buckets(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
     ) -> Result<Arc<HashMap<BucketId, KnownBucket>>> {
         if let Some(buckets) = &self.buckets {
             return Ok(buckets.clone());
@@ -129,7 +130,7 @@ impl Sweep {
     /// Returns the unneeded extents of a page, and the number of extents with unknown state.
     async fn unwanted(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         page: &[ExtentRecord],
         now_ms: u64,
     ) -> Result<(Vec<ExtentRecord>, u64)> {
@@ -176,7 +177,7 @@ impl Sweep {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+    fn advance(&mut self, cluster: &StepTopology) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.data_devices_of(&self.scope));
         if ended {
@@ -191,7 +192,7 @@ impl Sweep {
 
     async fn sweep(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         page: &[ExtentRecord],
     ) -> Result<StepProgress> {
@@ -237,7 +238,7 @@ impl Worker for Sweep {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let Some(device) = self.rounds.at(&cluster.data_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });
         };

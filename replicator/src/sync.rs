@@ -49,10 +49,11 @@ use martlet_protocol::{
     Clock, DeviceId, DeviceIdentity, Error, RegisterKey, Result, Stamp, StampSource, Term,
 };
 use martlet_ring::RingHash;
+use martlet_topology::Topology;
 
 pub(crate) use self::peers::copy_fences;
 use self::peers::{check_coverage, peers_of};
-use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceScope, StepTopology, in_time};
 use crate::copying::{PAGE, PageOutcome, RegisterCopy, RegisterPage};
 use crate::worker::{StepProgress, Worker};
 
@@ -63,7 +64,7 @@ const FAILURES_MAX: u32 = 30;
 
 /// The worker.
 pub struct SyncDevices {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
@@ -99,14 +100,10 @@ struct SyncSession {
 
 impl SyncDevices {
     /// Creates a worker over the index devices in `scope`.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        clock: Arc<dyn Clock>,
-        scope: DeviceScope,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             clock,
             scope,
             stamps,
@@ -127,20 +124,20 @@ impl SyncDevices {
     /// Returns true if a device that could be synced may soon get its votes from its founders.
     fn is_being_founded(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         identity: DeviceIdentity,
     ) -> bool {
         let now_ms = self.clock.now_ms();
         let since_ms = *self.ready_since_ms.entry((device, identity)).or_insert(now_ms);
-        let is_first_ring = cluster.index.identity().parent == [0; 32];
+        let is_first_ring = cluster.index().identity().parent == [0; 32];
         is_first_ring && now_ms.saturating_sub(since_ms) < self.founding_ms
     }
 
     /// Begins with the first of `waiting` that has enough peers.
     async fn begin(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<SyncSession> {
@@ -156,13 +153,13 @@ impl SyncDevices {
 
     async fn begin_with(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<SyncSession> {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
         cluster.named()?;
-        let term = cluster.term.get();
+        let term = cluster.term();
         let voters = peers_of(cluster, device, term).into_iter().filter(voting).collect();
         check_coverage(cluster, device, term, &voters)?;
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
@@ -186,7 +183,7 @@ impl SyncDevices {
         Ok(SyncSession {
             device,
             identity: own,
-            ring: cluster.index.hash(),
+            ring: cluster.index().hash(),
             term,
             peers: raised.iter().filter_map(identity).collect(),
             floor,
@@ -203,7 +200,7 @@ impl SyncDevices {
     /// true if the device has its votes now, and the number of registers visited.
     async fn resume(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         session: &mut SyncSession,
     ) -> Result<(bool, u64)> {
         let copied = session.copy_page(cluster, &self.stamps).await?;
@@ -236,7 +233,7 @@ impl SyncSession {
     /// Copies the missing registers of the next page.
     async fn copy_page(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         stamps: &StampSource,
     ) -> Result<PageOutcome> {
         let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
@@ -247,7 +244,7 @@ impl SyncSession {
             Ok::<_, Error>((*device, page))
         });
         let belongs = |key: &RegisterKey| {
-            let sets = cluster.index.sets(cluster.index.partition(key.placement()), self.term);
+            let sets = cluster.index().sets(cluster.index().partition(key.placement()), self.term);
             sets.contains(self.device)
         };
         let page = if sources.is_empty() {
@@ -269,24 +266,20 @@ impl SyncSession {
     }
 
     /// Returns true if device, peers, ring and term are unchanged.
-    fn is_valid(
-        &self,
-        cluster: &ClusterTopology,
-        statuses: &HashMap<DeviceId, DeviceStatus>,
-    ) -> bool {
+    fn is_valid(&self, cluster: &StepTopology, statuses: &HashMap<DeviceId, DeviceStatus>) -> bool {
         let same = |id: &DeviceId, identity: &DeviceIdentity, voting: bool| {
             statuses
                 .get(id)
                 .is_none_or(|status| status.identity == *identity && status.voting == voting)
         };
-        cluster.index.hash() == self.ring
-            && cluster.term.get() == self.term
+        cluster.index().hash() == self.ring
+            && cluster.term() == self.term
             && same(&self.device, &self.identity, false)
             && self.peers.iter().all(|(peer, identity)| same(peer, identity, true))
     }
 
     /// Gives the device its votes, if no peer has lost its votes or identity.
-    async fn end(&self, cluster: &ClusterTopology) -> Result<()> {
+    async fn end(&self, cluster: &StepTopology) -> Result<()> {
         copy_fences(cluster, self.device, self.peers.keys()).await?;
         let statuses = cluster.statuses().await;
         let everyone = cluster.index_devices();
@@ -331,7 +324,7 @@ impl Worker for SyncDevices {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let statuses = cluster.statuses().await;
         let lacks = |id: &DeviceId| statuses.get(id).is_some_and(|status| !status.voting);
         let waiting: Vec<DeviceId> =

@@ -25,8 +25,7 @@ use martlet_protocol::{
     StampSource, Term, UploadId, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
-
-use crate::cluster::ClusterTopology;
+use martlet_topology::{Cluster, Topology};
 
 pub(crate) const POLICY: PolicyId = PolicyId(0);
 const SHARDS: u16 = 4;
@@ -35,7 +34,7 @@ const SHARDS: u16 = 4;
 pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) memory: Arc<MemoryBackend>,
-    pub(crate) cluster: ClusterTopology,
+    pub(crate) cluster: Topology,
     pub(crate) bucket: BucketId,
     stamps: StampSource,
 }
@@ -63,7 +62,7 @@ impl World {
     pub(crate) fn faulty(
         &self,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
-    ) -> ClusterTopology {
+    ) -> Topology {
         cluster(Arc::new(FaultyBackend::new(self.memory.clone(), choose)))
     }
 
@@ -232,7 +231,7 @@ fn object(body: &Body) -> Object {
 }
 
 /// Makes a cluster with entries on the first device, extents on both.
-fn cluster(node: Arc<dyn Backend>) -> ClusterTopology {
+fn cluster(node: Arc<dyn Backend>) -> Topology {
     let device = |id: u32| Device {
         id: DeviceId(id),
         region: 1,
@@ -244,11 +243,6 @@ fn cluster(node: Arc<dyn Backend>) -> ClusterTopology {
     };
     let index = Ring::of_devices(POLICY, 1, &[device(0)]).unwrap();
     let data = Ring::of_devices(POLICY, 1, &[device(0), device(1)]).unwrap();
-    ClusterTopology {
-        index: Arc::new(index),
-        data: HashMap::from([(POLICY, Arc::new(data))]),
-        nodes: HashMap::from([(DeviceId(0), node.clone()), (DeviceId(1), node)]),
-        term: crate::KnownTerm::default(),
-        spread: crate::RingSpreadFlag::default(),
-    }
+    let nodes = HashMap::from([(DeviceId(0), node.clone()), (DeviceId(1), node)]);
+    Cluster::new(Arc::new(index), vec![Arc::new(data)], nodes).unwrap().into()
 }

@@ -19,11 +19,10 @@ use futures::StreamExt;
 use futures::future::join_all;
 use martlet_protocol::backend::{Hint, WriteReply};
 use martlet_protocol::{Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, StampSource};
+use martlet_topology::Topology;
 use parking_lot::Mutex;
 
-use crate::cluster::{
-    ClusterTopology, DeviceCursor, DeviceScope, Holders, SharedTopology, in_time,
-};
+use crate::cluster::{DeviceCursor, DeviceScope, Holders, StepTopology, in_time};
 use crate::identity::{Candidate, ReadCandidate, run_round};
 use crate::worker::{StepProgress, Worker};
 
@@ -39,7 +38,7 @@ const REST: Duration = Duration::from_secs(2);
 
 /// The worker.
 pub struct Update {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
@@ -80,20 +79,16 @@ enum DeliveryReply {
 
 impl Update {
     /// Creates a worker over the index devices in `scope`.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        clock: Arc<dyn Clock>,
-        scope: DeviceScope,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
         let (pass, left) = (UpdatePass::default(), RemainingHints::default());
         let (rounds, after, waiting) = (DeviceCursor::default(), None, Mutex::default());
-        let cluster = cluster.into();
-        Self { cluster, clock, scope, stamps, rounds, after, read_ms: 0, waiting, pass, left }
+        let topology = topology.into();
+        Self { topology, clock, scope, stamps, rounds, after, read_ms: 0, waiting, pass, left }
     }
 
     /// Delivers a hint to all devices that should hold it; returns true if all of them do.
-    async fn deliver(&self, cluster: &ClusterTopology, hint: &Hint) -> bool {
+    async fn deliver(&self, cluster: &StepTopology, hint: &Hint) -> bool {
         let holders = cluster.holders(hint.key.placement());
         if self.waits_for_the_silent(&holders, hint) {
             return false;
@@ -135,7 +130,7 @@ impl Update {
     /// refuses it, or none if a device is silent and no promise refuses it.
     async fn offer(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         holders: &Holders,
         key: &RegisterKey,
         candidate: &Candidate,
@@ -158,7 +153,7 @@ impl Update {
 
     async fn deliver_entry(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         key: &RegisterKey,
         candidate: &Candidate,
@@ -196,7 +191,7 @@ impl Update {
     /// their number, and the hints left.
     async fn page(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         hints: &[Hint],
     ) -> (u64, RemainingHints) {
@@ -213,7 +208,7 @@ impl Update {
     /// Returns the time since which a hint is stored, if it stays.
     async fn deliver_and_forget(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         hint: &Hint,
     ) -> Option<u64> {
@@ -228,7 +223,7 @@ impl Update {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+    fn advance(&mut self, cluster: &StepTopology) -> bool {
         self.after = None;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
@@ -259,7 +254,7 @@ impl Worker for Update {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let mut progress = StepProgress::default();
         let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
             return Ok(StepProgress { idle: true, ..progress });

@@ -19,8 +19,9 @@ use async_trait::async_trait;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::usage::{Count, CountAt, Countable, UsageCounter};
 use martlet_protocol::{Clock, Result, Shard};
+use martlet_topology::Topology;
 
-use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology};
+use crate::cluster::{DeviceScope, StepTopology};
 use crate::worker::{StepProgress, Worker};
 
 /// Wait before the next count, as a multiple of the last count's duration.
@@ -28,7 +29,7 @@ const REST_TIMES: u64 = 10;
 
 /// The worker.
 pub struct CountUsage {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     counter: Arc<dyn UsageCounter>,
@@ -43,15 +44,15 @@ pub struct CountUsage {
 impl CountUsage {
     /// Creates a worker for the buckets of `scope`, each counted at most once in `period`.
     pub fn new(
-        cluster: impl Into<SharedTopology>,
+        topology: impl Into<Topology>,
         clock: Arc<dyn Clock>,
         scope: DeviceScope,
         counter: Arc<dyn UsageCounter>,
         period: Duration,
     ) -> Self {
         let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
-        let (cluster, left) = (cluster.into(), VecDeque::new());
-        Self { cluster, clock, scope, counter, period_ms, look_at_ms: 0, left, current: None }
+        let (topology, left) = (topology.into(), VecDeque::new());
+        Self { topology, clock, scope, counter, period_ms, look_at_ms: 0, left, current: None }
     }
 
     /// Returns the wait after work that took `took_ms`.
@@ -60,7 +61,7 @@ impl CountUsage {
     }
 
     /// Finds the buckets that are due.
-    async fn find_due_buckets(&mut self, cluster: &ClusterTopology) -> Result<()> {
+    async fn find_due_buckets(&mut self, cluster: &StepTopology) -> Result<()> {
         let began_ms = self.clock.now_ms();
         let countable = self.counter.countable().await?;
         let now_ms = self.clock.now_ms();
@@ -122,7 +123,7 @@ impl Worker for CountUsage {
             Some(count) => self.resume(count).await,
             None if self.clock.now_ms() < self.look_at_ms => StepProgress::default(),
             None => {
-                let cluster = self.cluster.get();
+                let cluster = StepTopology::of(&self.topology);
                 self.find_due_buckets(&cluster).await?;
                 StepProgress::default()
             }

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use martlet_protocol::http::HttpBackend;
 use martlet_protocol::{Backend, DeviceId, SystemClock, Term};
-use martlet_replicator::{
-    CensusOptions, CensusProgress, CensusReport, ClusterTopology, KnownTerm, RingSpreadFlag, census,
-};
+use martlet_replicator::{CensusOptions, CensusProgress, CensusReport, census};
 use martlet_ring::Ring;
+use martlet_topology::{Cluster, Topology};
 
 use super::client::AdminEndpoint;
 use super::wire::{self, ServerStatus};
@@ -64,9 +63,9 @@ pub(super) fn take(
         })?;
     runtime.block_on(async {
         let rings = rings(&status, reach).await?;
-        let cluster = cluster(&rings, Term(status.term), reach)?;
+        let topology = topology(&rings, Term(status.term), reach)?;
         let options = CensusOptions { pause: args.pause, ..CensusOptions::default() };
-        Ok(census(&cluster, options, &mut teller()).await)
+        Ok(census(&topology, options, &mut teller()).await)
     })
 }
 
@@ -98,11 +97,11 @@ async fn rings(
     RingSet::new(all).map_err(Failure::refused)
 }
 
-fn cluster(
+fn topology(
     rings: &RingSet,
     term: Term,
     reach: impl Fn(&str) -> Arc<HttpBackend>,
-) -> Result<ClusterTopology, Failure> {
+) -> Result<Topology, Failure> {
     let index = rings.index().cloned();
     let index = index.ok_or_else(|| {
         Failure::refused(
@@ -117,10 +116,12 @@ fn cluster(
     let places = rings.places().iter();
     let nodes: HashMap<DeviceId, Arc<dyn Backend>> =
         places.filter_map(|(id, place)| Some((*id, nodes.get(&*place.node)?.clone()))).collect();
-    let known = KnownTerm::default();
-    known.raise(term);
-    let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
-    Ok(ClusterTopology { index, data, nodes, term: known, spread: RingSpreadFlag::default() })
+    let data = rings.data().map(|(_, ring)| ring.clone()).collect();
+    let cluster = Cluster::partial(index, data, nodes)
+        .map_err(|error| Failure::refused(format!("the rings don't form a cluster: {error}")))?;
+    let topology = Topology::new(cluster);
+    topology.raise_term(term);
+    Ok(topology)
 }
 
 /// Returns an observer that prints progress on a terminal.

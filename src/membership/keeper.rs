@@ -18,12 +18,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::http::{Announcement, RingTag, RingTags};
 use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{Phase, Term};
 use martlet_ring::Ring;
+use martlet_topology::KnownTerm;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
@@ -48,8 +48,8 @@ pub(crate) struct RingKeeper {
     folder: Arc<DataFolder>,
     now: RwLock<Arc<CurrentRings>>,
     waiting: WaitingRings,
-    /// Highest known term.
-    known: AtomicU64,
+    /// Highest known term of the process.
+    known: KnownTerm,
     /// Held while a ring is checked, written and put into use.
     changing: Mutex<()>,
     changed: watch::Sender<u64>,
@@ -80,8 +80,8 @@ impl RingKeeper {
         let (changed, _) = watch::channel(0);
         let now = RwLock::new(CurrentRings::of(rings));
         let waiting = WaitingRings::load(&folder);
-        let known = AtomicU64::new(Term::NONE.0);
-        let keeper = Self { folder, now, waiting, known, changing: Mutex::new(()), changed };
+        let (known, changing) = (KnownTerm::default(), Mutex::new(()));
+        let keeper = Self { folder, now, waiting, known, changing, changed };
         for file in files {
             keeper.take_file(file)?;
         }
@@ -117,7 +117,12 @@ impl RingKeeper {
 
     /// Returns the highest known term.
     pub(crate) fn term(&self) -> Term {
-        Term(self.known.load(Ordering::SeqCst))
+        self.known.get()
+    }
+
+    /// Returns the highest known term, which object layer and workers share and raise too.
+    pub(crate) fn known_term(&self) -> KnownTerm {
+        self.known.clone()
     }
 
     /// Returns the first ring of the index that waits for the ring change before it. Later rings
@@ -126,18 +131,13 @@ impl RingKeeper {
         self.waiting.first()
     }
 
-    /// Records a term, and notifies watchers if it is higher than the known term. A term more than
-    /// [`RING_AHEAD_MAX`] above the known term is ignored.
+    /// Records a term, and notifies watchers if it is higher than the known term. Waiting rings
+    /// don't rely on this notice: a refusal or a status may have raised the term before.
     pub(crate) fn hear_term(&self, term: Term) {
-        let is_far = term.0.saturating_sub(self.term().0) > RING_AHEAD_MAX;
-        if is_far && term != Term::ANY {
-            tracing::error!(%term, "ignored a term too far above the known one");
+        if self.known.raise(term) {
+            self.changed.send_modify(|changes| *changes += 1);
+            tracing::info!(%term, "a ring change advanced");
         }
-        if is_far || self.known.fetch_max(term.0, Ordering::SeqCst) >= term.0 {
-            return;
-        }
-        self.changed.send_modify(|changes| *changes += 1);
-        tracing::info!(%term, "a ring change advanced");
     }
 
     /// Puts waiting rings into use, one after the other, while the changes that they wait for are

@@ -3,8 +3,9 @@
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
-use martlet_proxy::{Cluster, ObjectStore};
+use martlet_proxy::ObjectStore;
 use martlet_ring::Ring;
+use martlet_topology::Cluster;
 
 use crate::admin::wire::{self, PolicyLine};
 

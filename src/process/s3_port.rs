@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use martlet_protocol::Clock;
-use martlet_proxy::{Accounts, Cluster, ObjectStore, StoreOptions, Vault};
+use martlet_proxy::{Accounts, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{AuthConfig, Keys, SecretKey};
 use martlet_s3compat::http::HttpConfig;
 use martlet_s3compat::{IdentityProvider, S3Service, SessionKey, TokenKey};
+use martlet_topology::Cluster;
 use serde::{Deserialize, Serialize};
 
 use super::certificate::Certificate;

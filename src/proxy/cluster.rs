@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use martlet_proxy::{Cluster, ObjectStore};
+use martlet_proxy::ObjectStore;
+use martlet_topology::Cluster;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -31,7 +32,7 @@ pub(super) fn of(
     settings.with_default_policy(cluster)
 }
 
-/// Applies newer rings and terms to the object layer (rule P3), until `stop`.
+/// Applies newer rings to the object layer (rule P3), until `stop`.
 pub(super) async fn follow_rings(
     store: ObjectStore,
     member: Arc<Member>,
@@ -43,12 +44,11 @@ pub(super) async fn follow_rings(
         let rings = member.keeper.rings();
         member.nodes.follow(&rings);
         match of(&member, &rings, &settings) {
-            Ok(cluster) => store.set_cluster(cluster),
+            Ok(cluster) => store.topology().set_cluster(cluster),
             Err(error) => {
                 tracing::error!(%error, "could not use newer rings, keeping the old ones");
             }
         }
-        store.set_term(member.keeper.term());
         tokio::select! {
             () = wait_for_stop(&mut stop) => return,
             changed = changes.changed() => if changed.is_err() { return },

@@ -19,6 +19,7 @@ use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::Foreground;
 use martlet_s3compat::S3Service;
+use martlet_topology::Topology;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -71,8 +72,8 @@ async fn serve(settings: ProxySettings) -> Result<(), Failure> {
     }
     let vault = settings.s3.sse_vault()?.unwrap_or_default();
     let options = settings.s3.store_options()?;
-    let store = ObjectStore::with_vault(cluster, member.clock.clone(), options, vault);
-    store.set_term(member.keeper.term());
+    let topology = Topology::with_term(cluster, member.keeper.known_term());
+    let store = ObjectStore::with_vault(topology, member.clock.clone(), options, vault);
     let tokens = &secret.tokens;
     let secrets = S3Secrets { access_key, secret_key: root_secret, tokens };
     let idle = settings.common.body_idle_timeout;

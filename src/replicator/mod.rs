@@ -19,17 +19,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use martlet_protocol::Clock;
 use martlet_protocol::usage::UsageCounter;
-use martlet_proxy::ObjectStore;
 use martlet_replicator::{
-    ClusterTopology, DeviceScope, Foreground, KnownTerm, OnceReport, RingSpreadFlag, Runner,
-    SharedTopology, StandardWorkers, WorkerPace, run_all_once,
+    DeviceScope, Foreground, OnceReport, Runner, StandardWorkers, WorkerPace, run_all_once,
 };
+use martlet_topology::{Cluster, Topology};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub(crate) use self::settings::ReplicatorArgs;
 use self::settings::ReplicatorSettings;
-use self::spread::has_spread;
+use self::spread::note_spread;
 use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::nodes::MemberRole;
@@ -66,9 +65,7 @@ pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
 struct OpenReplicator {
     name: String,
     member: Arc<Member>,
-    cluster: SharedTopology,
-    /// Object layer that applies lifecycle rules. `None` without a data ring.
-    store: Option<ObjectStore>,
+    topology: Topology,
     /// Observers of lifecycle rules.
     observers: ObserverTasks,
     standard: StandardWorkers,
@@ -83,14 +80,16 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
     let rings = member.keeper.rings();
     let scope = scope(&rings, &settings.nodes)?;
     member.round().await;
-    let cluster = SharedTopology::new(cluster(&member, &member.keeper.rings())?);
-    let store = objects::open(&member, &member.keeper.rings())?;
+    let rings = member.keeper.rings();
+    let topology = Topology::with_term(cluster(&member, &rings)?, member.keeper.known_term());
+    note_spread(&topology, &member, &rings);
+    let store = objects::open(&member, &topology);
     let clock: Arc<dyn Clock> = member.clock.clone();
     let observers = ObserverTasks::of_rules(&settings.events, &folder, &clock)?;
     let expiry = store.clone().map(|store| observers.expiry(store));
     let usage = store.clone().map(|store| Arc::new(store) as Arc<dyn UsageCounter>);
     let standard = StandardWorkers {
-        cluster: cluster.clone(),
+        topology: topology.clone(),
         clock,
         scope,
         reclaim: workers::reclaim(settings.reclaim_grace, hurry),
@@ -100,7 +99,7 @@ async fn open(settings: &ReplicatorSettings) -> Result<OpenReplicator, Failure> 
         objects: expiry,
         usage,
     };
-    Ok(OpenReplicator { name, member, cluster, store, observers, standard })
+    Ok(OpenReplicator { name, member, topology, observers, standard })
 }
 
 fn scope(rings: &RingSet, nodes: &[String]) -> Result<DeviceScope, Failure> {
@@ -114,15 +113,14 @@ fn scope(rings: &RingSet, nodes: &[String]) -> Result<DeviceScope, Failure> {
     Ok(if nodes.is_empty() { DeviceScope::All } else { DeviceScope::Nodes(nodes.to_vec()) })
 }
 
-fn cluster(member: &Member, rings: &RingSet) -> Result<ClusterTopology, Failure> {
+/// Makes the cluster of these rings. It may be partial: a device without a node delays its own work
+/// alone.
+fn cluster(member: &Member, rings: &RingSet) -> Result<Cluster, Failure> {
     let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
     check_cpu(rings.data().map(|(_, ring)| &**ring))?;
-    let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
-    let term = KnownTerm::default();
-    term.raise(member.keeper.term());
-    let spread = RingSpreadFlag::default();
-    spread.set(has_spread(member, rings));
-    Ok(ClusterTopology { index, data, nodes: member.backends(rings), term, spread })
+    let data = rings.data().map(|(_, ring)| ring.clone()).collect();
+    Cluster::partial(index, data, member.backends(rings))
+        .map_err(|error| Failure::refused(format!("the rings don't form a cluster: {error}")))
 }
 
 async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
@@ -131,13 +129,12 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
     let listener = admin::bind(settings.admin_address()).await?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(listener, &settings.common);
-    let OpenReplicator { name, member, cluster, store, observers, standard } =
-        open(&settings).await?;
+    let OpenReplicator { name, member, topology, observers, standard } = open(&settings).await?;
     let mut runner = runner(&member)?;
     standard.start(&mut runner);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow_rings((cluster, store), member.clone(), stopped.clone()));
+    tasks.spawn(follow_rings(topology, member.clone(), stopped.clone()));
     tasks.spawn(member.clone().keep_up(stopped));
     let ask: WorkerSource = Arc::new(runner.statuses());
     let nodes = member.clone();
@@ -183,28 +180,20 @@ fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
     Ok(Runner::new(pace, Arc::new(foreground)))
 }
 
-/// Applies newer rings and terms to the workers and the object layer, until `stop`.
-async fn follow_rings(
-    (shared, store): (SharedTopology, Option<ObjectStore>),
-    member: Arc<Member>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Applies newer rings to the workers and the object layer, until `stop`.
+async fn follow_rings(topology: Topology, member: Arc<Member>, mut stop: watch::Receiver<bool>) {
     let mut changes = member.keeper.changes();
     loop {
         let rings = member.keeper.rings();
         member.nodes.follow(&rings);
         match cluster(&member, &rings) {
-            Ok(cluster) => shared.set(cluster),
+            Ok(cluster) => topology.set_cluster(cluster),
             Err(error) => {
                 tracing::error!(%error, "could not use newer rings, keeping the old ones");
             }
         }
-        shared.get().term.raise(member.keeper.term());
-        if let Some(store) = &store {
-            objects::renew(store, &member, &rings);
-        }
         loop {
-            shared.get().spread.set(has_spread(&member, &member.keeper.rings()));
+            note_spread(&topology, &member, &member.keeper.rings());
             tokio::select! {
                 () = wait_for_stop(&mut stop) => return,
                 changed = changes.changed() => if changed.is_err() { return } else { break },

@@ -3,13 +3,17 @@
 //! (rule P3).
 
 use martlet_protocol::http::RingTags;
+use martlet_topology::Topology;
 
 use crate::membership::Member;
 use crate::membership::rings::{RingName, RingSet};
 
-/// Returns true if most nodes announced the index ring in their last replies.
-pub(super) fn has_spread(member: &Member, rings: &RingSet) -> bool {
-    is_with_most(rings, |node| member.nodes.get(node).and_then(|node| node.history.rings()))
+/// Records if most nodes announced the index ring in their last replies.
+pub(super) fn note_spread(topology: &Topology, member: &Member, rings: &RingSet) {
+    let announced = |node: &str| member.nodes.get(node).and_then(|node| node.history.rings());
+    if let Some(index) = rings.index() {
+        topology.set_spread(index, is_with_most(rings, announced));
+    }
 }
 
 /// Returns true if more than half of the index ring's nodes announced this ring or a newer one.

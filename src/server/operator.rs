@@ -11,9 +11,10 @@ use axum::routing::get;
 use axum::{Json, Router};
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
-use martlet_replicator::{CensusOptions, ClusterTopology, census};
+use martlet_replicator::{CensusOptions, census};
 use martlet_ring::Ring;
 use martlet_storage_node::Reserve;
+use martlet_topology::Topology;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
@@ -62,8 +63,8 @@ pub(crate) struct ServerStatusSource {
     pub(crate) index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     pub(crate) data: Vec<Arc<Ring>>,
-    /// Cluster as the background workers see it.
-    pub(crate) cluster: ClusterTopology,
+    /// Cluster that a census counts.
+    pub(crate) topology: Topology,
 }
 
 impl ServerStatusSource {
@@ -137,7 +138,7 @@ async fn count(
     // A census runs long and without progress, so it gets a blocking thread.
     let runtime = Handle::current();
     let counted = tokio::task::spawn_blocking(move || {
-        runtime.block_on(census(&voice.cluster, options, &mut |_| ()))
+        runtime.block_on(census(&voice.topology, options, &mut |_| ()))
     });
     match counted.await {
         Ok(report) => Json(report).into_response(),

@@ -16,8 +16,8 @@ use std::fs;
 use std::io::ErrorKind;
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
-use martlet_proxy::is_same_policy;
 use martlet_ring::{Builder, Device, NewDevice, RebalanceContext, Ring};
+use martlet_topology::is_same_policy;
 
 use super::devices::{ClusterFile, POLICY};
 use crate::failure::Failure;

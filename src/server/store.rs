@@ -7,13 +7,12 @@ use std::sync::Arc;
 use axum::Router;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
-use martlet_proxy::{Accounts, Cluster, ObjectStore};
-use martlet_replicator::{
-    DeviceScope, Foreground, KnownTerm, RingSpreadFlag, Runner, StandardWorkers,
-};
+use martlet_proxy::{Accounts, ObjectStore};
+use martlet_replicator::{DeviceScope, Foreground, Runner, StandardWorkers};
 use martlet_ring::Ring;
 use martlet_s3compat::S3Service;
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
+use martlet_topology::{Cluster, Topology};
 
 use super::absent_device::AbsentDevice;
 use super::credentials::Credentials;
@@ -53,7 +52,8 @@ pub(crate) struct Store {
     index: Arc<Ring>,
     /// Rings of extents, by the number of their policy, from 0.
     data: Vec<Arc<Ring>>,
-    by_device: HashMap<DeviceId, Arc<dyn Backend>>,
+    /// Cluster of the object layer and the workers.
+    topology: Topology,
     clock: Arc<dyn Clock>,
     started_ms: u64,
 }
@@ -80,9 +80,9 @@ impl Store {
         let index = Arc::new(index);
         let absent = Arc::new(AbsentDevice::new(missing.clone()));
         let by_device = by_device(&data[0], &node, &absent, &missing);
-        let cluster = Cluster::new(index.clone(), data.clone(), by_device.clone())
-            .map_err(|error| unfit(&error))?;
-        let cluster = settings.s3.with_default_policy(cluster)?;
+        let cluster =
+            Cluster::new(index.clone(), data.clone(), by_device).map_err(|error| unfit(&error))?;
+        let topology = Topology::new(settings.s3.with_default_policy(cluster)?);
         let vault = match settings.s3.sse_vault()? {
             Some(given) => given,
             None => master_keys::find_or_make(folder, master_keys::SSE_FILE)?,
@@ -93,10 +93,10 @@ impl Store {
         };
         let tokens = token_key::find_or_make(folder)?;
         let options = settings.s3.store_options()?;
-        let objects = ObjectStore::with_vault(cluster, clock.clone(), options, vault);
         for device in node.devices().await.unwrap_or_default() {
-            objects.set_term(device.term);
+            topology.raise_term(device.term);
         }
+        let objects = ObjectStore::with_vault(topology.clone(), clock.clone(), options, vault);
         let accounts = Accounts::new(objects.clone(), sealing);
         // Only this process has to open the secrets, so sealing needs no setting.
         tokio::spawn(accounts::seal_secrets(accounts.clone()));
@@ -125,7 +125,7 @@ impl Store {
             absent,
             index,
             data,
-            by_device,
+            topology,
             clock,
             started_ms,
         })
@@ -150,18 +150,7 @@ impl Store {
             reserve: reserve(settings),
             index: self.index.clone(),
             data: self.data.clone(),
-            cluster: self.cluster(),
-        }
-    }
-
-    /// Returns the cluster as the background workers see it.
-    fn cluster(&self) -> martlet_replicator::ClusterTopology {
-        martlet_replicator::ClusterTopology {
-            index: self.index.clone(),
-            data: self.data.iter().map(|ring| (ring.identity().policy, ring.clone())).collect(),
-            nodes: self.by_device.clone(),
-            term: KnownTerm::default(),
-            spread: RingSpreadFlag::default(),
+            topology: self.topology.clone(),
         }
     }
 
@@ -180,7 +169,7 @@ impl Store {
     ) -> Result<Runner, Failure> {
         let hurry = workers::test_grace()?;
         let standard = StandardWorkers {
-            cluster: self.cluster().into(),
+            topology: self.topology.clone(),
             clock: self.clock.clone(),
             scope: DeviceScope::All,
             reclaim: workers::reclaim(settings.reclaim_grace, hurry),

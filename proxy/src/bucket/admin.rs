@@ -13,6 +13,7 @@ use crate::api::{NamedBucket, NewBucket};
 use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{Proposal, RegisterClient, Step};
+use crate::policy::bucket_policy;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::walk::{Paths, Walk};
 
@@ -41,7 +42,7 @@ impl BucketAdmin {
                 format!("the number of shards must be a power of two up to {INDEX_SHARDS_MAX}");
             return Err(Error::InvalidRequest(message));
         }
-        let policy = context.cluster.policy_asked(new.policy.as_deref())?;
+        let policy = bucket_policy(&context.cluster, new.policy.as_deref())?;
         let bucket = Bucket {
             id: BucketId::random(),
             created_ms: self.registers.stamps.now_ms(),

@@ -8,6 +8,7 @@ use martlet_protocol::entry::Bucket;
 use super::admin::BucketAdmin;
 use crate::context::RequestContext;
 use crate::error::Result;
+use crate::policy::bucket_policy;
 
 impl BucketAdmin {
     /// Sets the storage policy of new objects and uploads by name. Other proxies use it after their
@@ -18,7 +19,7 @@ impl BucketAdmin {
         name: &str,
         policy: &str,
     ) -> Result<Bucket> {
-        let policy = context.cluster.policy_asked(Some(policy))?;
+        let policy = bucket_policy(&context.cluster, Some(policy))?;
         let set = |bucket: &mut Bucket| {
             bucket.policy = policy;
             Ok(())

@@ -37,11 +37,10 @@ mod stripe;
 
 use martlet_erasure::{Code, Geometry};
 use martlet_protocol::{Error, PolicyId, Result};
+use martlet_topology::Cluster;
 
 pub(crate) use check::check;
 pub(crate) use stream::FragmentStream;
-
-use crate::cluster::Cluster;
 
 /// Fragment geometry of an extent of `length` bytes; none if devices hold copies.
 pub(crate) fn geometry(

@@ -6,21 +6,20 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use martlet_protocol::{DeviceId, Error, ExtentId};
+use martlet_topology::{Cluster, Topology};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::cluster::Cluster;
 use crate::coded::Codecs;
 use crate::coded::admission::Admission;
 use crate::health::Health;
-use crate::topology::Topology;
 
 /// Timeout of a device's deletion.
 const DELETE_TIME: Duration = Duration::from_secs(5);
 
 /// Reads and writes of extents, and the budgets that they share.
 pub(crate) struct ExtentClient {
-    topology: Arc<Topology>,
+    topology: Topology,
     pub(crate) health: Health,
     /// Body bytes that all writes may still hold.
     pub(crate) buffer: Arc<Semaphore>,
@@ -45,7 +44,7 @@ pub(crate) struct ExtentClient {
 
 impl ExtentClient {
     /// A client whose writes may hold `buffer_bytes_max` bytes together.
-    pub(crate) fn new(topology: Arc<Topology>, buffer_bytes_max: usize) -> Self {
+    pub(crate) fn new(topology: Topology, buffer_bytes_max: usize) -> Self {
         let buffer = buffer_bytes_max.clamp(1, Semaphore::MAX_PERMITS);
         let share = (buffer / 4).clamp(1, Semaphore::MAX_PERMITS);
         Self {

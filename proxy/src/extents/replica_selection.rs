@@ -18,11 +18,11 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Backend, DeviceId, Error, ErrorKind, PolicyId, Result};
+use martlet_topology::Cluster;
 use tokio::time::{Instant, timeout};
 
 use super::client::ExtentClient;
 use super::holders;
-use crate::cluster::Cluster;
 use crate::health::Health;
 
 /// Timeout of a likely device.

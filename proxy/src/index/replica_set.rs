@@ -9,10 +9,10 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use martlet_protocol::backend::Want;
 use martlet_protocol::{Backend, DeviceId, Error, Partition, RegisterKey, Result, Term};
 use martlet_ring::Sets;
+use martlet_topology::Cluster;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::cluster::Cluster;
 use crate::quorum::QuorumTally;
 
 /// Handoffs for each replica that are written to and queried, in ring order.
@@ -34,14 +34,7 @@ impl ReplicaSet {
     /// # Errors
     /// [`ErrorKind::Unavailable`] while the ring waits for the change before its own.
     pub(crate) fn of(cluster: Arc<Cluster>, known: Term, placement: u64) -> Result<Self> {
-        let ring = cluster.index();
-        let Some(term) = ring.term_at(known) else {
-            let message = format!(
-                "the ring of epoch {} waits for the end of the change before it",
-                ring.epoch()
-            );
-            return Err(Error::unavailable(message));
-        };
+        let (ring, term) = (cluster.index(), cluster.request_term(known)?);
         let partition = ring.partition(placement);
         let sets = ring.sets(partition, term);
         Ok(Self { cluster, partition, sets, term })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use martlet_protocol::backend::{Backend, EntryWrite, RegisterView};
 use martlet_protocol::{DeviceId, Error, ErrorKind, RegisterKey, Result};
+use martlet_topology::Topology;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep};
 
@@ -13,7 +14,6 @@ use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
 use super::replica_votes::ReplicaVotes;
 use crate::health::Health;
 use crate::options::StoreOptions;
-use crate::topology::Topology;
 
 /// Multiple of the hedging time that recently silent devices are given.
 const SHUNNED_HEDGES: u32 = 3;
@@ -22,7 +22,7 @@ const RING_WAIT: Duration = Duration::from_millis(20);
 
 /// Calls to the devices of registers.
 pub(crate) struct ReplicaClient {
-    pub(crate) topology: Arc<Topology>,
+    pub(crate) topology: Topology,
     options: StoreOptions,
     /// Health of devices in calls to registers.
     pub(crate) health: Health,
@@ -31,7 +31,7 @@ pub(crate) struct ReplicaClient {
 }
 
 impl ReplicaClient {
-    pub(crate) fn new(topology: Arc<Topology>, options: StoreOptions) -> Self {
+    pub(crate) fn new(topology: Topology, options: StoreOptions) -> Self {
         Self { topology, options, health: Health::default(), turn: AtomicUsize::new(0) }
     }
 

@@ -24,6 +24,7 @@ use crate::context::RequestContext;
 use crate::error::{Error, Result};
 use crate::index::{RegisterClient, WriteOutcome};
 use crate::keyring::Vault;
+use crate::policy::object_policy;
 use crate::put::ObjectWriter;
 use crate::quota::{Quotas, RequestedUsage};
 use crate::read::ObjectReader;
@@ -176,7 +177,7 @@ impl Multipart {
             key: key.to_owned(),
             id: target.id,
             initiated_ms: now_ms,
-            policy: context.cluster.policy_of(&target.bucket, &attributes)?,
+            policy: object_policy(&context.cluster, &target.bucket, &attributes)?,
             attributes,
             checksum: new.checksum,
             state: UploadState::Open,

@@ -28,6 +28,7 @@ use crate::encryption::stored_sizes;
 use crate::error::{Error, Result};
 use crate::index::{Intent, WriteError, WriteOutcome};
 use crate::orphan_guard::OrphanGuard;
+use crate::policy::object_policy;
 use crate::store::Services;
 use crate::upload::{Destination, StoredBody};
 use crate::versions::{Revision, VersionRead};
@@ -234,7 +235,7 @@ pub(super) fn policies_of(
         Body::Empty | Body::Inline { .. } | Body::Extents(_) => return None,
     };
     // An old class that names no policy has no effect.
-    let to = context.cluster.policy_of(bucket, &object.attributes).unwrap_or(bucket.policy);
+    let to = object_policy(&context.cluster, bucket, &object.attributes).unwrap_or(bucket.policy);
     (from != to).then_some((from, to))
 }
 

@@ -386,9 +386,9 @@ async fn rings_that_change_are_taken_by_the_next_operation() {
     let cluster = proxy.store.cluster();
     let other = Nodes::new(3);
     let moved = other.proxy();
-    proxy.store.set_cluster((*moved.store.cluster()).clone());
+    proxy.store.topology().set_cluster((*moved.store.cluster()).clone());
     let absent = proxy.get(Level::Available, "key").await;
     assert!(matches!(absent, Err(Error::NoSuchBucket)), "these nodes are others: {absent:?}");
-    proxy.store.set_cluster((*cluster).clone());
+    proxy.store.topology().set_cluster((*cluster).clone());
     assert_eq!(proxy.get(Level::Strict, "key").await.unwrap().1, "x");
 }

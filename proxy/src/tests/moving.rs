@@ -111,7 +111,7 @@ impl Growing {
         let node = |device: DeviceId| (device, cluster.node(device).unwrap().clone());
         let nodes = self.devices().into_iter().map(node).collect();
         let cluster = Cluster::new(ring.clone(), vec![ring.clone()], nodes).unwrap();
-        proxy.store.set_cluster(cluster);
+        proxy.store.topology().set_cluster(cluster);
     }
 
     /// Returns a key of the bucket `b` whose register moves, with the devices of the move.

@@ -117,7 +117,7 @@ async fn p2_writes_acknowledged_in_one_phase_are_read_in_the_next() {
     assert_eq!(proxy.list(Level::Strict, None).await.map(|(_, keys)| keys).ok(), None);
     proxy.heal();
     assert_eq!(proxy.list(Level::Strict, None).await.unwrap().1, [key]);
-    assert_eq!(proxy.store.term(), Term::of(CHANGE, Phase::New));
+    assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::New));
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +160,7 @@ async fn p2_a_read_in_between_costs_what_it_costs_otherwise() {
         seen.lock().push((call.op, call.device));
         Fault::None
     });
-    counting.store.set_term(Term::of(CHANGE, Phase::Joint));
+    counting.store.topology().raise_term(Term::of(CHANGE, Phase::Joint));
     counting.store.bucket("b").await.unwrap();
     for _ in 0..6 {
         calls.lock().clear();

@@ -58,7 +58,7 @@ async fn p1_a_write_that_meets_a_newer_term_is_sent_again_as_it_was() {
         let (proxy, calls) = overtaken(&growing, Op::Write, at).await;
         calls.store(0, Ordering::SeqCst);
         let (_, written) = proxy.put(Level::Strict, &key, "x").await.unwrap();
-        assert_eq!(proxy.store.term(), Term::of(CHANGE, Phase::Joint), "{at}");
+        assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint), "{at}");
         sleep(Duration::from_secs(1)).await;
         let Cast { stay, leaves, joins } = cast;
         for device in [stay[0], stay[1], leaves, joins] {
@@ -138,7 +138,7 @@ async fn p1_reads_lists_and_deletes_go_on_at_a_newer_term() {
             assert_eq!(proxy.get(Level::Strict, &first).await.unwrap().1, first, "{at}");
         }
         assert_eq!(proxy.list(Level::Strict, None).await.unwrap().1, keys, "{op:?} {at}");
-        assert_eq!(proxy.store.term(), Term::of(CHANGE, Phase::Joint), "{op:?} {at}");
+        assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint), "{op:?} {at}");
         proxy.delete(Level::Strict, &first).await.unwrap();
         keys.retain(|key| *key != first);
         assert_eq!(proxy.list(Level::Strict, None).await.unwrap().1, keys);
@@ -163,13 +163,13 @@ async fn p1_a_walk_begins_again_behind_the_last_name_that_it_gave_out() {
             .unwrap();
     let (mut names, mut given_before) = (Vec::new(), 0);
     while let Some((name, _)) = walk.next().await.unwrap() {
-        if proxy.store.term() < Term::of(CHANGE, Phase::Joint) {
+        if proxy.store.topology().term() < Term::of(CHANGE, Phase::Joint) {
             given_before += 1;
         }
         names.push(String::from_utf8(name.to_vec()).unwrap());
     }
     assert_eq!(names, keys);
-    assert_eq!(proxy.store.term(), Term::of(CHANGE, Phase::Joint));
+    assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint));
     assert!(given_before > 0 && given_before < 200, "{given_before} before the newer term");
 }
 
@@ -181,7 +181,7 @@ async fn p1_fences_are_sent_again_at_a_newer_term() {
         let (proxy, calls) = overtaken(&growing, Op::Fence, at).await;
         calls.store(0, Ordering::SeqCst);
         proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
-        assert_eq!(proxy.store.term(), Term::of(CHANGE, Phase::Joint), "{at}");
+        assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint), "{at}");
         assert!(calls.load(Ordering::SeqCst) >= 2 * growing.devices().len(), "{at}");
     }
 }
@@ -222,7 +222,7 @@ async fn p3_a_ring_waits_for_the_change_before_it() {
     proxy.put(Level::Strict, &key, "x").await.unwrap();
     growing.raise(&growing.devices(), Phase::Joint);
     let early = growing.proxy_by(&growing.settled);
-    early.store.set_term(Term::of(CHANGE, Phase::Joint));
+    early.store.topology().raise_term(Term::of(CHANGE, Phase::Joint));
     for level in [Level::Any, Level::Available, Level::Strict] {
         let session = early.store.session(crate::Ask { level: Some(level), read_after: None });
         assert!(is_unavailable(&session.bucket("b").await), "{level:?}");
@@ -231,15 +231,15 @@ async fn p3_a_ring_waits_for_the_change_before_it() {
     // A proxy without a known term receives the term from the first device that it calls.
     let unknowing = growing.proxy_by(&growing.settled);
     assert!(is_unavailable(&unknowing.store.bucket("b").await));
-    assert_eq!(unknowing.store.term(), Term::of(CHANGE, Phase::Joint));
+    assert_eq!(unknowing.store.topology().term(), Term::of(CHANGE, Phase::Joint));
     growing.join().await;
     growing.raise(&growing.devices(), Phase::New);
     for proxy in [&early, &unknowing] {
-        proxy.store.set_term(Term::of(CHANGE, Phase::New));
+        proxy.store.topology().raise_term(Term::of(CHANGE, Phase::New));
         assert_eq!(proxy.get(Level::Strict, &key).await.unwrap().1, "x");
-        proxy.store.set_term(Term::of(CHANGE, Phase::Old));
-        proxy.store.set_term(Term::ANY);
-        assert_eq!(proxy.store.term(), Term::of(CHANGE, Phase::New), "it never falls");
+        proxy.store.topology().raise_term(Term::of(CHANGE, Phase::Old));
+        proxy.store.topology().raise_term(Term::ANY);
+        assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::New), "it never falls");
     }
 }
 

@@ -16,7 +16,7 @@ use martlet_protocol::{
 };
 
 use super::CensusRun;
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::coded::{PresenceMap, stored_ids};
 use crate::manifest::BodyExtents;
 use crate::needed_extents::{ExtentClaim, NeedCheck};
@@ -40,14 +40,14 @@ struct ExtentOwner {
 
 /// Extents that the index needs, queried on first use.
 pub(super) struct NeededExtents<'a> {
-    cluster: &'a ClusterTopology,
+    cluster: &'a StepTopology,
     buckets: Option<HashMap<BucketId, KnownBucket>>,
     wanted: NeedCheck<'a>,
 }
 
 impl<'a> NeededExtents<'a> {
     /// Creates the queries, for extents that were seen already.
-    pub(super) fn of(cluster: &'a ClusterTopology) -> Self {
+    pub(super) fn of(cluster: &'a StepTopology) -> Self {
         Self { cluster, buckets: None, wanted: NeedCheck::new(cluster) }
     }
 
@@ -170,7 +170,7 @@ impl CensusRun<'_> {
 
     /// Returns the piece that each home of an extent holds; empty without a ring for its policy.
     fn homes(&self, named: &NamedExtent) -> Vec<(DeviceId, ExtentId)> {
-        let Some(ring) = self.cluster.data.get(&named.policy) else { return Vec::new() };
+        let Ok(ring) = self.cluster.data(named.policy) else { return Vec::new() };
         let homes = ring.primaries(ring.partition(named.id.placement()));
         let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
         // All copies have one id, each fragment has its own.
@@ -207,7 +207,7 @@ fn body_of(entry: &Entry) -> Option<&Body> {
 ///
 /// # Errors
 /// If no device returns the uploads in a part's shard.
-async fn owner_of(cluster: &ClusterTopology, key: &RegisterKey) -> Result<Option<ExtentOwner>> {
+async fn owner_of(cluster: &StepTopology, key: &RegisterKey) -> Result<Option<ExtentOwner>> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     match key.kind {
         RegisterKind::Part => upload_of_part(cluster, key).await,
@@ -230,10 +230,7 @@ pub(super) fn split_upload(name: &[u8]) -> Option<(&[u8], UploadId)> {
 }
 
 /// Finds the upload of a part, on the first of its holders that answers.
-async fn upload_of_part(
-    cluster: &ClusterTopology,
-    part: &RegisterKey,
-) -> Result<Option<ExtentOwner>> {
+async fn upload_of_part(cluster: &StepTopology, part: &RegisterKey) -> Result<Option<ExtentOwner>> {
     let Some(id) = part.name.first_chunk::<16>() else { return Ok(None) };
     let mut outcome = Ok(None);
     for device in cluster.holders(part.placement()).primaries {
@@ -246,7 +243,7 @@ async fn upload_of_part(
 }
 
 async fn upload_on(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     part: &RegisterKey,
     upload: UploadId,

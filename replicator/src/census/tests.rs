@@ -19,7 +19,7 @@ const FAST: CensusOptions =
     CensusOptions { pause: Duration::ZERO, second_look: Duration::from_millis(1) };
 
 async fn take(world: &MultiNodeWorld) -> CensusReport {
-    census(&world.shared.get(), FAST, &mut |_| ()).await
+    census(&world.shared, FAST, &mut |_| ()).await
 }
 
 /// Makes 50 registers and 50 extents, all on their primaries.
@@ -45,9 +45,9 @@ fn faults(tally: &KindCounts) -> [u64; 3] {
 async fn where_all_is_well_everything_is_counted_and_clean() {
     let world = world().await;
     let mut told = Vec::new();
-    let report = census(&world.shared.get(), FAST, &mut |progress| told.push(*progress)).await;
+    let report = census(&world.shared, FAST, &mut |progress| told.push(*progress)).await;
     let all = KindCounts { things: 50, copies: 150, ..KindCounts::default() };
-    let partitions = 2 * world.shared.get().index.partitions().count() as u64;
+    let partitions = 2 * world.index().partitions().count() as u64;
     let expected = CensusReport {
         partitions,
         registers: all.clone(),

@@ -31,7 +31,7 @@ use martlet_protocol::{
 use martlet_ring::{Ring, RingHash};
 
 use super::plan::{moving_to, sources_of};
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::copying::{PAGE, RegisterCopy, RegisterPage};
 use crate::sync::{copy_fences, floor_at};
 
@@ -115,21 +115,21 @@ impl JoiningDevice {
     /// Returns true if device, sources, ring and phase are unchanged.
     pub(super) fn is_unchanged(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> bool {
         let same = |(id, identity): (&DeviceId, &DeviceIdentity)| {
             statuses.get(id).is_none_or(|status| status.identity == *identity && status.voting)
         };
-        cluster.index.hash() == self.ring
-            && cluster.term.get() == Term::of(self.change, Phase::Joint)
+        cluster.index().hash() == self.ring
+            && cluster.term() == Term::of(self.change, Phase::Joint)
             && self.sources.iter().chain([(&self.device, &self.identity)]).all(same)
     }
 
     /// Copies some pages, or ends. Returns true at the end, and the number of registers visited.
     pub(super) async fn resume(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         stamps: &StampSource,
         now_ms: u64,
     ) -> Result<(bool, u64)> {
@@ -148,14 +148,14 @@ impl JoiningDevice {
     /// Copies a page; returns the number of registers visited.
     async fn page(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         stamps: &StampSource,
         partition: Partition,
     ) -> Result<u64> {
-        let sets = cluster.index.sets(partition, Term::of(self.change, Phase::Joint));
+        let sets = cluster.index().sets(partition, Term::of(self.change, Phase::Joint));
         let sources: Vec<DeviceId> =
             sets.set(0).filter(|id| self.sources.contains_key(id)).collect();
-        let span = span_of(&cluster.index, partition);
+        let span = span_of(cluster.index(), partition);
         let walk = &Walk { span, bin: None, want: Want::EntryAndInline };
         let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
         let asked = sources.iter().chain([&self.device]).map(|device| async move {
@@ -184,7 +184,7 @@ impl JoiningDevice {
     }
 
     /// Records that the device has joined, if no source has lost its votes or identity.
-    async fn end(&self, cluster: &ClusterTopology, now_ms: u64) -> Result<()> {
+    async fn end(&self, cluster: &StepTopology, now_ms: u64) -> Result<()> {
         copy_fences(cluster, self.device, self.sources.keys()).await?;
         let statuses = cluster.statuses().await;
         let all_answer =

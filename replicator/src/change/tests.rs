@@ -43,7 +43,7 @@ async fn world(count: u64) -> MultiNodeWorld {
 }
 
 fn term(world: &MultiNodeWorld, phase: Phase) -> Term {
-    Term::of(world.shared.get().index.change(), phase)
+    Term::of(world.index().change(), phase)
 }
 
 async fn terms(world: &MultiNodeWorld, count: u32) -> Vec<Term> {
@@ -88,7 +88,7 @@ async fn a_new_device_joins_with_everything_that_moves_to_it_and_decides_then() 
     let progress = run(&world).await;
     assert_eq!((progress.backlog, progress.kept), (0, 0));
     assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5]);
-    assert_eq!(joined(&world, NEW).await, world.shared.get().index.change());
+    assert_eq!(joined(&world, NEW).await, world.index().change());
     assert_all_held(&world, 600).await;
     assert_eq!(world.memory(NEW).fences(NEW).await.unwrap(), [fence]);
     // Registers were copied unchanged, without a ballot.
@@ -107,8 +107,7 @@ async fn p3_a_change_waits_until_most_nodes_have_the_ring() {
     let world = world(20).await;
     world.grow(4).await;
     sync(&world).await;
-    let spread = world.shared.get().spread.clone();
-    spread.set(false);
+    world.shared.set_spread(&world.index(), false);
     let before = terms(&world, 5).await;
     for _ in 0..3 {
         let progress = run(&world).await;
@@ -117,7 +116,7 @@ async fn p3_a_change_waits_until_most_nodes_have_the_ring() {
     let begun = terms(&world, 5).await;
     assert_eq!(begun[..4], before[..4], "a change began that too few have heard of");
     assert!(begun.iter().all(|told| *told < term(&world, Phase::Joint)));
-    spread.set(true);
+    world.shared.set_spread(&world.index(), true);
     assert_eq!(run(&world).await.backlog, 0);
     assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5]);
 }
@@ -139,7 +138,7 @@ async fn what_one_old_holder_alone_accepted_is_settled_before_it_moves() {
     let world = world(10).await;
     world.grow(4).await;
     let key = world.key_moving_to(NEW);
-    let sets = world.shared.get().sets(key.placement());
+    let sets = world.step().sets(key.placement());
     let one = sets.members().next().unwrap();
     let partial = world.write(&key);
     world.write_on(&[one], &partial).await;
@@ -170,7 +169,7 @@ async fn silence_of_too_many_blocks_and_later_it_goes_on() {
     let world = world(300).await;
     world.grow(4).await;
     sync(&world).await;
-    let ring = world.shared.get().index.clone();
+    let ring = world.index();
     for silent in [DeviceId(0), DeviceId(1)] {
         world.memory(silent).set_offline(silent, true);
     }
@@ -235,7 +234,7 @@ async fn a_holder_that_is_wiped_meanwhile_learns_from_those_before_too() {
     sync(&world).await;
     worker(&world).step().await.unwrap();
     let key = world.key_moving_to(NEW);
-    let sets = world.shared.get().sets(key.placement());
+    let sets = world.step().sets(key.placement());
     let gone = sets.set(0).find(|id| !sets.is_of(1, *id)).unwrap();
     let common = sets.members().next().unwrap();
     // Known to the leaving device and to the device that forgets.
@@ -259,7 +258,7 @@ async fn what_a_removed_device_held_comes_from_the_others() {
     let world = world(300).await;
     let dead = DeviceId(1);
     world.memory(dead).set_offline(dead, true);
-    let ring = successor(&world.shared.get().index, |builder| {
+    let ring = successor(&world.index(), |builder| {
         builder.remove(dead, true).unwrap();
     });
     assert!(ring.device(dead).is_none() && ring.moves().len() > 100);

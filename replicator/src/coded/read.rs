@@ -14,12 +14,12 @@ use martlet_protocol::extent::{ExtentRef, Stripe};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
 use super::{CodedExtent, PresenceMap, code_of_policy};
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::replicate::copy::patience;
 
 /// Reads a range of an id on a device.
 pub(crate) async fn read(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     id: ExtentId,
     range: Range<u64>,
@@ -40,7 +40,7 @@ pub(crate) async fn read(
 
 /// Fragments of an extent that serve as sources.
 pub(crate) struct Sources<'a> {
-    cluster: &'a ClusterTopology,
+    cluster: &'a StepTopology,
     coded: &'a CodedExtent,
     codec: Codec,
     /// In order of preference.
@@ -53,7 +53,7 @@ pub(crate) struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     pub(crate) fn new(
-        cluster: &'a ClusterTopology,
+        cluster: &'a StepTopology,
         coded: &'a CodedExtent,
         usable: Vec<(FragmentIndex, DeviceId)>,
     ) -> Self {
@@ -124,7 +124,7 @@ impl<'a> Sources<'a> {
 /// [`ErrorKind::NotFound`] if every device of the policy has answered, and no fragment exists, or
 /// too few exist and others were deleted. Any other error means that the state is unknown.
 pub(crate) async fn read_coded(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     policy: PolicyId,
     extent: &ExtentRef,
 ) -> Result<Vec<u8>> {
@@ -158,7 +158,7 @@ pub(crate) async fn read_coded(
 
 /// Finds, or rebuilds, the data fragments that are not at home.
 async fn make_lost(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     coded: &CodedExtent,
     data: &[FragmentIndex],
     found: &mut BTreeMap<u8, Vec<u8>>,
@@ -186,7 +186,7 @@ async fn make_lost(
 }
 
 async fn find_or_make(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     coded: &CodedExtent,
     fragment: FragmentIndex,
     usable: &[(FragmentIndex, DeviceId)],

@@ -18,7 +18,7 @@ fn id(n: u16) -> ExtentId {
 #[tokio::test]
 async fn a_fragment_belongs_to_the_replica_of_its_number() {
     let world = MultiNodeWorld::coded(4, 2, 9);
-    let cluster = world.shared.get();
+    let cluster = world.step();
     for n in 0..50 {
         let stripe = Stripe { k: 4, m: 2, length: 1_000_000 };
         let coded = CodedExtent::new(&cluster, CODED, id(n), stripe).unwrap();
@@ -39,7 +39,7 @@ async fn a_fragment_belongs_to_the_replica_of_its_number() {
 #[tokio::test]
 async fn an_extent_is_stored_as_itself_or_as_all_its_fragments() {
     let world = MultiNodeWorld::coded(2, 1, 3);
-    let cluster = world.shared.get();
+    let cluster = world.step();
     let (one, two) = (id(1), id(2));
     assert_eq!(stored_ids(&cluster, POLICY, &[one, two]).unwrap(), [one, two]);
     let all = [one, one.fragment(1), one.fragment(2), two, two.fragment(1), two.fragment(2)];
@@ -49,7 +49,7 @@ async fn an_extent_is_stored_as_itself_or_as_all_its_fragments() {
 }
 
 async fn read(world: &MultiNodeWorld, extent: &ExtentRef) -> Result<Vec<u8>> {
-    read_coded(&world.shared.get(), CODED, extent).await
+    read_coded(&world.step(), CODED, extent).await
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use martlet_protocol::backend::BucketFence;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::{BucketId, DeviceId, ErrorKind, Result, Stamp};
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::sweep::list_buckets;
 
 /// Existing and deleted buckets, as far as one pass of a worker has queried them.
@@ -35,7 +35,7 @@ impl Buckets {
     /// and the number of removed registers. `of` returns bucket and order of an item.
     pub(crate) async fn purge<T>(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         now_ms: u64,
         devices: &[DeviceId],
         mut met: Vec<T>,
@@ -67,7 +67,7 @@ impl Buckets {
     /// Returns the deleted buckets among `met`.
     async fn gone_of(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         met: BTreeSet<BucketId>,
     ) -> Result<BTreeSet<BucketId>> {
         if met.iter().any(|id| !self.there.contains(id) && !self.gone.contains(id)) {
@@ -80,7 +80,7 @@ impl Buckets {
 
 /// Removes everything of a deleted bucket from devices, which stay closed to it. Returns true if
 /// all of them removed it.
-async fn purge(cluster: &ClusterTopology, bucket: BucketId, devices: &[DeviceId]) -> bool {
+async fn purge(cluster: &StepTopology, bucket: BucketId, devices: &[DeviceId]) -> bool {
     let purge = |device: &DeviceId| purge_one(cluster, *device, bucket);
     let told = join_all(devices.iter().map(purge)).await;
     let is_known_closed = told.iter().any(Result::is_ok);
@@ -107,7 +107,7 @@ async fn purge(cluster: &ClusterTopology, bucket: BucketId, devices: &[DeviceId]
     all && join_all(close_and_purge).await.iter().all(Result::is_ok)
 }
 
-async fn purge_one(cluster: &ClusterTopology, device: DeviceId, bucket: BucketId) -> Result<()> {
+async fn purge_one(cluster: &StepTopology, device: DeviceId, bucket: BucketId) -> Result<()> {
     in_time(cluster.node(device)?.purge_bucket(device, bucket)).await
 }
 

@@ -7,7 +7,7 @@ use martlet_protocol::backend::{Holding, RegisterDrop};
 use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp};
 
 use super::decision::{CollectDecision, TombstoneCase};
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 
 /// Tombstones of a page, with every device's holdings.
 pub(super) struct Cases {
@@ -17,9 +17,9 @@ pub(super) struct Cases {
 
 /// Returns an error unless every device of the index ring answers with its votes, at the highest
 /// known term.
-pub(super) async fn check_everyone(cluster: &ClusterTopology) -> Result<()> {
+pub(super) async fn check_everyone(cluster: &StepTopology) -> Result<()> {
     let statuses = cluster.statuses().await;
-    let term = cluster.term.get();
+    let term = cluster.term();
     for device in cluster.index_devices() {
         let answers = statuses.get(&device).is_some_and(|it| it.voting && it.term == term);
         if !answers {
@@ -32,7 +32,7 @@ pub(super) async fn check_everyone(cluster: &ClusterTopology) -> Result<()> {
 }
 
 /// Marks tombstones on all of their primaries.
-pub(super) async fn mark(cluster: &ClusterTopology, marks: &[(RegisterKey, Stamp)]) -> Result<()> {
+pub(super) async fn mark(cluster: &StepTopology, marks: &[(RegisterKey, Stamp)]) -> Result<()> {
     let mut by_device: BTreeMap<DeviceId, Vec<(RegisterKey, Stamp)>> = BTreeMap::new();
     for (key, order) in marks {
         for device in cluster.holders(key.placement()).primaries {
@@ -48,7 +48,7 @@ pub(super) async fn mark(cluster: &ClusterTopology, marks: &[(RegisterKey, Stamp
 /// Drops registers on all devices, on `last` at the end: a restarted worker looks for leftovers
 /// there.
 pub(super) async fn drop_registers(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     last: DeviceId,
     drops: &[RegisterDrop],
 ) -> Result<()> {
@@ -65,7 +65,7 @@ pub(super) async fn drop_registers(
 impl Cases {
     /// Queries every device of the index ring about these tombstones.
     pub(super) async fn query(
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         due: Vec<(RegisterKey, Stamp)>,
     ) -> Result<Self> {
         let keys: Vec<RegisterKey> = due.iter().map(|(key, _)| key.clone()).collect();
@@ -86,7 +86,7 @@ impl Cases {
     /// Returns the drops of registers that hold only promises from before a time.
     pub(super) fn spent_promises(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         before: Stamp,
     ) -> Vec<RegisterDrop> {
         let spent = |(at, (key, _)): (usize, &(RegisterKey, Stamp))| {
@@ -106,7 +106,7 @@ impl Cases {
 
     pub(super) fn verdicts(
         &self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         before: Stamp,
     ) -> Vec<(RegisterKey, Stamp, CollectDecision)> {
         let verdict = |(at, (key, order)): (usize, &(RegisterKey, Stamp))| {

@@ -150,7 +150,7 @@ async fn while_replicas_move_tombstones_stay() {
     // Moved registers are on the new holder too, or were dropped: either way the change ends.
     run_once(&mut change).await.unwrap();
     for device in (0..5).map(DeviceId) {
-        let term = Term::of(world.shared.get().index.change(), Phase::New);
+        let term = Term::of(world.index().change(), Phase::New);
         assert_eq!(world.term_of(device).await, term);
     }
 }

@@ -12,14 +12,14 @@ use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 use martlet_ring::Sets;
 
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::needed_extents::{QuerySource, list};
 
 /// Buckets of a listing requested at a time.
 const PAGE: usize = 1000;
 
 /// Returns the buckets with their names.
-pub(super) async fn buckets(cluster: &ClusterTopology) -> Result<Vec<(Bytes, Box<Bucket>)>> {
+pub(super) async fn buckets(cluster: &StepTopology) -> Result<Vec<(Bytes, Box<Bucket>)>> {
     let shards: Vec<(Shard, Sets)> = (0..INDEX_SHARDS_DEFAULT)
         .map(|shard| (Shard(shard), cluster.sets(index_placement(BucketId::ROOT, Shard(shard)))))
         .collect();
@@ -48,7 +48,7 @@ pub(super) async fn buckets(cluster: &ClusterTopology) -> Result<Vec<(Bytes, Box
         let entries = match answer {
             Ok(entries) => entries,
             Err(error) => {
-                cluster.term.learn(&error);
+                cluster.learn(&error);
                 continue;
             }
         };

@@ -8,12 +8,12 @@ use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::{Entry, Upload};
 use martlet_protocol::{Error, RegisterKey, RegisterKind, Result};
 
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::needed_extents::{QuerySource, list};
 
 /// Returns the names of the parts of an upload that any quorum may know.
 pub(super) async fn parts_of(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     at: &RegisterKey,
     upload: &Upload,
 ) -> Result<Vec<Bytes>> {
@@ -36,7 +36,7 @@ pub(super) async fn parts_of(
     for answer in join_all(asked).await {
         match answer {
             Ok(answer) => answers.push(answer),
-            Err(error) => cluster.term.learn(&error),
+            Err(error) => cluster.learn(&error),
         }
     }
     if !sets.has_quorum(|id| answers.iter().any(|(device, _)| *device == id)) {

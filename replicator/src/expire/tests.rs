@@ -235,7 +235,7 @@ async fn without_a_quorum_nothing_goes() {
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, true);
     }
-    let (cluster, rules) = (fixture.world.shared.get(), Lifecycle::default());
+    let (cluster, rules) = (fixture.world.step(), Lifecycle::default());
     assert!(expire.expire(&cluster, &rules, &at, &entry).await.is_err());
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, false);

@@ -23,11 +23,11 @@ async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
     world.grow(4).await;
     let new = DeviceId(4);
     world.memory(new).set_voting(new, true).await.unwrap();
-    let ring = world.shared.get().index.clone();
+    let ring = world.index();
     let joint = Term::of(ring.change(), Phase::Joint);
-    world.shared.get().term.raise(joint);
+    world.shared.raise_term(joint);
     let key = world.key_moving_to(new);
-    let sets = world.shared.get().sets(key.placement());
+    let sets = world.step().sets(key.placement());
     assert!(sets.is_joint());
     let write = world.write(&key);
     let common: Vec<DeviceId> =
@@ -38,7 +38,7 @@ async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
     for device in [common[1], new] {
         world.memory(device).set_offline(device, true);
     }
-    let cluster = world.shared.get();
+    let cluster = world.step();
     let settled = run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
     assert!(settled.is_err());
     world.memory(new).set_offline(new, false);
@@ -54,15 +54,15 @@ async fn whoever_is_told_of_a_newer_term_begins_anew_under_it() {
     let key = key("k");
     let write = world.write(&key);
     world.write_on(&world.primaries(&key), &write).await;
-    let new = Term::of(world.shared.get().index.change(), Phase::New);
+    let new = Term::of(world.index().change(), Phase::New);
     for device in world.primaries(&key) {
         world.memory(device).raise_term(device, new).await.unwrap();
     }
-    let cluster = world.shared.get();
-    assert_eq!(cluster.term.get(), Term::NONE);
+    let cluster = world.step();
+    assert_eq!(cluster.term(), Term::NONE);
     let settled = run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap();
     assert_eq!(settled.unwrap().entry.write_id, write.entry.write_id);
-    assert_eq!(cluster.term.get(), new);
+    assert_eq!(cluster.term(), new);
 }
 
 #[tokio::test]
@@ -70,11 +70,11 @@ async fn a_ring_that_is_over_is_no_base_for_a_round() {
     let world = MultiNodeWorld::new(4);
     let key = key("k");
     world.write_on(&world.primaries(&key), &world.write(&key)).await;
-    let later = Term::of(world.shared.get().index.change() + 1, Phase::Joint);
+    let later = Term::of(world.index().change() + 1, Phase::Joint);
     for device in world.primaries(&key) {
         world.memory(device).raise_term(device, later).await.unwrap();
     }
-    let cluster = world.shared.get();
+    let cluster = world.step();
     assert!(run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.is_err());
     assert!(cluster.is_behind() && cluster.holders(key.placement()).in_transition);
 }
@@ -87,7 +87,7 @@ async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
     let (old, new) = (world.write(&key), world.write(&key));
     world.write_on(&primaries, &old).await;
     world.write_on(&primaries[..2], &new).await;
-    let cluster = world.shared.get();
+    let cluster = world.step();
     let only =
         |id: WriteId| move |found: Option<Candidate>| (found?.entry.write_id == id).then(tombstone);
     world.memory(primaries[2]).set_offline(primaries[2], true);
@@ -131,7 +131,7 @@ async fn what_was_stopped_before_its_accept_brings_no_collected_key_back() {
         let write = world.write(&key);
         world.write_on(&primaries, &write).await;
         let read_ms = world.clock.now_ms();
-        let cluster = world.shared.get();
+        let cluster = world.step();
         if !known_before {
             let settled = run_round(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
             assert!(settled.is_err(), "its accepts are on their way");

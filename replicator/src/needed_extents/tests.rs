@@ -26,7 +26,7 @@ async fn extent(world: &MultiNodeWorld, key: &RegisterKey) -> (Body, ExtentId) {
         offset: 0,
     };
     let id = ExtentId::random();
-    let ring = world.shared.get().data[&POLICY].clone();
+    let ring = world.data(POLICY);
     let partition = ring.partition(id.placement());
     let mut extents = Vec::new();
     for device in ring.primaries(partition).chain(ring.handoffs(partition).take(1)) {

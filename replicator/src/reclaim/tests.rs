@@ -11,7 +11,7 @@ use crate::testing::World;
 
 const GRACE_MS: u64 = 1000;
 
-fn worker(world: &World, cluster: ClusterTopology) -> Reclaim {
+fn worker(world: &World, cluster: Topology) -> Reclaim {
     Reclaim::new(cluster, world.clock.clone(), ReclaimOptions { grace_ms: GRACE_MS })
 }
 

@@ -21,7 +21,7 @@ use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, Result};
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::coded::CodedExtent;
 use crate::coded::read::Sources;
 use crate::replicate::copy::patience;
@@ -81,7 +81,7 @@ impl Rebuild {
     /// If too few sources can be read.
     pub(crate) async fn build(
         mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         full: &HashSet<DeviceId>,
         young_ms: u64,
     ) -> Result<Option<RebuildOutcome>> {
@@ -122,7 +122,7 @@ impl Rebuild {
     }
 
     /// Excludes sources that belong to another extent; returns the birth of the youngest.
-    async fn check_sources(&mut self, cluster: &ClusterTopology) -> Option<u64> {
+    async fn check_sources(&mut self, cluster: &StepTopology) -> Option<u64> {
         let asked = self.sources.iter().map(|(fragment, device)| async {
             let id = self.coded.id(*fragment);
             Some(in_time(cluster.node(*device).ok()?.stat_extent(*device, id)).await.ok()?.record)
@@ -147,7 +147,7 @@ impl Rebuild {
 
     fn target<'a>(
         &self,
-        cluster: &'a ClusterTopology,
+        cluster: &'a StepTopology,
         fragment: FragmentIndex,
     ) -> (RebuildTarget, impl Future<Output = Result<ExtentRef>> + use<'a>) {
         let (id, home) = (self.coded.id(fragment), self.coded.place(fragment).home);
@@ -184,7 +184,7 @@ impl RebuildTarget {
     /// Returns the bytes written; none if another worker was faster.
     async fn check_written(
         self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         written: Result<ExtentRef>,
     ) -> Result<u64> {
         let (id, home) = (self.id, self.home);

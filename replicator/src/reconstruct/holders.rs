@@ -10,7 +10,7 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId};
 
 use super::plan::{FragmentPresence, StripeAction, plan, watched};
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::coded::{CodedExtent, PresenceMap};
 use crate::replicate::plan::CopyTurn;
 
@@ -56,7 +56,7 @@ impl DeviceFragments {
 /// Groups a device's records by coded extent; also returns the number of records with an unknown
 /// policy.
 pub(super) fn items(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     records: Vec<ExtentRecord>,
 ) -> (Vec<DeviceFragments>, u64) {
     let mut items: Vec<DeviceFragments> = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn items(
 
 /// Returns the items that lack a fragment watched by this device, as their homes report.
 pub(super) async fn suspects(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     mut items: Vec<DeviceFragments>,
 ) -> Vec<DeviceFragments> {
     let mut lists = FragmentLists::new();
@@ -105,7 +105,7 @@ pub(super) async fn suspects(
 }
 
 /// Queries the homes of all fragments, and the devices from which they are taking over.
-pub(super) async fn query_homes(cluster: &ClusterTopology, items: &mut [DeviceFragments]) {
+pub(super) async fn query_homes(cluster: &StepTopology, items: &mut [DeviceFragments]) {
     let mut lists = FragmentLists::new();
     for item in &*items {
         for fragment in item.coded.fragments() {
@@ -133,7 +133,7 @@ pub(super) async fn query_homes(cluster: &ClusterTopology, items: &mut [DeviceFr
 }
 
 /// Queries all other devices about the fragments that are not at home.
-pub(super) async fn query_all(cluster: &ClusterTopology, items: &mut [&mut DeviceFragments]) {
+pub(super) async fn query_all(cluster: &StepTopology, items: &mut [&mut DeviceFragments]) {
     let mut lists = FragmentLists::new();
     for item in &*items {
         for (id, asked) in elsewhere(cluster, item) {
@@ -155,7 +155,7 @@ pub(super) async fn query_all(cluster: &ClusterTopology, items: &mut [&mut Devic
 }
 
 /// Returns the other devices that may have an item's fragments that are not at home.
-fn elsewhere(cluster: &ClusterTopology, item: &DeviceFragments) -> Vec<(ExtentId, Vec<DeviceId>)> {
+fn elsewhere(cluster: &StepTopology, item: &DeviceFragments) -> Vec<(ExtentId, Vec<DeviceId>)> {
     let everyone = item.coded.everyone(cluster).unwrap_or_default();
     let away = item.seen.iter().filter(|seen| seen.at_home != Some(Presence::Here));
     let others = |seen: &FragmentPresence| {

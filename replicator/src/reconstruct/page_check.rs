@@ -10,7 +10,7 @@ use super::build::Rebuild;
 use super::holders::{DeviceFragments, items, query_all, query_homes, suspects};
 use super::plan::{FragmentPresence, StripeAction};
 use super::silence::Silence;
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::needed_extents::NeedCheck;
 use crate::replicate::delete_marks::{check_marks, is_wanted};
 use crate::sweep::list_buckets;
@@ -19,7 +19,7 @@ use crate::worker::StepProgress;
 /// Device that checks, with time and turn.
 #[derive(Clone, Copy)]
 pub(super) struct PageCheck<'a> {
-    pub(super) cluster: &'a ClusterTopology,
+    pub(super) cluster: &'a StepTopology,
     pub(super) device: DeviceId,
     pub(super) turn: u64,
     /// Birth time from which on extents are left to their writers.
@@ -111,7 +111,7 @@ impl PageCheck<'_> {
 
 /// Logs extents that can't be rebuilt, and returns their number; excludes extents that no entry
 /// names.
-async fn told_lost(cluster: &ClusterTopology, lost: &[DeviceFragments]) -> u64 {
+async fn told_lost(cluster: &StepTopology, lost: &[DeviceFragments]) -> u64 {
     if lost.is_empty() {
         return 0;
     }

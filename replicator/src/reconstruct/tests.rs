@@ -35,7 +35,7 @@ async fn replicate(world: &MultiNodeWorld) -> StepProgress {
 
 async fn count(world: &MultiNodeWorld) -> CensusReport {
     let fast = CensusOptions { pause: Duration::ZERO, second_look: Duration::ZERO };
-    census(&world.shared.get(), fast, &mut |_| ()).await
+    census(&world.shared, fast, &mut |_| ()).await
 }
 
 /// Returns the extent id of a number.

@@ -9,7 +9,7 @@ use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{BucketId, DeviceId, Partition, RegisterKey, Result, Shard, Stamp};
 
 use super::failures::DeviceFailure;
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 
 /// Bins requested at a time: those of a run.
 const BINS_PAGE: usize = 1000;
@@ -80,7 +80,7 @@ impl ComparisonRange {
     /// Errors of either device, with its id; those of `device` before those of `peer`.
     pub(super) async fn resume(
         self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         peer: DeviceId,
     ) -> Result<(Vec<Difference>, Vec<Self>), DeviceFailure> {
@@ -157,7 +157,7 @@ fn walks(bins: impl Iterator<Item = BinKey>) -> Vec<ComparisonRange> {
 }
 
 async fn bins(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     span: Span,
     after: Option<BinKey>,
@@ -168,7 +168,7 @@ async fn bins(
 
 /// Returns order and write id of a device's registers.
 async fn registers(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     walk: &Walk,
     after: Option<&RegisterKey>,

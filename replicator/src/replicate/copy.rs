@@ -1,6 +1,6 @@
 //! Copies an extent: read from a holder, written where it is missing, compared.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use martlet_erasure::{Code, FragmentIndex};
@@ -8,7 +8,7 @@ use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::coded::{CodedExtent, code_of};
 use crate::reconstruct::Rebuild;
 
@@ -31,7 +31,7 @@ pub(crate) fn patience(bytes: u64) -> Duration {
 /// # Errors
 /// If no new copy was made. [`ErrorKind::Conflict`]: the extent was deleted on `to`.
 pub(crate) async fn copy(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     record: &ExtentRecord,
     from: DeviceId,
     to: DeviceId,
@@ -74,14 +74,13 @@ pub(crate) async fn copy(
 /// from other fragments. Returns the bytes written; none if the extent doesn't belong on the
 /// device.
 pub(crate) async fn copy_back(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     id: ExtentId,
 ) -> Result<Option<u64>> {
     let mut failed = None;
-    let policies: BTreeMap<PolicyId, _> =
-        cluster.data.iter().map(|(policy, ring)| (*policy, ring)).collect();
-    for (policy, ring) in policies {
+    for ring in cluster.policies() {
+        let policy = ring.identity().policy;
         let mut primaries = ring.primaries(ring.partition(id.placement()));
         let again = if let Some(code) = code_of(ring) {
             if primaries.nth(usize::from(id.fragment_number())) != Some(device) {
@@ -104,7 +103,7 @@ pub(crate) async fn copy_back(
 }
 
 async fn copy_again(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     policy: PolicyId,
     id: ExtentId,
@@ -127,7 +126,7 @@ async fn copy_again(
 
 /// Rebuilds a fragment from its siblings that are at home.
 async fn make_again(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     policy: PolicyId,
     code: Code,

@@ -9,14 +9,14 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{BucketId, DeviceId, Result};
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{ExtentClaim, NeedCheck};
 use crate::sweep::{KnownBucket, list_buckets};
 use crate::worker::StepProgress;
 
 /// Deletes the unneeded ones of `records` from a device; returns the needed ones.
 pub(crate) async fn check_marks(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     records: Vec<ExtentRecord>,
     progress: &mut StepProgress,

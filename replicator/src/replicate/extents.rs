@@ -20,13 +20,14 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
+use martlet_topology::Topology;
 
 use super::copy::copy;
 use super::delete_marks::check_marks;
 use super::plan::{CopyAction, CopyTurn, plan, plan_wanted};
 use super::presence::{presence, release_copies};
 use super::required_devices::RequiredDevices;
-use crate::cluster::{ClusterTopology, DeviceScope, SharedTopology};
+use crate::cluster::{DeviceScope, StepTopology};
 use crate::cursors::Cursors;
 use crate::pages::{self, ExtentPage, PagedWorker, Pages};
 use crate::worker::{StepProgress, Worker};
@@ -54,7 +55,7 @@ impl Default for ReplicateOptions {
 
 /// The worker.
 pub struct ReplicateExtents {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     options: ReplicateOptions,
@@ -65,13 +66,9 @@ impl ReplicateExtents {
     const NAME: &str = "replicate-data";
 
     /// Creates a worker over the data devices in `scope`.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        clock: Arc<dyn Clock>,
-        scope: DeviceScope,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             clock,
             scope,
             options: ReplicateOptions::default(),
@@ -112,7 +109,7 @@ impl ReplicateExtents {
     /// known.
     async fn copy_all(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         copies: Vec<(ExtentRecord, Vec<DeviceId>)>,
         progress: &mut StepProgress,
@@ -162,7 +159,7 @@ impl ReplicateExtents {
 }
 
 async fn copy_and_tell(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     record: &ExtentRecord,
     from: DeviceId,
     to: DeviceId,
@@ -181,7 +178,7 @@ impl PagedWorker for ReplicateExtents {
         &mut self.pages
     }
 
-    fn devices(&self, cluster: &ClusterTopology) -> BTreeSet<DeviceId> {
+    fn devices(&self, cluster: &StepTopology) -> BTreeSet<DeviceId> {
         cluster.data_devices_of(&self.scope)
     }
 
@@ -191,7 +188,7 @@ impl PagedWorker for ReplicateExtents {
 
     async fn look(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Self::Action>, StepProgress)> {
@@ -213,7 +210,7 @@ impl PagedWorker for ReplicateExtents {
 
     async fn work(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         page: &mut ExtentPage<(ExtentRecord, CopyAction)>,
     ) -> Result<StepProgress> {
         let mut progress = StepProgress::default();
@@ -253,7 +250,7 @@ impl Worker for ReplicateExtents {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         pages::step(self, &cluster).await
     }
 }

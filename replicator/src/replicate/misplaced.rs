@@ -42,8 +42,8 @@ pub(super) async fn evict_misplaced(
     after: Option<RegisterKey>,
     out: impl Fn(DeviceId) -> bool,
 ) -> Result<EvictionOutcome> {
-    let ring = &mender.cluster.index;
-    let sets = ring.sets(partition, mender.cluster.term.get());
+    let ring = mender.cluster.index();
+    let sets = ring.sets(partition, mender.cluster.term());
     if sets.contains(device) {
         return Ok(EvictionOutcome::default());
     }

@@ -27,13 +27,14 @@ use futures::StreamExt;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::tree::{Span, Sum};
 use martlet_protocol::{Clock, DeviceId, Error, Partition, Result, StampSource};
+use martlet_topology::Topology;
 use tokio::time::Instant;
 
 use super::compare::{Difference, Task};
 use super::failures::{DeviceFailure, Failures};
 use super::misplaced::{EvictionOutcome, evict_misplaced};
 use super::repair::RegisterRepair;
-use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
+use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};
 use crate::collect::deleted_buckets::Buckets;
 use crate::worker::{StepProgress, Worker};
 
@@ -47,7 +48,7 @@ const AT_ONCE: usize = 16;
 
 /// The worker.
 pub struct ReplicateRegisters {
-    cluster: SharedTopology,
+    topology: Topology,
     clock: Arc<dyn Clock>,
     scope: DeviceScope,
     stamps: StampSource,
@@ -87,11 +88,11 @@ struct PartitionBatch {
 }
 
 impl PartitionBatch {
-    fn of(cluster: &ClusterTopology, device: DeviceId, run: Range<u32>) -> Self {
-        let ring = &cluster.index;
+    fn of(cluster: &StepTopology, device: DeviceId, run: Range<u32>) -> Self {
+        let ring = cluster.index();
         let mut batch = Self::default();
         for (at, partition) in run.map(Partition).enumerate() {
-            let sets = ring.sets(partition, cluster.term.get());
+            let sets = ring.sets(partition, cluster.term());
             batch.partitions.push(partition);
             batch.spans.push(ring.span(partition));
             if !sets.contains(device) {
@@ -108,14 +109,10 @@ impl PartitionBatch {
 
 impl ReplicateRegisters {
     /// Creates a worker over the index devices in `scope`.
-    pub fn new(
-        cluster: impl Into<SharedTopology>,
-        clock: Arc<dyn Clock>,
-        scope: DeviceScope,
-    ) -> Self {
+    pub fn new(topology: impl Into<Topology>, clock: Arc<dyn Clock>, scope: DeviceScope) -> Self {
         let stamps = StampSource::new(clock.clone());
         Self {
-            cluster: cluster.into(),
+            topology: topology.into(),
             clock,
             scope,
             stamps,
@@ -134,7 +131,7 @@ impl ReplicateRegisters {
     /// Compares the next batch of partitions of a device.
     async fn compare(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<StepProgress> {
@@ -177,7 +174,7 @@ impl ReplicateRegisters {
     /// Compares like [`Self::compare`], and adapts the batch's size to the time of a step.
     async fn compare_in_time(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<StepProgress> {
@@ -192,7 +189,7 @@ impl ReplicateRegisters {
     }
 
     /// Processes one page of differences. Counts failures of other devices.
-    async fn work(&mut self, cluster: &ClusterTopology, task: Task) -> Result<StepProgress> {
+    async fn work(&mut self, cluster: &StepTopology, task: Task) -> Result<StepProgress> {
         let device = task.device();
         match self.try_work(cluster, task).await {
             Ok(progress) => {
@@ -223,7 +220,7 @@ impl ReplicateRegisters {
 
     async fn try_work(
         &mut self,
-        cluster: &ClusterTopology,
+        cluster: &StepTopology,
         task: Task,
     ) -> Result<StepProgress, DeviceFailure> {
         let mender = RegisterRepair { cluster, stamps: &self.stamps, clock: &*self.clock };
@@ -261,7 +258,7 @@ impl ReplicateRegisters {
     }
 
     /// Advances to the next device; returns true if that ended a pass.
-    fn advance(&mut self, cluster: &ClusterTopology) -> bool {
+    fn advance(&mut self, cluster: &StepTopology) -> bool {
         self.next = 0;
         self.tasks.clear();
         self.failures.clear();
@@ -278,11 +275,7 @@ impl ReplicateRegisters {
         ended
     }
 
-    async fn resume(
-        &mut self,
-        cluster: &ClusterTopology,
-        device: DeviceId,
-    ) -> Result<StepProgress> {
+    async fn resume(&mut self, cluster: &StepTopology, device: DeviceId) -> Result<StepProgress> {
         if let Some(task) = self.tasks.pop_front() {
             return self.work(cluster, task).await;
         }
@@ -302,21 +295,21 @@ impl ReplicateRegisters {
     }
 }
 
-fn partitions(cluster: &ClusterTopology) -> u32 {
-    1 << cluster.index.part_power()
+fn partitions(cluster: &StepTopology) -> u32 {
+    1 << cluster.index().part_power()
 }
 
 /// Returns true if the deciding devices are known, and the device has the highest known term.
 fn is_settled(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     statuses: &HashMap<DeviceId, DeviceStatus>,
 ) -> bool {
     let told = statuses.get(&device).map(|status| status.term);
-    !cluster.is_behind() && told >= Some(cluster.term.get())
+    !cluster.is_behind() && told >= Some(cluster.term())
 }
 
-async fn sums(cluster: &ClusterTopology, peer: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+async fn sums(cluster: &StepTopology, peer: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
     let sums = in_time(cluster.node(peer)?.sums(peer, spans)).await?;
     if sums.len() != spans.len() {
         return Err(Error::internal(format!("device {peer} left out sums")));
@@ -331,7 +324,7 @@ impl Worker for ReplicateRegisters {
     }
 
     async fn step(&mut self) -> Result<StepProgress> {
-        let cluster = self.cluster.get();
+        let cluster = StepTopology::of(&self.topology);
         let devices = cluster.index_devices_of(&self.scope);
         let Some(device) = self.rounds.at(&devices) else {
             return Ok(StepProgress { idle: true, ..StepProgress::default() });

@@ -9,7 +9,7 @@ use martlet_protocol::backend::{Want, WriteReply};
 use martlet_protocol::{Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
 
 use super::compare::Difference;
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 use crate::identity::{Candidate, ReadCandidate, run_round};
 use crate::worker::StepProgress;
 
@@ -21,7 +21,7 @@ const READ_AGE_MS_MAX: u64 = 60_000;
 /// Context of repairs.
 #[derive(Clone, Copy)]
 pub(super) struct RegisterRepair<'a> {
-    pub(super) cluster: &'a ClusterTopology,
+    pub(super) cluster: &'a StepTopology,
     pub(super) stamps: &'a StampSource,
     pub(super) clock: &'a dyn Clock,
 }

@@ -6,21 +6,21 @@
 use martlet_protocol::DeviceId;
 use martlet_protocol::extent::ExtentRecord;
 
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::coded::{CodedExtent, code_of};
 
 /// Required holders of extents, by a cluster's rings.
 #[derive(Clone, Copy)]
-pub(crate) struct RequiredDevices<'a>(&'a ClusterTopology);
+pub(crate) struct RequiredDevices<'a>(&'a StepTopology);
 
 impl<'a> RequiredDevices<'a> {
     /// Uses the current rings.
-    pub(crate) fn of(cluster: &'a ClusterTopology) -> Self {
+    pub(crate) fn of(cluster: &'a StepTopology) -> Self {
         Self(cluster)
     }
 
     /// Returns the cluster.
-    pub(crate) fn cluster(self) -> &'a ClusterTopology {
+    pub(crate) fn cluster(self) -> &'a StepTopology {
         self.0
     }
 
@@ -31,7 +31,7 @@ impl<'a> RequiredDevices<'a> {
             Some(Ok(coded)) => coded.home_of(record.extent.id).into_iter().collect(),
             Some(Err(_)) => Vec::new(),
             None => {
-                let ring = self.0.data.get(&record.layout.policy);
+                let ring = self.0.data(record.layout.policy).ok();
                 let ring = ring.filter(|ring| code_of(ring).is_none());
                 let placement = record.extent.id.placement();
                 ring.map(|ring| ring.primaries(ring.partition(placement)).collect())

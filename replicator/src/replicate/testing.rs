@@ -14,7 +14,6 @@ use martlet_protocol::{
 };
 use martlet_ring::Ring;
 
-use crate::cluster::ClusterTopology;
 use crate::testing::POLICY;
 use crate::testing::multi_node::{MultiNodeWorld, write};
 
@@ -24,14 +23,13 @@ pub(crate) const BUCKET: BucketId = BucketId([7; 16]);
 impl MultiNodeWorld {
     /// Sets another ring for extents.
     pub(crate) fn set_data_ring(&self, ring: Ring) {
-        let mut cluster = ClusterTopology::clone(&self.shared.get());
-        cluster.data.insert(POLICY, Arc::new(ring));
-        self.shared.set(cluster);
+        self.edit(|parts| {
+            parts.data.insert(POLICY, Arc::new(ring));
+        });
     }
 
     pub(crate) fn data_primaries(&self, id: ExtentId) -> Vec<DeviceId> {
-        let cluster = self.shared.get();
-        let ring = &cluster.data[&POLICY];
+        let ring = self.data(POLICY);
         ring.primaries(ring.partition(id.placement())).collect()
     }
 

@@ -10,7 +10,7 @@ use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 
-use crate::cluster::ClusterTopology;
+use crate::cluster::StepTopology;
 use crate::needed_extents::{QuerySource, list};
 
 /// Buckets of a listing requested at a time.
@@ -24,9 +24,7 @@ pub(crate) struct KnownBucket {
 }
 
 /// Lists the buckets that any primary of the root bucket's shards, or any hint, knows.
-pub(crate) async fn list_buckets(
-    cluster: &ClusterTopology,
-) -> Result<HashMap<BucketId, KnownBucket>> {
+pub(crate) async fn list_buckets(cluster: &StepTopology) -> Result<HashMap<BucketId, KnownBucket>> {
     let mut primaries: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
     for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
         let holders = cluster.holders(index_placement(BucketId::ROOT, shard));

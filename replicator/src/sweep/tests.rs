@@ -11,7 +11,7 @@ use crate::testing::World;
 const GRACE_MS: u64 = 1000;
 
 /// Creates a sweep of a process that starts now.
-fn sweep(world: &World, cluster: ClusterTopology) -> Sweep {
+fn sweep(world: &World, cluster: Topology) -> Sweep {
     let options = SweepOptions { grace_ms: GRACE_MS, writers_gone_before_ms: world.clock.now_ms() };
     Sweep::new(cluster, world.clock.clone(), options)
 }

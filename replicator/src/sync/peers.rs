@@ -7,24 +7,20 @@ use martlet_protocol::backend::BucketFence;
 use martlet_protocol::{BucketId, DeviceId, Error, Partition, Result, Term};
 use martlet_ring::Sets;
 
-use crate::cluster::{ClusterTopology, in_time};
+use crate::cluster::{StepTopology, in_time};
 
 /// Returns the deciding devices of each partition about which a device decides at a term.
 fn sets_with(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     term: Term,
 ) -> impl Iterator<Item = (Partition, Sets)> {
-    let sets = cluster.index.partitions().map(move |at| (at, cluster.index.sets(at, term)));
+    let sets = cluster.index().partitions().map(move |at| (at, cluster.index().sets(at, term)));
     sets.filter(move |(_, sets)| sets.contains(device))
 }
 
 /// Returns all other deciding devices of these partitions, before and after an unfinished change.
-pub(super) fn peers_of(
-    cluster: &ClusterTopology,
-    device: DeviceId,
-    term: Term,
-) -> BTreeSet<DeviceId> {
+pub(super) fn peers_of(cluster: &StepTopology, device: DeviceId, term: Term) -> BTreeSet<DeviceId> {
     let mut peers = BTreeSet::new();
     for (_, sets) in sets_with(cluster, device, term) {
         peers.extend(sets.members());
@@ -36,7 +32,7 @@ pub(super) fn peers_of(
 /// Returns an error unless each quorum with the device had one of `peers`. If the device is to
 /// replace another, this applies to each quorum that decided before.
 pub(super) fn check_coverage(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     term: Term,
     peers: &BTreeSet<DeviceId>,
@@ -60,7 +56,7 @@ pub(super) fn check_coverage(
 /// Copies the fences of all other devices of the index ring to a device (rule M2). Silence of a
 /// device in `needed` is an error; `needed` may contain devices that have left the ring.
 pub(crate) async fn copy_fences<'a>(
-    cluster: &ClusterTopology,
+    cluster: &StepTopology,
     device: DeviceId,
     needed: impl IntoIterator<Item = &'a DeviceId>,
 ) -> Result<()> {

@@ -209,10 +209,8 @@ async fn a_peer_that_forgets_meanwhile_ends_the_session() {
 #[tokio::test]
 async fn a_device_that_stands_in_for_others_only_needs_no_peers() {
     let world = MultiNodeWorld::new(4);
-    let mut cluster = ClusterTopology::clone(&world.shared.get());
     let ring = crate::testing::multi_node::ring_of([(0, 1.0), (1, 1.0), (2, 1.0), (3, 0.0)]);
-    cluster.index = Arc::new(ring);
-    world.shared.set(cluster);
+    world.edit(|parts| parts.index = Arc::new(ring));
     world.wipe(DeviceId(3)).await;
     assert_eq!(run(&world).await.done, 1);
     assert!(world.is_voting(DeviceId(3)).await);

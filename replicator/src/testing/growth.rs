@@ -8,7 +8,6 @@ use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSetting
 
 use super::POLICY;
 use super::multi_node::{MultiNodeWorld, key};
-use crate::cluster::ClusterTopology;
 
 /// Returns a ring of few partitions, so that changes move little.
 pub(crate) fn small_ring(count: u32) -> Ring {
@@ -61,14 +60,13 @@ impl MultiNodeWorld {
 
     /// Replaces the index ring.
     pub(crate) fn follow(&self, index: Arc<Ring>) {
-        let cluster = ClusterTopology::clone(&self.shared.get());
-        self.shared.set(ClusterTopology { index, ..cluster });
+        self.edit(|parts| parts.index = index);
     }
 
     /// Adds a device, and a ring that moves partitions to it.
     pub(crate) async fn grow(&self, id: u32) -> Arc<Ring> {
         self.set_up(DeviceId(id)).await;
-        let ring = successor(&self.shared.get().index, |builder| {
+        let ring = successor(&self.index(), |builder| {
             assert_eq!(builder.add(new_device(id)).unwrap(), DeviceId(id));
         });
         self.follow(ring.clone());
@@ -77,7 +75,7 @@ impl MultiNodeWorld {
 
     /// Sets a ring that moves all partitions away from a device, which stays.
     pub(crate) fn drain(&self, device: DeviceId) -> Arc<Ring> {
-        let ring = successor(&self.shared.get().index, |builder| {
+        let ring = successor(&self.index(), |builder| {
             builder.set_weight(device, 0.0).unwrap();
         });
         self.follow(ring.clone());
@@ -97,7 +95,7 @@ impl MultiNodeWorld {
 
     /// Returns a key that moves to a device in the ring's change.
     pub(crate) fn key_moving_to(&self, device: DeviceId) -> RegisterKey {
-        let ring = self.shared.get().index.clone();
+        let ring = self.index().clone();
         let is_moving = |key: &RegisterKey| {
             let partition = ring.partition(key.placement());
             let at = ring.primaries(partition).position(|id| id == device);

@@ -1,6 +1,6 @@
 //! A cluster of several nodes in memory, each with one device.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,13 +9,15 @@ use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
-    Backend, BucketId, DeviceId, Entry, ManualClock, RegisterKey, Stamp, StampSource, Term, WriteId,
+    Backend, BucketId, DeviceId, Entry, ManualClock, PolicyId, RegisterKey, Stamp, StampSource,
+    Term, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
+use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
 use super::POLICY;
-use crate::cluster::{ClusterTopology, SharedTopology};
+use crate::cluster::StepTopology;
 
 const BUCKET: BucketId = BucketId([7; 16]);
 /// CRC32C of `abc`.
@@ -24,10 +26,25 @@ const ABC_CRC32C: u32 = 0x364b_3fb7;
 /// Nodes `n0`, `n1`, … with a device each, entries and extents in three replicas.
 pub(crate) struct MultiNodeWorld {
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) shared: SharedTopology,
+    pub(crate) shared: Topology,
     pub(crate) stamps: StampSource,
+    parts: Mutex<ClusterParts>,
     memories: Mutex<HashMap<DeviceId, Arc<MemoryBackend>>>,
     wrap: BackendWrapper,
+}
+
+/// Rings and nodes of a world's cluster, which tests replace.
+pub(crate) struct ClusterParts {
+    pub(crate) index: Arc<Ring>,
+    pub(crate) data: BTreeMap<PolicyId, Arc<Ring>>,
+    nodes: HashMap<DeviceId, Arc<dyn Backend>>,
+}
+
+impl ClusterParts {
+    fn cluster(&self) -> Cluster {
+        let data = self.data.values().cloned().collect();
+        Cluster::partial(self.index.clone(), data, self.nodes.clone()).unwrap()
+    }
 }
 
 type BackendWrapper = Box<dyn Fn(DeviceId, Arc<MemoryBackend>) -> Arc<dyn Backend> + Send + Sync>;
@@ -38,6 +55,11 @@ pub(crate) fn ring(devices: impl IntoIterator<Item = u32>) -> Ring {
 
 /// Returns a ring of devices with these weights.
 pub(crate) fn ring_of(devices: impl IntoIterator<Item = (u32, f64)>) -> Ring {
+    ring_under(POLICY, devices)
+}
+
+/// Returns a ring of a policy.
+pub(crate) fn ring_under(policy: PolicyId, devices: impl IntoIterator<Item = (u32, f64)>) -> Ring {
     let device = |(id, weight): (u32, f64)| Device {
         id: DeviceId(id),
         region: 1,
@@ -48,7 +70,7 @@ pub(crate) fn ring_of(devices: impl IntoIterator<Item = (u32, f64)>) -> Ring {
         meta: String::new(),
     };
     let devices: Vec<Device> = devices.into_iter().map(device).collect();
-    Ring::of_devices(POLICY, 3, &devices).unwrap()
+    Ring::of_devices(policy, 3, &devices).unwrap()
 }
 
 impl MultiNodeWorld {
@@ -67,20 +89,14 @@ impl MultiNodeWorld {
             |id: u32| (DeviceId(id), Arc::new(MemoryBackend::new(clock.clone(), [DeviceId(id)])));
         let memories: HashMap<_, _> = (0..count).map(memory).collect();
         let nodes = memories.iter().map(|(id, memory)| (*id, wrap(*id, memory.clone())));
-        let data = HashMap::from([(POLICY, ring.clone())]);
-        let term = crate::KnownTerm::default();
-        let cluster = ClusterTopology {
-            index: ring,
-            data,
-            nodes: nodes.collect(),
-            term,
-            spread: crate::RingSpreadFlag::default(),
-        };
+        let data = BTreeMap::from([(POLICY, ring.clone())]);
+        let parts = ClusterParts { index: ring, data, nodes: nodes.collect() };
         let stamps = StampSource::new(clock.clone());
         Self {
             clock,
-            shared: SharedTopology::new(cluster),
+            shared: Topology::new(parts.cluster()),
             stamps,
+            parts: Mutex::new(parts),
             memories: Mutex::new(memories),
             wrap: Box::new(wrap),
         }
@@ -102,9 +118,38 @@ impl MultiNodeWorld {
     /// Replaces the node of a device.
     pub(crate) fn put_in_place(&self, device: DeviceId, memory: Arc<MemoryBackend>) {
         self.memories.lock().insert(device, memory.clone());
-        let mut cluster = ClusterTopology::clone(&self.shared.get());
-        cluster.nodes.insert(device, (self.wrap)(device, memory));
-        self.shared.set(cluster);
+        self.edit(|parts| {
+            parts.nodes.insert(device, (self.wrap)(device, memory));
+        });
+    }
+
+    /// Replaces parts of the cluster.
+    pub(crate) fn edit(&self, edit: impl FnOnce(&mut ClusterParts)) {
+        let mut parts = self.parts.lock();
+        edit(&mut parts);
+        self.shared.set_cluster(parts.cluster());
+    }
+
+    /// Returns the topology of a step that begins now.
+    pub(crate) fn step(&self) -> StepTopology {
+        StepTopology::of(&self.shared)
+    }
+
+    /// Returns the ring of the index.
+    pub(crate) fn index(&self) -> Arc<Ring> {
+        self.parts.lock().index.clone()
+    }
+
+    /// Returns the ring of a policy.
+    pub(crate) fn data(&self, policy: PolicyId) -> Arc<Ring> {
+        self.parts.lock().data[&policy].clone()
+    }
+
+    /// Returns all devices, by id.
+    pub(crate) fn devices(&self) -> Vec<DeviceId> {
+        let mut devices: Vec<DeviceId> = self.memories.lock().keys().copied().collect();
+        devices.sort();
+        devices
     }
 
     pub(crate) async fn is_voting(&self, device: DeviceId) -> bool {
@@ -112,13 +157,13 @@ impl MultiNodeWorld {
     }
 
     pub(crate) fn primaries(&self, key: &RegisterKey) -> Vec<DeviceId> {
-        self.shared.get().holders(key.placement()).primaries
+        self.step().holders(key.placement()).primaries
     }
 
     /// Returns a device that is no primary of a key.
     pub(crate) fn handoff(&self, key: &RegisterKey) -> DeviceId {
-        let cluster = self.shared.get();
-        cluster.index.handoffs(cluster.index.partition(key.placement())).next().unwrap()
+        let cluster = self.step();
+        cluster.index().handoffs(cluster.index().partition(key.placement())).next().unwrap()
     }
 
     /// Returns a device's register, with or without a vote.

@@ -20,11 +20,11 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Fault, FaultyBackend, seeded_ids::SeededIds};
 use martlet_protocol::{DeviceId, Error, ErrorKind, ManualClock, Phase, RegisterKey, Stamp, Term};
 use martlet_ring::{Ring, Sets};
+use martlet_topology::KnownTerm;
 use parking_lot::Mutex;
 
 use super::growth::{key_of, small_ring};
 use super::multi_node::{MultiNodeWorld, write};
-use crate::KnownTerm;
 use crate::identity::{Candidate, ReadCandidate, newest, run_round};
 
 pub(crate) const KEYS: usize = 8;
@@ -130,7 +130,7 @@ impl Storm {
     }
 
     fn client(self: &Arc<Self>, at: usize) -> StormClient {
-        let ring = self.world.shared.get().index.clone();
+        let ring = self.world.index();
         let (key, term) = (key_of(at as u64), KnownTerm::default());
         StormClient { storm: self.clone(), at, key, ring, term }
     }
@@ -181,7 +181,7 @@ impl StormClient {
     /// Returns the deciding sets known to this client, and the term to name.
     fn sets(&mut self) -> Option<(Sets, Term)> {
         if self.term.get() > Term::of(self.ring.change(), Phase::New) {
-            self.ring = self.storm.world.shared.get().index.clone();
+            self.ring = self.storm.world.index();
         }
         let named = self.ring.term_at(self.term.get())?;
         Some((self.ring.sets(self.ring.partition(self.key.placement()), self.term.get()), named))
@@ -208,10 +208,10 @@ impl StormClient {
         devices: &[DeviceId],
         call: impl AsyncFn(&dyn martlet_protocol::Backend, DeviceId) -> Result<T, Error>,
     ) -> Vec<(DeviceId, T)> {
-        let cluster = self.storm.world.shared.get();
+        let cluster = self.storm.world.step();
         let calls = devices.iter().map(|id| {
             let (cluster, call) = (cluster.clone(), &call);
-            async move { Ok((*id, call(cluster.node(*id)?, *id).await?)) }
+            async move { Ok((*id, call(&**cluster.node(*id)?, *id).await?)) }
         });
         let mut answers = Vec::new();
         for answer in join_all(calls).await {
@@ -253,8 +253,8 @@ impl StormClient {
         if !stored.is_empty() && !is_done {
             // Without a quorum, a handoff stores the rest as a hint (rule A2).
             let world = &self.storm.world;
-            let (cluster, handoff) = (world.shared.get(), world.handoff(&self.key));
-            let _ = cluster.nodes[&handoff].keep_hint(handoff, put).await;
+            let (cluster, handoff) = (world.step(), world.handoff(&self.key));
+            let _ = cluster.node(handoff).unwrap().keep_hint(handoff, put).await;
         }
         is_done
     }
@@ -309,7 +309,7 @@ impl StormClient {
         let known = views.into_iter().map(Candidate::of).fold(None, newest);
         let known =
             known.map(|candidate| ReadCandidate { candidate, read_ms: world.stamps.now_ms() });
-        let cluster = world.shared.get();
+        let cluster = world.step();
         let settled = run_round(&cluster, &world.stamps, &self.key, known, Stamp::ZERO).await;
         let entry = settled.ok()??.entry;
         Some(number_of(&RegisterView { entry: Some(entry), ..RegisterView::default() }))

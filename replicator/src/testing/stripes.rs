@@ -14,7 +14,6 @@ use martlet_ring::{Builder, RebalanceContext, Ring, RingSettings};
 
 use super::growth::new_device;
 use super::multi_node::MultiNodeWorld;
-use crate::cluster::ClusterTopology;
 use crate::replicate::testing::BUCKET;
 
 /// Policy of fragments in these tests.
@@ -66,13 +65,13 @@ impl MultiNodeWorld {
 
     /// Replaces the ring of coded extents.
     pub(crate) fn set_coded_ring(&self, ring: Arc<Ring>) {
-        let mut cluster = ClusterTopology::clone(&self.shared.get());
-        cluster.data.insert(CODED, ring);
-        self.shared.set(cluster);
+        self.edit(|parts| {
+            parts.data.insert(CODED, ring);
+        });
     }
 
     pub(crate) fn coded_ring(&self) -> Arc<Ring> {
-        self.shared.get().data[&CODED].clone()
+        self.data(CODED)
     }
 
     /// Returns the homes of all fragments of an extent, in order.

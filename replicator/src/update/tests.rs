@@ -7,7 +7,6 @@ use martlet_protocol::testing::{Fault, FaultyBackend, Op};
 use martlet_protocol::{Backend, Entry, ManualClock, Term};
 
 use super::*;
-use crate::cluster::ClusterTopology;
 use crate::run_once;
 use crate::testing::multi_node::{MultiNodeWorld, key, ring};
 
@@ -184,7 +183,7 @@ async fn a_newer_hint_that_came_meanwhile_stays() {
     let handoff = world.handoff(&key);
     world.keep_on(handoff, &hint).await;
     let update = worker(&world);
-    let cluster = world.shared.get();
+    let cluster = world.step();
     let page = world.memory(handoff).hints(handoff, None, 10).await.unwrap();
     world.keep_on(handoff, &newer).await;
     update.page(&cluster, handoff, &page).await;
@@ -228,9 +227,8 @@ async fn a_newer_ring_is_followed_from_the_next_step_on() {
     run_once(&mut update).await.unwrap();
     assert_eq!(world.hints().await, 1);
     // The device that is out for good leaves the ring.
-    let cluster = ClusterTopology::clone(&world.shared.get());
     let index = Arc::new(ring((0..5).filter(|id| *id != before[0].0)));
-    world.shared.set(ClusterTopology { index, ..cluster });
+    world.edit(|parts| parts.index = index);
     world.memory(before[0]).set_offline(before[0], false);
     run_once(&mut update).await.unwrap();
     assert_eq!(world.hints().await, 0);

@@ -27,11 +27,11 @@ use martlet_protocol::{
     WriteId,
 };
 use martlet_replicator::{
-    CensusOptions, ClusterTopology, DeviceScope, KnownTerm, ReplicateRegisters, RingSpreadFlag,
-    StepProgress, census, run_once,
+    CensusOptions, DeviceScope, ReplicateRegisters, StepProgress, census, run_once,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_storage_node::{DeviceConfig, NodeOptions, StorageNode};
+use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
 const DEVICES: [DeviceId; 2] = [DeviceId(0), DeviceId(1)];
@@ -90,7 +90,7 @@ fn client(address: SocketAddr, calls: &CallCounts) -> Arc<dyn Backend> {
     Arc::new(FaultyBackend::new(Arc::new(client), count))
 }
 
-fn cluster(nodes: HashMap<DeviceId, Arc<dyn Backend>>) -> ClusterTopology {
+fn cluster(nodes: HashMap<DeviceId, Arc<dyn Backend>>) -> Topology {
     let device = |id: DeviceId| Device {
         id,
         region: 1,
@@ -101,14 +101,7 @@ fn cluster(nodes: HashMap<DeviceId, Arc<dyn Backend>>) -> ClusterTopology {
         meta: String::new(),
     };
     let ring = Arc::new(Ring::of_devices(PolicyId(0), 2, &DEVICES.map(device)).unwrap());
-    let data = HashMap::from([(PolicyId(0), ring.clone())]);
-    ClusterTopology {
-        index: ring,
-        data,
-        nodes,
-        term: KnownTerm::default(),
-        spread: RingSpreadFlag::default(),
-    }
+    Cluster::new(ring.clone(), vec![ring], nodes).unwrap().into()
 }
 
 fn entry(n: u64, buckets: u64) -> EntryWrite {
@@ -178,7 +171,7 @@ async fn measured<T>(
     (outcome, figures)
 }
 
-async fn pass(cluster: &ClusterTopology) -> StepProgress {
+async fn pass(cluster: &Topology) -> StepProgress {
     let clock = Arc::new(SystemClock);
     let mut worker = ReplicateRegisters::new(cluster.clone(), clock, DeviceScope::All);
     run_once(&mut worker).await.unwrap()

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use martlet_protocol::{Backend, DeviceId};
-use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
+use martlet_proxy::{ObjectStore, StoreOptions};
+use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -142,12 +143,9 @@ impl SimulatedCluster {
             cluster.expect("every device has a node")
         };
         let clock = Arc::new(SimulatedClock::new(self.network.trace.begun));
-        let store = ObjectStore::new(cluster(&member.rings()), clock.clone(), self.options);
-        let follows = store.clone();
-        member.begin(move |rings, term| {
-            follows.set_term(term);
-            follows.set_cluster(cluster(rings));
-        });
+        let topology = Topology::with_term(cluster(&member.rings()), member.begin());
+        let store = ObjectStore::new(topology.clone(), clock.clone(), self.options);
+        member.follow(move |rings| topology.set_cluster(cluster(rings)));
         Arc::new(SimulatedProxy { store, clock, alive, crashed: watch::Sender::new(false) })
     }
 

@@ -3,13 +3,15 @@
 //!
 //! * An index ring waits while the highest known term does not allow its change to begin; the ring
 //!   before stays in use (rule P3). A data ring is used at once.
-//! * A process loses its known term when it ends, but keeps its rings.
+//! * A process loses its known term when it ends, but keeps its rings. Its object layer or workers
+//!   share the term, and raise it too.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::{Phase, Term};
 use martlet_ring::Ring;
+use martlet_topology::KnownTerm;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
@@ -17,8 +19,8 @@ use super::chance::SharedRng;
 use super::rings::SimulatedRings;
 use super::trace::Trace;
 
-/// Callback for new rings or a higher term.
-type Follow = Box<dyn Fn(&SimulatedRings, Term) + Send + Sync>;
+/// Callback for new rings.
+type Follow = Box<dyn Fn(&SimulatedRings) + Send + Sync>;
 
 /// A process as a member of the cluster.
 pub(crate) struct SimulatedMember {
@@ -34,7 +36,7 @@ pub(crate) struct SimulatedMember {
 struct MembershipState {
     rings: SimulatedRings,
     waiting: Option<Arc<Ring>>,
-    known: Term,
+    known: KnownTerm,
     /// True while newer rings are pulled.
     is_pulling: bool,
 }
@@ -46,15 +48,24 @@ impl SimulatedMember {
         trace: Trace,
         chance: SharedRng,
     ) -> Arc<Self> {
-        let state = MembershipState { rings, waiting: None, known: Term::NONE, is_pulling: false };
+        let known = KnownTerm::default();
+        let state = MembershipState { rings, waiting: None, known, is_pulling: false };
         let pull_ms = chance.pick(&[0, 50, 1000, 10_000]);
         let (state, follow) = (Mutex::new(state), Mutex::new(None));
         Arc::new(Self { name, trace, chance, pull_ms, state, follow })
     }
 
-    /// Starts a process with its rings and without a known term.
-    pub(crate) fn begin(&self, follow: impl Fn(&SimulatedRings, Term) + Send + Sync + 'static) {
-        self.state.lock().known = Term::NONE;
+    /// Starts a process with its rings and without a known term. Returns the term that the process
+    /// shares.
+    pub(crate) fn begin(&self) -> KnownTerm {
+        self.end();
+        let known = KnownTerm::default();
+        self.state.lock().known = known.clone();
+        known
+    }
+
+    /// Sets the receiver of the process's new rings.
+    pub(crate) fn follow(&self, follow: impl Fn(&SimulatedRings) + Send + Sync + 'static) {
         *self.follow.lock() = Some(Box::new(follow));
     }
 
@@ -108,10 +119,13 @@ impl SimulatedMember {
     pub(crate) fn hear_term(&self, term: Term) {
         {
             let mut state = self.state.lock();
-            if term <= state.known || term == Term::ANY {
+            let rose = state.known.raise(term);
+            // The process itself may have raised the term before.
+            let known = state.known.get();
+            let is_over = |ring: &Arc<Ring>| ring.term_at(known).is_some();
+            if !rose && !state.waiting.as_ref().is_some_and(is_over) {
                 return;
             }
-            state.known = term;
             if let Some(ring) = state.waiting.take() {
                 // Checks the ring again: the ring is accepted, or waits on.
                 let judged = state.take_index(&ring);
@@ -128,12 +142,12 @@ impl SimulatedMember {
     fn changed(&self) {
         let (rings, known) = {
             let state = self.state.lock();
-            (state.rings.clone(), state.known)
+            (state.rings.clone(), state.known.get())
         };
         let (index, data) = (rings.index.epoch(), rings.data.epoch());
         self.trace.note(format_args!("{}: rings {index} {data}, term {known}", self.name));
         if let Some(follow) = &*self.follow.lock() {
-            follow(&rings, known);
+            follow(&rings);
         }
     }
 }
@@ -145,8 +159,9 @@ impl MembershipState {
         if ring.epoch() <= newest.epoch() {
             return Ok(false);
         }
-        let waits = ring.term_at(self.known).is_none();
-        let judged_at = if waits { Term::of(ring.change(), Phase::New) } else { self.known };
+        let known = self.known.get();
+        let waits = ring.term_at(known).is_none();
+        let judged_at = if waits { Term::of(ring.change(), Phase::New) } else { known };
         for other in [Some(&self.rings.index), self.waiting.as_ref()].into_iter().flatten() {
             let may = other.check_index_successor(ring, judged_at);
             may.map_err(|error| error.to_string())?;

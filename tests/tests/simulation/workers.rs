@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use martlet_protocol::{Backend, PolicyId};
+use martlet_protocol::Backend;
 use martlet_replicator::{
-    AuditOptions, CensusOptions, CensusReport, ClusterTopology, Cursors, DeviceScope, KnownTerm,
-    MemoryCursors, ReclaimOptions, ReplicateOptions, RingSpreadFlag, SharedTopology,
-    StandardWorkers, UpkeepOptions, Worker, run_all_once,
+    AuditOptions, CensusOptions, CensusReport, Cursors, DeviceScope, MemoryCursors, ReclaimOptions,
+    ReplicateOptions, StandardWorkers, UpkeepOptions, Worker, run_all_once,
 };
+use martlet_topology::{Cluster, Topology};
 use tokio::time::sleep;
 
 use super::chance::SharedRng;
@@ -45,7 +45,7 @@ pub(crate) struct Background {
 
 /// One run of a replicator in its place.
 struct Replicator {
-    shared: SharedTopology,
+    topology: Topology,
     workers: Vec<Box<dyn Worker>>,
     alive: Arc<AtomicBool>,
 }
@@ -65,22 +65,16 @@ impl Replicator {
     ) -> Self {
         let (alive, member) = (Arc::new(AtomicBool::new(true)), &simulated.replicators[place]);
         let nodes = simulated.links((Caller::Worker(place), member), &alive);
-        let cluster = move |rings: &SimulatedRings, term| {
-            let known = KnownTerm::default();
-            known.raise(term);
-            ClusterTopology {
-                index: rings.index.clone(),
-                data: [(PolicyId(0), rings.data.clone())].into(),
-                nodes: nodes.clone(),
-                term: known,
-                spread: RingSpreadFlag::default(),
-            }
+        let cluster = move |rings: &SimulatedRings| {
+            let data = vec![rings.data.clone()];
+            let cluster = Cluster::partial(rings.index.clone(), data, nodes.clone());
+            cluster.expect("there is one data ring")
         };
-        let shared = SharedTopology::new(cluster(&member.rings(), martlet_protocol::Term::NONE));
-        let follows = shared.clone();
-        member.begin(move |rings, term| follows.set(cluster(rings, term)));
+        let topology = Topology::with_term(cluster(&member.rings()), member.begin());
+        let follows = topology.clone();
+        member.follow(move |rings| follows.set_cluster(cluster(rings)));
         let workers = StandardWorkers {
-            cluster: shared.clone(),
+            topology: topology.clone(),
             clock: Arc::new(SimulatedClock::new(simulated.network.trace.begun)),
             scope: DeviceScope::All,
             reclaim: ReclaimOptions { grace_ms: background.grace_ms },
@@ -99,7 +93,7 @@ impl Replicator {
             usage: None,
         }
         .workers();
-        Self { shared, workers, alive }
+        Self { topology, workers, alive }
     }
 
     /// Runs the steps of all workers, each worker's one after the other.
@@ -174,8 +168,7 @@ pub(crate) async fn census(simulated: &SimulatedCluster) -> CensusReport {
         Background { rest_ms: 0, life_ms: 0, grace_ms: 0, young_ms: 0, reclaim_age_ms: 0 };
     let replicator =
         Replicator::begin(simulated, 0, &background, Arc::new(MemoryCursors::default()));
-    let cluster = replicator.shared.get();
-    martlet_replicator::census(&cluster, CensusOptions::default(), &mut |_| {}).await
+    martlet_replicator::census(&replicator.topology, CensusOptions::default(), &mut |_| {}).await
 }
 
 /// Describes the remaining work; empty if none.

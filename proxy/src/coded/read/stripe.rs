@@ -8,10 +8,10 @@ use martlet_erasure::{Codec, FragmentIndex, Fragments, Geometry};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Backend, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 use martlet_ring::Ring;
+use martlet_topology::Cluster;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::cluster::Cluster;
 use crate::extents::{ExtentClient, FragmentReader, homes};
 use crate::health::Health;
 

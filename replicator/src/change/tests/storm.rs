@@ -42,11 +42,11 @@ impl<'a> WorkerCrew<'a> {
         for step in 0..2000 {
             disturb(step).await;
             self.step().await;
-            for device in self.storm.world.shared.get().nodes.keys().filter(|_| step > 200) {
-                self.storm.world.memory(*device).set_offline(*device, false);
+            for device in self.storm.world.devices().into_iter().filter(|_| step > 200) {
+                self.storm.world.memory(device).set_offline(device, false);
             }
-            let cluster = self.storm.world.shared.get();
-            let over = Term::of(cluster.index.change(), Phase::New);
+            let cluster = self.storm.world.step();
+            let over = Term::of(cluster.index().change(), Phase::New);
             let mut behind = 0;
             for device in cluster.index_devices() {
                 let is_over = self.storm.world.term_of(device).await >= over;
@@ -73,8 +73,8 @@ async fn change_all(storm: &Storm, mut crew: WorkerCrew<'_>, disturb: impl Async
         crew.bring_to_an_end(async |step| disturb(storm, step).await).await;
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    for device in storm.world.shared.get().nodes.keys() {
-        storm.world.memory(*device).set_offline(*device, false);
+    for device in storm.world.devices() {
+        storm.world.memory(device).set_offline(device, false);
     }
 }
 
@@ -101,10 +101,10 @@ async fn the_same_holds_while_devices_are_silent_or_forget() {
                     return;
                 }
                 let device = DeviceId(u32::try_from((step / 12) % 5).unwrap());
-                if !storm.world.shared.get().nodes.contains_key(&device) {
+                if !storm.world.devices().contains(&device) {
                     return;
                 }
-                let everyone = storm.world.shared.get().index_devices();
+                let everyone = storm.world.step().index_devices();
                 match step % 12 {
                     2 if storm.roll(2) == 0 => {
                         storm.world.memory(device).set_offline(device, true);
@@ -137,10 +137,10 @@ async fn a_device_that_joins_without_copying_is_noticed() {
         eprintln!("seed {seed}");
         let wrong = Storm::rage(seed, 4, async |storm| {
             let lie = async |storm: &Storm, _| {
-                let cluster = storm.world.shared.get();
+                let cluster = storm.world.step();
                 for device in cluster.index_devices() {
                     let memory = storm.world.memory(device);
-                    memory.set_joined(device, cluster.index.change()).await.unwrap();
+                    memory.set_joined(device, cluster.index().change()).await.unwrap();
                 }
             };
             change_all(storm, WorkerCrew::new(storm), lie).await;

@@ -88,7 +88,7 @@ async fn an_object_and_its_spilled_manifest_go_with_all_fragments_wherever_they_
         let (ring, home) = (world.coded_ring(), world.homes(id(n))[number as usize]);
         let handoff = ring.handoffs(ring.partition(id(n).placement())).last().unwrap();
         let record = world.record(home, id(n).fragment(number)).await;
-        let cluster = world.shared.get();
+        let cluster = world.step();
         copy(&cluster, &record, home, handoff).await.unwrap();
         world.lose(id(n), number).await;
     }

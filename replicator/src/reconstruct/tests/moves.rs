@@ -14,7 +14,7 @@ async fn fragments_on_handoffs_are_brought_home_and_not_made_again() {
         let ring = world.coded_ring();
         let handoff = ring.handoffs(ring.partition(id.placement())).next().unwrap();
         let home = world.homes(*id)[number as usize];
-        let cluster = world.shared.get();
+        let cluster = world.step();
         let record = world.record(home, id.fragment(number)).await;
         copy(&cluster, &record, home, handoff).await.unwrap();
         world.lose(*id, number).await;

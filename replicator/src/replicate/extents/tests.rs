@@ -11,7 +11,7 @@ use crate::cursors::MemoryCursors;
 use crate::replicate::testing::extent_id;
 use crate::run_once;
 use crate::testing::POLICY;
-use crate::testing::multi_node::{MultiNodeWorld, ring, ring_of};
+use crate::testing::multi_node::{MultiNodeWorld, ring, ring_of, ring_under};
 
 fn worker(world: &MultiNodeWorld) -> ReplicateExtents {
     ReplicateExtents::new(world.shared.clone(), world.clock.clone(), DeviceScope::All)
@@ -227,17 +227,17 @@ async fn holders_under_processes_in_different_passes_never_leave_it_to_each_othe
 async fn with_several_policies_its_record_says_where_an_extent_belongs() {
     let world = MultiNodeWorld::new(6);
     let other = PolicyId(9);
-    let mut cluster = ClusterTopology::clone(&world.shared.get());
-    cluster.data.insert(POLICY, Arc::new(ring(0..3)));
-    world.shared.set(cluster.clone());
+    world.set_data_ring(ring(0..3));
     let id = extent_id(1);
     world.extent_under(other, &[DeviceId(0)], id, "object").await;
     world.clock.advance_ms(60_000);
     // No ring has the policy: its extents stay on their devices.
     run(&world).await;
     assert_eq!(world.copies(6)[&id], [DeviceId(0)]);
-    cluster.data.insert(other, Arc::new(ring(3..6)));
-    world.shared.set(cluster);
+    let devices = (3..6).map(|id| (id, 1.0));
+    world.edit(|parts| {
+        parts.data.insert(other, Arc::new(ring_under(other, devices)));
+    });
     run(&world).await;
     assert_eq!(world.copies(6)[&id], [3, 4, 5].map(DeviceId));
 }

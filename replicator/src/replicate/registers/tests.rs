@@ -123,7 +123,7 @@ async fn a_pass_over_devices_that_agree_costs_a_call_for_each_peer() {
         let write = world.write(&key(&format!("key-{n}")));
         world.write_on(&world.primaries(&write.key), &write).await;
     }
-    let partitions = world.shared.get().index.partitions().count();
+    let partitions = world.index().partitions().count();
     assert!(partitions <= BATCH_MAX as usize, "one batch is enough here");
     calls.lock().clear();
     let progress = run(&world).await;
@@ -215,12 +215,9 @@ async fn a_stray_is_brought_to_its_primaries_and_then_let_go() {
 #[tokio::test]
 async fn a_ring_that_moved_leaves_no_strays_behind() {
     let world = MultiNodeWorld::new(6);
-    let mut cluster = ClusterTopology::clone(&world.shared.get());
-    cluster.index = Arc::new(ring(0..5));
-    world.shared.set(cluster.clone());
+    world.edit(|parts| parts.index = Arc::new(ring(0..5)));
     let writes = lost_writes(&world, 100).await;
-    cluster.index = Arc::new(ring(0..6));
-    world.shared.set(cluster);
+    world.edit(|parts| parts.index = Arc::new(ring(0..6)));
     run(&world).await;
     run(&world).await;
     let mut held = 0;
@@ -240,7 +237,7 @@ async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
     world.write_on(&world.primaries(&write.key), &write).await;
     let stray = world.handoff(&write.key);
     world.write_on(&[stray], &write).await;
-    let change = world.shared.get().index.change();
+    let change = world.index().change();
     let term = Term::of(change, Phase::New);
     for device in (0..5).map(DeviceId).filter(|device| *device != stray) {
         world.memory(device).raise_term(device, term).await.unwrap();
@@ -296,16 +293,13 @@ async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) 
         };
         Arc::new(FaultyBackend::new(memory, choose))
     });
-    let mut cluster = ClusterTopology::clone(&world.shared.get());
-    cluster.index = Arc::new(ring(0..5));
-    world.shared.set(cluster.clone());
+    world.edit(|parts| parts.index = Arc::new(ring(0..5)));
     // Registers of old holders are strays where the new device took over.
     for n in 0..200 {
         let write = world.write(&key(&format!("old-{n}")));
         world.write_on(&world.primaries(&write.key), &write).await;
     }
-    cluster.index = Arc::new(ring(0..6));
-    world.shared.set(cluster);
+    world.edit(|parts| parts.index = Arc::new(ring(0..6)));
     world
 }
 
