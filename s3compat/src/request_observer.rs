@@ -21,7 +21,9 @@ use percent_encoding::percent_decode_str;
 use crate::access::AclUse;
 use crate::auth::RequestTarget;
 use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
-use crate::http::{ByteCounter, ErrorCode, GuardedBody, HttpService, Operation, PathKind};
+use crate::http::{
+    ByteCounter, ErrorCode, GuardedBody, HttpService, Operation, OperationRow, PathKind,
+};
 use crate::logging::{
     AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, Logging, PendingLine,
     ReplyRequester, operation_name,
@@ -192,7 +194,7 @@ impl RequestSummary {
         response: &Response<GuardedBody>,
     ) -> PendingLine {
         let (headers, extensions) = (response.headers(), response.extensions());
-        let operation = extensions.get::<&'static Operation>().copied();
+        let operation = extensions.get::<&'static OperationRow>().map(|row| row.operation);
         let only = happened.0.first().filter(|_| happened.0.len() == 1);
         let target = self.target.as_ref();
         let key = target.and_then(RequestTarget::key);
@@ -256,8 +258,8 @@ fn without_secrets(link: &str) -> Cow<'_, str> {
 }
 
 /// Size of an object that was read, from the reply's headers.
-fn size_read(operation: Option<&Operation>, headers: &HeaderMap) -> Option<u64> {
-    operation.filter(|row| matches!(row.name, "GetObject" | "HeadObject"))?;
+fn size_read(operation: Option<Operation>, headers: &HeaderMap) -> Option<u64> {
+    operation.filter(|it| matches!(it, Operation::GetObject | Operation::HeadObject))?;
     let range = text(headers, &CONTENT_RANGE).and_then(|range| range.rsplit_once('/'));
     let size = range.map(|(_, size)| size).or_else(|| text(headers, &CONTENT_LENGTH))?;
     size.parse().ok()
@@ -333,13 +335,12 @@ mod tests {
 
     #[test]
     fn the_size_of_what_was_read_is_the_objects() {
-        let row = |name| crate::http::TABLE.iter().find(|row| row.name == name);
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("5"));
-        assert_eq!(size_read(row("HeadObject"), &headers), Some(5));
-        assert_eq!(size_read(row("ListObjects"), &headers), None);
+        assert_eq!(size_read(Some(Operation::HeadObject), &headers), Some(5));
+        assert_eq!(size_read(Some(Operation::ListObjects), &headers), None);
         headers.insert(CONTENT_RANGE, HeaderValue::from_static("bytes 0-4/90"));
-        assert_eq!(size_read(row("GetObject"), &headers), Some(90));
+        assert_eq!(size_read(Some(Operation::GetObject), &headers), Some(90));
         assert_eq!(size_read(None, &headers), None);
     }
 }

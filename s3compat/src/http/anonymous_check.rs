@@ -9,6 +9,7 @@ use std::fmt;
 use futures::future::BoxFuture;
 use martlet_protocol::http::with_request;
 
+use super::operation::Operation;
 use super::pipeline::{CheckedHead, RequestPipeline};
 use super::reply::RequestId;
 use super::table::BodyKind;
@@ -20,7 +21,7 @@ pub(crate) trait AnonymousCheck: fmt::Debug + Send + Sync {
     /// missing bucket is [`Code::NoSuchBucket`](crate::auth::Code::NoSuchBucket).
     fn check_anonymous<'a>(
         &'a self,
-        operation: &'static str,
+        operation: Operation,
         bucket: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 }
@@ -33,10 +34,10 @@ impl RequestPipeline {
         id: RequestId,
     ) -> Result<(), Refusal> {
         let is_document =
-            matches!(passed.operation.body, BodyKind::Xml { .. } | BodyKind::Text { .. });
+            matches!(passed.operation.row().body, BodyKind::Xml { .. } | BodyKind::Text { .. });
         match self.judge.get() {
             Some(judge) if is_document && passed.identity == Identity::Anonymous => {
-                let judged = judge.check_anonymous(passed.operation.name, passed.bucket.as_deref());
+                let judged = judge.check_anonymous(passed.operation, passed.bucket.as_deref());
                 with_request(id.header(), judged).await
             }
             _ => Ok(()),

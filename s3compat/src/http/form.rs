@@ -37,15 +37,14 @@ use self::file::{ByteAllowance, FileBody, PacedBody, found};
 use self::policy::FormPolicy;
 pub(super) use self::reply::FormReply;
 use super::checksum::content_md5;
+use super::operation::Operation;
 use super::pipeline::{AdmissionCheck, PipelineError, RequestPipeline, number, peer_of};
 use super::reply::RequestId;
-use super::table::{Operation, PathKind, find};
+use super::table::{PathKind, find};
 use crate::auth::{Authenticator, Caller, Identity, Query, Refusal, RequestTarget};
 use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing};
 use crate::messages;
 
-/// Name of the operation.
-pub(super) const POST_OBJECT: &str = "PostObject";
 /// Maximum bytes of a form before its file, and again after it, including the lines between parts.
 const AROUND_BYTES_MAX: u64 = 64 * 1024;
 
@@ -74,7 +73,7 @@ impl RequestPipeline {
     /// Converts a form to the PUT that it stands for.
     pub(super) async fn prepare_form<B>(
         &self,
-        (operation, target): (&'static Operation, RequestTarget),
+        (operation, target): (Operation, RequestTarget),
         (mut parts, body): (Parts, B),
         (id, admit): (RequestId, AdmissionCheck<'_>),
     ) -> Result<Request<Body>, PipelineError>
@@ -106,7 +105,7 @@ impl RequestPipeline {
         let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), target.path());
         become_put(&mut parts.headers, &form.fields)?;
         super::features::check(&parts.headers)?;
-        super::features::check_operation(operation.name, &parts.headers)?;
+        super::features::check_operation(operation, &parts.headers)?;
         parts.uri = target.path().parse::<Uri>().map_err(|_| messages::INVALID_URI.refusal())?;
         parts.method = Method::PUT;
         let facts = BodyFacts::new(None, content_md5(&parts.headers)?, Vec::new());
@@ -123,14 +122,14 @@ impl RequestPipeline {
     pub(super) fn form_target(
         &self,
         parts: &Parts,
-    ) -> Result<Option<(&'static Operation, RequestTarget)>, Refusal> {
+    ) -> Result<Option<(Operation, RequestTarget)>, Refusal> {
         let target = self.target(&parts.uri, &parts.headers)?;
         if target.bucket().is_none() || target.key().is_some() {
             return Ok(None);
         }
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let operation = find("POST", PathKind::Bucket, false, &query, |name| name == "x-id")?;
-        if operation.name != POST_OBJECT {
+        if operation != Operation::PostObject {
             return Ok(None);
         }
         if parts.headers.contains_key(AUTHORIZATION) {

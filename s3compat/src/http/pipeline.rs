@@ -18,8 +18,9 @@ use s3s::Body;
 use super::anonymous_check::AnonymousCheck;
 use super::checksum::{check_checksums, check_md5, content_md5};
 use super::config::HttpConfig;
+use super::operation::Operation;
 use super::reply::RequestId;
-use super::table::{BodyKind, Operation, PathKind, find, is_override};
+use super::table::{BodyKind, PathKind, find, is_override};
 use super::{features, form, host, numbers, schema, xml};
 use crate::auth::{
     Authenticator, Caller, Identity, Mechanism, Payload, Query, Refusal, RequestHead,
@@ -109,7 +110,7 @@ pub(crate) struct RequestDocument(pub(crate) Bytes);
 pub(super) struct CheckedHead {
     pub(super) identity: Identity,
     mechanism: Mechanism,
-    pub(super) operation: &'static Operation,
+    pub(super) operation: Operation,
     plan: Option<BodyPlan>,
     pub(super) bucket: Option<String>,
 }
@@ -147,20 +148,20 @@ impl RequestPipeline {
         let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
         // An empty body without an announced length is no empty object: something removed the
         // headers.
-        if passed.operation.body == BodyKind::Stream
+        if passed.operation.row().body == BodyKind::Stream
             && facts.length().is_none()
             && body.is_end_stream()
         {
             return Err(no_length().into());
         }
-        let body = match (passed.operation.body, passed.plan) {
+        let body = match (passed.operation.row().body, passed.plan) {
             (BodyKind::Stream, Some(plan)) => Body::http_body_unsync(DecodedBody::new(body, plan)),
             (BodyKind::Xml { bytes_max, is_checked }, Some(plan)) => {
                 let body = DecodedBody::new(body, plan);
                 let document = self.collect(body, bytes_max, &mut parts, &passed.identity).await?;
                 check_bytes(&document, is_checked, &facts, &parts.headers)?;
                 let document = plain_document(document, passed.operation)?;
-                if passed.operation.name == "CreateBucket" {
+                if passed.operation == Operation::CreateBucket {
                     parts.extensions.insert(RequestDocument(document.clone()));
                 }
                 parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
@@ -206,11 +207,11 @@ impl RequestPipeline {
         promote_query_headers(&query, mechanism, headers)?;
         let operation = operation(method, &target, &query, headers, mechanism)?;
         numbers::check(&query)?;
-        if operation.name == form::POST_OBJECT {
+        if operation == Operation::PostObject {
             return Err(form::not_a_form());
         }
         features::check(headers)?;
-        features::check_operation(operation.name, headers)?;
+        features::check_operation(operation, headers)?;
         features::check_source(headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
         let inner_uri = rewrite(uri, &target, &query, mechanism)?;
@@ -248,13 +249,14 @@ impl RequestPipeline {
     /// Plans the handling of the body, and corrects the headers that describe it.
     fn plan(
         &self,
-        operation: &Operation,
+        operation: Operation,
         payload: Payload,
         headers: &mut HeaderMap,
     ) -> Result<Option<BodyPlan>, Refusal> {
         let is_chunked = matches!(payload, Payload::Chunked { .. });
-        strip_chunked(headers, &payload, operation.body)?;
-        if operation.body == BodyKind::Ignored {
+        let kind = operation.row().body;
+        strip_chunked(headers, &payload, kind)?;
+        if kind == BodyKind::Ignored {
             return Ok(None);
         }
         let length = if is_chunked {
@@ -293,11 +295,11 @@ impl RequestPipeline {
 }
 
 /// Inspects a document, and converts it to a form that s3s can parse.
-fn plain_document(document: Bytes, operation: &Operation) -> Result<Bytes, Refusal> {
+fn plain_document(document: Bytes, operation: Operation) -> Result<Bytes, Refusal> {
     if document.is_empty() {
         return Ok(document);
     }
-    let has_carried = xml::inspect(&document, schema::root_of(operation.name))?;
+    let has_carried = xml::inspect(&document, schema::root_of(operation))?;
     let document = xml::spell_out(document);
     match std::str::from_utf8(&document) {
         Ok(text) if has_carried => Ok(Bytes::from(carried::insert_values(text))),
@@ -352,7 +354,7 @@ fn operation(
     query: &Query<'_>,
     headers: &HeaderMap,
     mechanism: Mechanism,
-) -> Result<&'static Operation, Refusal> {
+) -> Result<Operation, Refusal> {
     let path = match (target.bucket(), target.key()) {
         (None, _) => PathKind::Service,
         (Some(_), None) => PathKind::Bucket,
@@ -372,9 +374,9 @@ fn operation(
 
 /// Refuses operations that a link of Version 2 does not cover. Its holder could otherwise add an
 /// unsigned query key, and so run another operation on the object.
-fn check_link(operation: &Operation) -> Result<(), Refusal> {
+fn check_link(operation: Operation) -> Result<(), Refusal> {
     let is_covered = |key: &&&str| signs_v2(key) || **key == ANOTHER_FORM;
-    match operation.required.iter().find(|key| !is_covered(key)) {
+    match operation.row().required.iter().find(|key| !is_covered(key)) {
         None => Ok(()),
         Some(key) => Err(messages::LINK_V2.named(key)),
     }

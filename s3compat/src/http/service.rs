@@ -22,9 +22,9 @@ use super::config::HttpConfig;
 use super::cors::{CorsRules, CrossOriginRequest};
 use super::expect;
 use super::form::FormReply;
+use super::operation::Operation;
 use super::pipeline::{PipelineError, RequestPipeline};
 use super::reply::{DETAIL, QUOTA_DETAIL, ReplyContext, Stamper};
-use super::table::Operation;
 use crate::auth::{Authenticator, Identity, Keys, Mechanism, Refusal, RequestTarget};
 use crate::limits::LimitReason;
 use crate::limits::authenticated::AuthenticatedFlag;
@@ -184,7 +184,7 @@ where
             None => request,
         };
         let form = request.extensions_mut().remove::<FormReply>();
-        let operation = request.extensions().get::<&'static Operation>().copied();
+        let operation = request.extensions().get::<Operation>().copied();
         let asker = requester_of(request.extensions());
         let answer = self.inner.clone().oneshot(request);
         let Ok(mut response) = with_request(asked.id.header(), answer).await;
@@ -195,7 +195,7 @@ where
         let mut response = self.shared.stamper.complete(asked, response);
         // For observers that count requests by operation.
         if let Some(operation) = operation {
-            response.extensions_mut().insert(operation);
+            response.extensions_mut().insert(operation.row());
         }
         if let Some(asker) = asker {
             response.extensions_mut().insert(asker);

@@ -59,7 +59,7 @@ impl tower::Service<Request<Body>> for Recorder {
                 uri: parts.uri.to_string(),
                 headers: parts.headers,
                 identity: parts.extensions.get::<Identity>().unwrap().clone(),
-                operation: parts.extensions.get::<&'static Operation>().unwrap().name,
+                operation: parts.extensions.get::<Operation>().unwrap().name(),
                 trailers: facts.trailers().cloned().unwrap_or_default(),
                 body,
             });

@@ -212,6 +212,7 @@ fn malformed(what: &str) -> Refusal {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::operation::Operation;
     use super::*;
     use crate::auth::Code;
 
@@ -268,7 +269,7 @@ mod tests {
     fn of_lifecycle(rule: &str) -> Result<(), Code> {
         let document =
             format!("<LifecycleConfiguration><Rule>{rule}</Rule></LifecycleConfiguration>");
-        let root = super::super::schema::root_of("PutBucketLifecycleConfiguration");
+        let root = super::super::schema::root_of(Operation::PutBucketLifecycleConfiguration);
         inspect(document.as_bytes(), root).map(drop).map_err(|refusal| refusal.code)
     }
 
@@ -312,7 +313,7 @@ mod tests {
         {
             assert_eq!(of_lifecycle(wrong), Err(Code::MalformedXml), "{wrong}");
         }
-        let root = super::super::schema::root_of("PutObjectLockConfiguration");
+        let root = super::super::schema::root_of(Operation::PutObjectLockConfiguration);
         let wrong = "<ObjectLockConfiguration><Rul/></ObjectLockConfiguration>";
         assert!(inspect(wrong.as_bytes(), root).is_err());
         assert!(inspect(b"<Lock/>", root).is_err());
@@ -320,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_document_tells_of_elements_to_be_carried() {
-        let root = super::super::schema::root_of("CompleteMultipartUpload");
+        let root = super::super::schema::root_of(Operation::CompleteMultipartUpload);
         let complete = |element: &str| {
             let part = format!("<Part><{element}>AA==</{element}></Part>");
             let document = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Uri};
+use http::{Extensions, HeaderMap, Uri};
 use martlet_protocol::{Clock, VersionId};
 use martlet_proxy::{Guard, ObjectName, ObjectStore};
 use s3s::access::{S3Access, S3AccessContext};
@@ -47,7 +47,8 @@ impl S3Auth for NoSecrets {
 }
 
 /// Operations that are checked after their bodies are parsed.
-const JUDGED_BY_BODY: [&str; 3] = ["PutObjectLegalHold", "PutObjectRetention", "PutObjectTagging"];
+const JUDGED_BY_BODY: [Operation; 3] =
+    [Operation::PutObjectLegalHold, Operation::PutObjectRetention, Operation::PutObjectTagging];
 /// Header with the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
 /// Headers with the expected owners of the bucket and of a copy's source bucket.
@@ -63,12 +64,12 @@ pub(crate) struct PolicyAccess {
 #[async_trait::async_trait]
 impl S3Access for PolicyAccess {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let operation = context.s3_op().name().to_owned();
+        let operation = operation(context.extensions_mut())?;
         let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
             return self.check_named(context, &[Action::ListAllMyBuckets], "*");
         };
         // CreateBucket itself checks if the name is taken.
-        if operation == "CreateBucket" {
+        if operation == Operation::CreateBucket {
             let actions = creating(context)?;
             return self.check_named(context, &actions, &bucket);
         }
@@ -86,18 +87,18 @@ impl S3Access for PolicyAccess {
         }
         // An unlimited principal needs no policy context. Copies also check their source bucket.
         if access.is_unlimited() && !context.headers().contains_key(COPY_SOURCE) {
-            let actions = actions(&operation, RequestTraits::default()).ok_or_else(denied)?;
+            let actions = actions(operation, RequestTraits::default());
             let authorization = Authorization::new(store, requester, access, Context::default());
             let guard = authorization.guard(&actions);
             enter(context, authorization, guard);
             return Ok(());
         }
         let asked = PolicyRequest {
-            operation: &operation,
+            operation,
             headers: context.headers(),
             query: context.uri().query().unwrap_or_default(),
         };
-        let actions = actions(&operation, asked.case()?).ok_or_else(denied)?;
+        let actions = actions(operation, asked.case()?);
         if !access.may_ever(&requester, &actions) {
             return Err(denied());
         }
@@ -113,9 +114,9 @@ impl S3Access for PolicyAccess {
         let authorization = authorization.for_key(key.clone());
         let is_by_key = actions.iter().any(|action| action.scope() == ResourceKind::Object);
         let guard = match key {
-            _ if JUDGED_BY_BODY.contains(&operation.as_str()) => None,
+            _ if JUDGED_BY_BODY.contains(&operation) => None,
             // The keys are in the body.
-            None if is_by_key && operation == "DeleteObjects" => None,
+            None if is_by_key && operation == Operation::DeleteObjects => None,
             None if is_by_key => return Err(denied()),
             key => {
                 let version = query_version(context.uri().query().unwrap_or_default())?;
@@ -131,7 +132,7 @@ impl S3Access for PolicyAccess {
         &self,
         request: &mut S3Request<PutObjectRetentionInput>,
     ) -> S3Result<()> {
-        let actions = actions_of(request, "PutObjectRetention")?;
+        let actions = actions_of(request, Operation::PutObjectRetention)?;
         let retention = retention(request.input.retention.as_ref())?;
         let authorization = Authorization::find(&request.extensions)?.with(|context| {
             if let Some(retention) = retention {
@@ -145,7 +146,7 @@ impl S3Access for PolicyAccess {
         &self,
         request: &mut S3Request<PutObjectLegalHoldInput>,
     ) -> S3Result<()> {
-        let actions = actions_of(request, "PutObjectLegalHold")?;
+        let actions = actions_of(request, Operation::PutObjectLegalHold)?;
         let is_on = legal_hold(request.input.legal_hold.as_ref())?;
         let authorization = Authorization::find(&request.extensions)?;
         let authorization = authorization.with(|context| lock::add_hold(context, is_on));
@@ -156,7 +157,7 @@ impl S3Access for PolicyAccess {
         &self,
         request: &mut S3Request<PutObjectTaggingInput>,
     ) -> S3Result<()> {
-        let actions = actions_of(request, "PutObjectTagging")?;
+        let actions = actions_of(request, Operation::PutObjectTagging)?;
         let authorization = Authorization::find(&request.extensions)?;
         let tags = request.input.tagging.tag_set.iter();
         let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
@@ -210,9 +211,9 @@ impl PolicyAccess {
         if requester.is_whole() {
             return Ok(());
         }
-        let operation = context.s3_op().name().to_owned();
+        let operation = operation(context.extensions_mut())?;
         let asked = PolicyRequest {
-            operation: &operation,
+            operation,
             headers: context.headers(),
             query: context.uri().query().unwrap_or_default(),
         };
@@ -231,7 +232,7 @@ impl PolicyAccess {
 fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
     let has_tags = new_tags::are_given(context.extensions_mut())?;
     let headers = context.headers();
-    let asked = PolicyRequest { operation: "CreateBucket", headers, query: "" };
+    let asked = PolicyRequest { operation: Operation::CreateBucket, headers, query: "" };
     let mut actions = vec![Action::CreateBucket];
     if asked.case()?.sets_acl {
         actions.push(Action::PutBucketAcl);
@@ -249,10 +250,10 @@ fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
 }
 
 /// Actions of a request whose body is parsed.
-fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action>> {
+fn actions_of<T>(request: &S3Request<T>, operation: Operation) -> S3Result<Vec<Action>> {
     let query = request.uri.query().unwrap_or_default();
     let case = PolicyRequest { operation, headers: &request.headers, query }.case()?;
-    actions(operation, case).ok_or_else(denied)
+    Ok(actions(operation, case))
 }
 
 /// Version in the query, if any.
@@ -279,12 +280,14 @@ fn enter(
     extensions.insert(authorization);
 }
 
+/// Operation of the request. Refuses requests that did not pass the HTTP pipeline.
+fn operation(extensions: &Extensions) -> S3Result<Operation> {
+    extensions.get().copied().ok_or_else(denied)
+}
+
 /// Principal of the request. Refuses requests that did not pass the HTTP pipeline.
 fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
     let extensions = context.extensions_mut();
-    if extensions.get::<&'static Operation>().is_none() {
-        return Err(denied());
-    }
     match extensions.get::<Identity>() {
         None => Err(denied()),
         Some(Identity::Anonymous) => Ok(Requester::Anonymous),

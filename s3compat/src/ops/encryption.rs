@@ -15,19 +15,25 @@ use super::settings::missing;
 use super::{Operations, ReplyStatus, parsed_headers};
 use crate::encryption::{AES256, Encryption, KeyUse, no_kms};
 use crate::errors::s3_error;
+use crate::http::Operation;
 use crate::messages;
 
 /// Passes the keys in a request's headers to its session.
-pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
+pub(super) fn unlock(request: &Extensions, session: &Session) -> S3Result<()> {
     let Some(said) = request.get::<Encryption>() else { return Ok(()) };
-    let used = match operation {
-        "put_object"
-        | "copy_object"
-        | "create_multipart_upload"
-        | "upload_part"
-        | "upload_part_copy" => KeyUse::Make,
-        "get_object" | "head_object" | "get_object_attributes" => KeyUse::Read,
-        "complete_multipart_upload" => KeyUse::Complete,
+    let used = match request.get() {
+        Some(
+            Operation::PutObject
+            | Operation::PostObject
+            | Operation::CopyObject
+            | Operation::CreateMultipartUpload
+            | Operation::UploadPart
+            | Operation::UploadPartCopy,
+        ) => KeyUse::Make,
+        Some(Operation::GetObject | Operation::HeadObject | Operation::GetObjectAttributes) => {
+            KeyUse::Read
+        }
+        Some(Operation::CompleteMultipartUpload) => KeyUse::Complete,
         _ => KeyUse::Nothing,
     };
     session.set_keys(said.keys(used)?);

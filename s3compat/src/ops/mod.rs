@@ -146,7 +146,7 @@ macro_rules! operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 let authorization = request.extensions.get().cloned();
                 let operations = self.of(&request.extensions);
-                encryption::unlock(stringify!($name), &request.extensions, &operations.store)?;
+                encryption::unlock(&request.extensions, &operations.store)?;
                 let outcome: BoxFuture<'_, _> = Box::pin(Operations::$name(&operations, request));
                 access::conceal(authorization, outcome.await).await
             })*

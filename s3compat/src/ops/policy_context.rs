@@ -21,12 +21,13 @@ use crate::service::{Peer, TlsParameters};
 /// Canned lists that change nothing: the owner's rights stay as they are.
 const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
 /// Operations on parts of an upload. The object's attributes were set when the upload began.
-const OF_PARTS: [&str; 3] = ["UploadPart", "UploadPartCopy", "CompleteMultipartUpload"];
+const OF_PARTS: [Operation; 3] =
+    [Operation::UploadPart, Operation::UploadPartCopy, Operation::CompleteMultipartUpload];
 
 /// Head of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PolicyRequest<'a> {
-    pub(super) operation: &'a str,
+    pub(super) operation: Operation,
     pub(super) headers: &'a HeaderMap,
     pub(super) query: &'a str,
 }
@@ -58,7 +59,7 @@ impl<'a> PolicyRequest<'a> {
 
     /// Tags that the headers set. A copy sets tags only with the directive REPLACE.
     fn new_tags(&self) -> S3Result<Option<Vec<(String, String)>>> {
-        if self.operation == "CopyObject"
+        if self.operation == Operation::CopyObject
             && self.header("x-amz-tagging-directive") != Some("REPLACE")
         {
             return Ok(None);
@@ -136,7 +137,7 @@ pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
     if let Some(tls) = tls {
         context.add("s3:TlsVersion", tls.version.number());
     }
-    if extensions.get::<&'static Operation>().is_some_and(|row| row.name == "PostObject") {
+    if extensions.get() == Some(&Operation::PostObject) {
         context.add("s3:authType", "POST");
     }
     let (kind, version) = match extensions.get::<Mechanism>() {
@@ -183,31 +184,37 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    fn case(operation: &'static str, pairs: &[(&'static str, &'static str)]) -> RequestTraits {
+    fn case(operation: Operation, pairs: &[(&'static str, &'static str)]) -> RequestTraits {
         PolicyRequest { operation, headers: &headers(pairs), query: "" }.case().unwrap()
     }
 
     #[test]
     fn headers_decide_which_actions_it_is() {
         let tags = ("x-amz-tagging", "a=b");
-        assert!(case("PutObject", &[tags]).sets_tags);
-        assert!(!case("PutObject", &[("x-amz-tagging", "")]).sets_tags);
-        assert!(case("CopyObject", &[tags]).sets_tags);
-        assert!(case("CopyObject", &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags);
-        assert!(case("PutObject", &[("x-amz-acl", "public-read")]).sets_acl);
-        assert!(!case("PutObject", &[("x-amz-acl", "private")]).sets_acl);
-        assert!(case("PutObject", &[("x-amz-grant-write-acp", "id=1")]).sets_acl);
-        assert!(case("PutObject", &[("x-amz-object-lock-mode", "GOVERNANCE")]).sets_retention);
+        assert!(case(Operation::PutObject, &[tags]).sets_tags);
+        assert!(!case(Operation::PutObject, &[("x-amz-tagging", "")]).sets_tags);
+        assert!(case(Operation::CopyObject, &[tags]).sets_tags);
+        assert!(
+            case(Operation::CopyObject, &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags
+        );
+        assert!(case(Operation::PutObject, &[("x-amz-acl", "public-read")]).sets_acl);
+        assert!(!case(Operation::PutObject, &[("x-amz-acl", "private")]).sets_acl);
+        assert!(case(Operation::PutObject, &[("x-amz-grant-write-acp", "id=1")]).sets_acl);
+        assert!(
+            case(Operation::PutObject, &[("x-amz-object-lock-mode", "GOVERNANCE")]).sets_retention
+        );
         let bypass = ("x-amz-bypass-governance-retention", "True");
-        assert!(case("DeleteObject", &[bypass]).bypasses_governance);
+        assert!(case(Operation::DeleteObject, &[bypass]).bypasses_governance);
         let none = HeaderMap::new();
         let version =
-            PolicyRequest { operation: "GetObject", headers: &none, query: "versionId=3" };
+            PolicyRequest { operation: Operation::GetObject, headers: &none, query: "versionId=3" };
         assert!(version.case().unwrap().names_version);
         assert_eq!(source_of("bkt/a?b%3Fc?versionId=3"), "bkt/a?b?c");
         let broken = headers(&[("x-amz-tagging", "a=b&a=c")]);
         assert!(
-            PolicyRequest { operation: "PutObject", headers: &broken, query: "" }.case().is_err()
+            PolicyRequest { operation: Operation::PutObject, headers: &broken, query: "" }
+                .case()
+                .is_err()
         );
     }
 
@@ -218,8 +225,11 @@ mod tests {
             ("x-amz-tagging", "a=b"),
             ("referer", "https://example.com/"),
         ]);
-        let asked =
-            PolicyRequest { operation: "PutObject", headers: &headers, query: "prefix=a%2F&x" };
+        let asked = PolicyRequest {
+            operation: Operation::PutObject,
+            headers: &headers,
+            query: "prefix=a%2F&x",
+        };
         let expected = Context::default()
             .with("aws:Referer", "https://example.com/")
             .with("s3:prefix", "a/")
@@ -229,7 +239,8 @@ mod tests {
             .with("aws:CurrentTime", "2026-01-01T00:00:00Z")
             .with("aws:EpochTime", "1767225600");
         assert_eq!(asked.context(1_767_225_600_000).unwrap(), expected);
-        let mut part = PolicyRequest { operation: "UploadPart", ..asked }.context(0).unwrap();
+        let mut part =
+            PolicyRequest { operation: Operation::UploadPart, ..asked }.context(0).unwrap();
         assert_ne!(part, Context::default());
         part = Context::default();
         let mut extensions = Extensions::new();

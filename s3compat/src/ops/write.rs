@@ -51,8 +51,7 @@ impl Operations {
         let mut headers = stamp_headers(token);
         checksums::set_headers(&mut headers, &object.checksums, object.etag);
         self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
-        let operation = request.extensions.get::<&'static Operation>();
-        let is_form = operation.is_some_and(|row| row.name == "PostObject");
+        let is_form = request.extensions.get() == Some(&Operation::PostObject);
         let event = if is_form { Event::Post } else { Event::Put };
         let mut response = S3Response::with_headers(output, headers);
         response.extensions.insert(ObjectEvents::wrote(event, &input.key, &written));
