@@ -219,8 +219,8 @@ pub(crate) fn set_headers<'a>(
     }
 }
 
-/// Sets a reply document's checksums in s3s's five fields. The reply's extensions must then be
-/// passed to `carried::note`.
+/// Sets a reply document's checksums in s3s's five fields. The document is then written by
+/// `Reply::xml_with_carried`.
 macro_rules! set_checksums {
     ($reply:expr, $checksums:expr, $etag:expr) => {
         for checksum in $checksums {

@@ -6,8 +6,7 @@
 //! s3s has written a document, the value is moved to its own element ([`unload`]). Documents
 //! without such values are unchanged.
 
-use http::Extensions;
-use martlet_protocol::entry::{Checksum, ChecksumAlgorithm};
+use martlet_protocol::entry::ChecksumAlgorithm;
 
 use super::name;
 
@@ -16,10 +15,6 @@ use super::name;
 const MARK: char = '\0';
 /// Element that carries the values.
 const CARRIER: &str = "ChecksumSHA256";
-
-/// Marks a reply whose document has carried values, in its extensions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CarriedValues;
 
 /// Returns true for an algorithm that s3s has no field for.
 const fn is_carried(algorithm: ChecksumAlgorithm) -> bool {
@@ -42,14 +37,9 @@ fn named(text: &str) -> Option<ChecksumAlgorithm> {
     ChecksumAlgorithm::ALL.into_iter().find(|known| is_carried(*known) && name(*known) == text)
 }
 
-/// Marks a reply if its document has carried values.
-pub(crate) fn collect<'a>(
-    extensions: &mut Extensions,
-    checksums: impl IntoIterator<Item = &'a Checksum>,
-) {
-    if checksums.into_iter().any(|checksum| is_carried(checksum.algorithm)) {
-        extensions.insert(CarriedValues);
-    }
+/// Returns true if a document has carried values.
+pub(crate) fn has_any(document: &str) -> bool {
+    document.contains(MARK)
 }
 
 /// Encodes a value for the field of SHA256.

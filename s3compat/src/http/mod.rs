@@ -47,18 +47,17 @@ mod table;
 mod tokens;
 mod xml;
 
+pub use crate::body::ResponseBody;
 pub(crate) use anonymous_check::AnonymousCheck;
 pub use config::HttpConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
+pub(crate) use form::FormReply;
 pub use operation::Operation;
-pub(crate) use pipeline::RequestDocument;
-pub use reply::RequestId;
 #[cfg(test)]
 pub(crate) use reply::read_detail;
-pub(crate) use reply::{DETAIL, ErrorCode, QUOTA_DETAIL, detail, push_element};
-pub(crate) use service::ByteCounter;
-pub use service::{GuardedBody, HttpService};
+pub(crate) use reply::{DETAIL, QUOTA_DETAIL, detail, push_element};
+pub(crate) use service::{HttpService, OperationHandler};
 pub use table::{BodyKind, OperationRow, PathKind, TABLE};
 
 #[cfg(test)]

@@ -1,21 +1,27 @@
 //! `GetObjectAttributes`: metadata of an object and of its parts, without the body.
 
-use http::{HeaderMap, StatusCode};
+use std::io::Write;
+
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, LAST_MODIFIED};
 use martlet_protocol::entry::{ChecksumAlgorithm, Object};
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{Error, ObjectPart as StoredPart};
-use s3s::dto::{
-    Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
-    ObjectPart,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{Checksum, GetObjectAttributesParts, ObjectPart};
+use s3s::xml::{SerResult, Serialize, Serializer};
 
-use super::versions::named;
-use super::{BareTags, Operations, ReplyStatus, limit, parsed_headers, wire_count, wire_size};
-use crate::attributes::{stamp_headers, wire_class, wire_etag, wire_time, wire_version};
-use crate::checksums::{carried, set_checksums, wire_kind};
+use super::{Operations, limit, wire_count, wire_size};
+use crate::attributes::{VERSION_ID, http_date, stamp_headers, wire_class, wire_version};
+use crate::checksums::{set_checksums, wire_kind};
+use crate::dispatch::{Reply, number};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
+
+const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+const MAX_PARTS: HeaderName = HeaderName::from_static("x-amz-max-parts");
+const PART_NUMBER_MARKER: HeaderName = HeaderName::from_static("x-amz-part-number-marker");
 
 const ATTRIBUTES: &str = "x-amz-object-attributes";
 
@@ -39,45 +45,72 @@ struct PartsPage {
 impl Operations {
     pub(super) async fn get_object_attributes(
         &self,
-        mut request: S3Request<GetObjectAttributesInput>,
-    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let wanted = requested_attributes(&request.headers)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let parsed = request.conditions();
+        let headers = &request.headers;
+        let after = number(headers, &PART_NUMBER_MARKER)?.or(Some(0));
+        let max_parts = number(headers, &MAX_PARTS)?;
+        let wanted = requested_attributes(headers)?;
         let wants = |attribute| wanted.contains(&attribute);
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
+        let name = request.object_name()?;
         let page = PartsPage {
-            after: limit(input.part_number_marker.or(Some(0)), usize::MAX, "part-number-marker")?,
-            limit: limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?,
+            after: limit(after, usize::MAX, "part-number-marker")?,
+            limit: limit(max_parts, LIST_KEYS_MAX, "max-parts")?,
         };
-        let found = match self.store.parts(&input.bucket, name, &parsed.conditions).await {
+        let found = match self.store.parts(request.bucket(), name, &parsed.conditions).await {
             Ok(found) => found,
-            Err(Error::NotModified(_)) => {
-                let mut response = S3Response::new(GetObjectAttributesOutput::default());
-                response.extensions.insert(ReplyStatus(StatusCode::NOT_MODIFIED));
-                return Ok(response);
-            }
+            Err(Error::NotModified(_)) => return Ok(Reply::empty(StatusCode::NOT_MODIFIED)),
             Err(error) => return Err(s3_error(error)),
         };
         let object = &found.object;
         let has_parts = wants(Attribute::Parts) && !found.parts.is_empty();
         let class = object.attributes.storage_class.as_deref();
-        let output = GetObjectAttributesOutput {
+        let document = AttributesDocument {
             checksum: if wants(Attribute::Checksum) { checksum(object) } else { None },
-            e_tag: wants(Attribute::ETag).then(|| wire_etag(object.etag)),
-            last_modified: Some(wire_time(object.modified_ms)),
-            object_parts: has_parts.then(|| parts(&found.parts, object, page)),
-            object_size: wants(Attribute::Size).then(|| wire_size(object.size)),
-            storage_class: wants(Attribute::Class).then(|| wire_class(class).into()),
-            version_id: wire_version(object),
-            ..Default::default()
+            etag: wants(Attribute::ETag).then(|| object.etag.to_string()),
+            parts: has_parts.then(|| parts(&found.parts, object, page)),
+            size: wants(Attribute::Size).then(|| wire_size(object.size)),
+            storage_class: wants(Attribute::Class).then(|| wire_class(class)),
         };
-        let token = self.store.token(&input.bucket, &input.key, found.stamp);
-        let mut response = S3Response::with_headers(output, stamp_headers(token));
-        response.extensions.insert(BareTags);
-        let of_parts = found.parts.iter().filter_map(|part| part.checksum.as_ref());
-        carried::collect(&mut response.extensions, object.checksums.iter().chain(of_parts));
-        Ok(response)
+        let token = self.store.token(request.bucket(), request.key(), found.stamp);
+        let mut headers = stamp_headers(token);
+        headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
+        Reply::xml_with_carried(&document)?
+            .with_headers(headers)
+            .with_header(VERSION_ID, wire_version(object))
+    }
+}
+
+/// Attributes of an object. As in S3, the entity tag has no quotes, which those of s3s always have.
+struct AttributesDocument {
+    checksum: Option<Checksum>,
+    etag: Option<String>,
+    parts: Option<GetObjectAttributesParts>,
+    size: Option<i64>,
+    storage_class: Option<String>,
+}
+
+impl Serialize for AttributesDocument {
+    fn serialize<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.element_with_ns("GetObjectAttributesResponse", NAMESPACE, |s| {
+            if let Some(checksum) = &self.checksum {
+                s.content("Checksum", checksum)?;
+            }
+            if let Some(etag) = &self.etag {
+                s.content("ETag", etag)?;
+            }
+            if let Some(parts) = &self.parts {
+                s.content("ObjectParts", parts)?;
+            }
+            if let Some(size) = &self.size {
+                s.content("ObjectSize", size)?;
+            }
+            if let Some(class) = &self.storage_class {
+                s.content("StorageClass", class)?;
+            }
+            Ok(())
+        })
     }
 }
 

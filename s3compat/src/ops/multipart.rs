@@ -1,113 +1,121 @@
 //! Multipart uploads: `CreateMultipartUpload`, CompleteMultipartUpload, `AbortMultipartUpload`.
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, StatusCode};
 use martlet_protocol::UploadId;
 use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::limits::PARTS_MAX;
 use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
     CompleteMultipartUploadOutput, CompletedMultipartUpload, CompletedPart,
-    CreateMultipartUploadInput, CreateMultipartUploadOutput,
+    CreateMultipartUploadOutput,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Result};
 
-use super::authorization::Authorization;
+use super::Operations;
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
-use super::{Operations, parsed_headers};
-use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
-use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
+use crate::attributes::{VERSION_ID, from_request, stamp_headers, wire_etag, wire_new_version};
+use crate::checksums::{self, carried, set_checksums, wire_kind};
+use crate::dispatch::{Reply, number, required_query};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::request::OperationRequest;
 use crate::{lock, messages};
 
+/// Headers with the abortion of an upload by a lifecycle rule.
+pub(super) const ABORT_DATE: HeaderName = HeaderName::from_static("x-amz-abort-date");
+pub(super) const ABORT_RULE: HeaderName = HeaderName::from_static("x-amz-abort-rule-id");
+const CHECKSUM_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
+const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 impl Operations {
     pub(super) async fn create_multipart_upload(
         &self,
-        mut request: S3Request<CreateMultipartUploadInput>,
-    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let parsed = parsed_headers(&mut request);
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let parsed = request.conditions();
         parsed.refuse_conditions()?;
-        let input = request.input;
         let checksum = checksums::of_upload(&request.headers)?;
-        let mut attributes = from_request(&request.headers, input.metadata, &parsed)?;
+        let mut attributes = from_request(&request.headers, &parsed)?;
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
-        let authorization = Authorization::find(&request.extensions)?;
+        let authorization = request.authorization()?;
         self.mark_owner(authorization, &request.headers, &mut attributes.marks).await?;
         mark_initiator(&mut attributes.marks, authorization);
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
-        let upload =
-            self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
-        let place = (input.bucket.as_str(), input.key.as_str());
+        let upload = self
+            .store
+            .create_upload(request.bucket(), request.key(), new)
+            .await
+            .map_err(s3_error)?;
+        let place = (request.bucket(), request.key());
         let (abort_date, abort_rule_id) = self.abort_of(place, upload.initiated_ms).await;
-        Ok(S3Response::new(CreateMultipartUploadOutput {
-            abort_date,
-            abort_rule_id,
-            bucket: Some(input.bucket),
-            key: Some(input.key),
+        let output = CreateMultipartUploadOutput {
+            bucket: Some(request.bucket().to_owned()),
+            key: Some(request.key().to_owned()),
             upload_id: Some(upload.id.to_string()),
-            checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
-            checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
             ..Default::default()
-        }))
+        };
+        let (algorithm, kind) = checksum.unzip();
+        Reply::xml(&output)?
+            .with_date(ABORT_DATE, abort_date.as_ref())?
+            .with_header(ABORT_RULE, abort_rule_id)?
+            .with_header(CHECKSUM_ALGORITHM, algorithm.map(checksums::name))?
+            .with_header(CHECKSUM_TYPE, kind.map(checksums::kind_name))
     }
 
     pub(super) async fn complete_multipart_upload(
         &self,
-        mut request: S3Request<CompleteMultipartUploadInput>,
-    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let input = request.input;
-        let upload = upload_id(&input.upload_id)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let parsed = request.conditions();
+        let query = request.query()?;
+        let size = number(&request.headers, &OBJECT_SIZE)?;
+        let document: CompletedMultipartUpload = request.parse_whole_document()?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
         let complete = CompleteUpload {
-            parts: named_parts(input.multipart_upload)?,
+            parts: named_parts(Some(document))?,
             conditions: parsed.write_conditions()?,
             checksum: checksums::in_headers(&request.headers, checksums::decode_whole)?,
             checksum_kind: checksums::kind(&request.headers)?,
-            object_size: object_size(input.mpu_object_size)?,
+            object_size: object_size(size)?,
         };
         let written = self
             .store
-            .complete_upload(&input.bucket, &input.key, upload, complete)
+            .complete_upload(request.bucket(), request.key(), upload, complete)
             .await
             .map_err(s3_error)?;
-        let token = self.store.token(&input.bucket, &input.key, written.stamp);
+        let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let object = &written.object;
         let mut headers = stamp_headers(token);
-        self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
-        let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, &input.key, &written);
+        self.tell_expiration(&mut headers, (request.bucket(), request.key()), object).await;
+        let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, request.key(), &written);
         let mut output = CompleteMultipartUploadOutput {
-            location: Some(location(&request.headers, &input.bucket, &input.key)),
-            bucket: Some(input.bucket),
-            key: Some(input.key),
+            location: Some(location(&request.headers, request.bucket(), request.key())),
+            bucket: Some(request.bucket().to_owned()),
+            key: Some(request.key().to_owned()),
             e_tag: Some(wire_etag(object.etag)),
             checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-            version_id: wire_new_version(object),
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);
-        let mut response = S3Response::with_headers(output, headers);
-        carried::collect(&mut response.extensions, &object.checksums);
-        response.extensions.insert(happened);
-        Ok(response)
+        let reply = Reply::xml_with_carried(&output)?
+            .with_headers(headers)
+            .with_header(VERSION_ID, wire_new_version(object))?;
+        Ok(reply.with_events(happened))
     }
 
     pub(super) async fn abort_multipart_upload(
         &self,
-        mut request: S3Request<AbortMultipartUploadInput>,
-    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        if input.if_match_initiated_time.is_some() {
-            return Err(s3_error!(NotImplemented, "An abort can't be made conditional"));
-        }
-        let upload = upload_id(&input.upload_id)?;
-        self.store.abort_upload(&input.bucket, &input.key, upload).await.map_err(s3_error)?;
-        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        let query = request.query()?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
+        self.store.abort_upload(request.bucket(), request.key(), upload).await.map_err(s3_error)?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }
 

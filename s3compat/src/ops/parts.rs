@@ -1,70 +1,74 @@
 //! Parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
 
-use http::HeaderMap;
+use http::StatusCode;
+use http::header::{ETAG, HeaderMap, HeaderName};
 use martlet_protocol::entry::{
     Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
-use s3s::dto::{
-    CopyPartResult, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
-    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{CopyPartResult, ListPartsOutput, Part};
 
-use super::authorization::Authorization;
-use super::copy::{copied_version, copy_source};
+use super::copy::{COPIED_VERSION, copied_version, copy_source, source_of};
 use super::initiator::initiator_of;
-use super::multipart::{part_number, upload_id};
+use super::multipart::{ABORT_DATE, ABORT_RULE, part_number, upload_id};
 use super::write::incoming;
-use super::{Operations, limit, parsed_headers, wire_count, wire_size};
-use crate::attributes::{wire_class, wire_etag, wire_time};
-use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
+use super::{Operations, limit, wire_count, wire_size};
+use crate::attributes::{etag_header, wire_class, wire_etag, wire_time};
+use crate::auth::Query;
+use crate::body::RequestBody;
+use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
+use crate::dispatch::{Reply, query_value, required_query, text};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 use crate::request_headers::parse_range;
+
+const COPY_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 
 impl Operations {
     pub(super) async fn upload_part(
         &self,
-        mut request: S3Request<UploadPartInput>,
-    ) -> S3Result<S3Response<UploadPartOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let mut input = request.input;
-        let upload = upload_id(&input.upload_id)?;
-        let number = part_number(input.part_number)?;
-        let body = incoming(&request.headers, &request.extensions, input.body.take())?;
+        request: &OperationRequest,
+        body: RequestBody,
+    ) -> S3Result<Reply> {
+        let query = request.query()?;
+        let number = requested_number(&query)?;
+        request.refuse_conditions()?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
+        let number = part_number(number)?;
+        let body = incoming(&request.headers, &request.context.facts, body)?;
         let given = body.compute.clone();
-        let part = self.store.upload_part(&input.bucket, &input.key, upload, number, body).await;
+        let part =
+            self.store.upload_part(request.bucket(), request.key(), upload, number, body).await;
         let part = part.map_err(s3_error)?;
-        let output = UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
         // The reply has the checksums that the client sent. ListParts adds those that the upload
         // needs.
         let told = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::from_iter([(ETAG, etag_header(part.etag))]);
         checksums::set_headers(&mut headers, part.checksums.iter().filter(told), part.etag);
-        Ok(S3Response::with_headers(output, headers))
+        Ok(Reply::empty(StatusCode::OK).with_headers(headers))
     }
 
-    pub(super) async fn upload_part_copy(
-        &self,
-        mut request: S3Request<UploadPartCopyInput>,
-    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let parsed = parsed_headers(&mut request);
+    pub(super) async fn upload_part_copy(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let parsed = request.conditions();
+        let query = request.query()?;
+        let (source, range) = (source_of(&request.headers)?, text(&request.headers, &COPY_RANGE)?);
+        let number = requested_number(&query)?;
         parsed.refuse_conditions()?;
-        let input = request.input;
-        let number = part_number(input.part_number)?;
-        let (source, source_version) = copy_source(input.copy_source)?;
-        let upload = upload_id(&input.upload_id)?;
-        let authorization = Authorization::find(&request.extensions)?;
+        let number = part_number(number)?;
+        let (source, source_version) = copy_source(source)?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
+        let authorization = request.authorization()?;
         let from = ObjectName { key: &source.1, version: source_version };
         let guard = authorization.check_source((&source.0, from), None).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
-        let selection = copy_range(input.copy_source_range.as_deref())?;
+        let selection = copy_range(range)?;
         check_copy_range(&store, (&source.0, from), selection).await?;
         let source_conditions = parsed.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
-        let part = store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
+        let part = store.copy_part(request.bucket(), request.key(), upload, number, copy).await;
         let part = part.map_err(s3_error)?;
         let mut result = CopyPartResult {
             e_tag: Some(wire_etag(part.etag)),
@@ -72,43 +76,35 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(result, &part.checksums, part.etag);
-        let output = UploadPartCopyOutput {
-            copy_part_result: Some(result),
-            copy_source_version_id: copied_version(source_version, part.source_version),
-            ..Default::default()
-        };
-        let mut response = S3Response::new(output);
-        carried::collect(&mut response.extensions, &part.checksums);
-        Ok(response)
+        let copied = copied_version(source_version, part.source_version);
+        Reply::xml_with_carried(&result)?.with_header(COPIED_VERSION, copied)
     }
 
-    pub(super) async fn list_parts(
-        &self,
-        request: S3Request<ListPartsInput>,
-    ) -> S3Result<S3Response<ListPartsOutput>> {
-        let input = request.input;
-        let upload = upload_id(&input.upload_id)?;
-        let limit = limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?;
-        let marker = input.part_number_marker.unwrap_or(0);
+    pub(super) async fn list_parts(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let query = request.query()?;
+        let max_parts = query_value(&query, "max-parts")?;
+        let marker: i32 = query_value(&query, "part-number-marker")?.unwrap_or(0);
+        let id = required_query(&query, "uploadId")?;
+        let upload = upload_id(id)?;
+        let limit = limit(max_parts, LIST_KEYS_MAX, "max-parts")?;
         let after = u32::try_from(marker).map_err(|_| {
             messages::LIMIT
                 .with_subject("part-number-marker")
                 .with_detail("ArgumentName", "part-number-marker")
                 .with_detail("ArgumentValue", marker.to_string())
         })?;
-        let page = self.store.list_parts(&input.bucket, &input.key, upload, after, limit).await;
+        let page =
+            self.store.list_parts(request.bucket(), request.key(), upload, after, limit).await;
         let page = page.map_err(s3_error)?;
-        let owner = self.owners_in(&input.bucket).await?.of(&page.upload.marks).await;
+        let owner = self.owners_in(request.bucket()).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
         let checksum = page.upload.checksum;
-        let place = (input.bucket.as_str(), input.key.as_str());
+        let place = (request.bucket(), request.key());
         let (abort_date, abort_rule_id) = self.abort_of(place, page.upload.initiated_ms).await;
         let output = ListPartsOutput {
-            abort_date,
-            abort_rule_id,
-            bucket: Some(input.bucket),
-            key: Some(input.key),
-            upload_id: Some(input.upload_id),
+            bucket: Some(request.bucket().to_owned()),
+            key: Some(request.key().to_owned()),
+            upload_id: Some(id.to_owned()),
             checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
             checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
             initiator: Some(initiator_of(&page.upload.marks, &owner)),
@@ -121,11 +117,16 @@ impl Operations {
             storage_class: Some(wire_class(page.upload.storage_class.as_deref()).into()),
             ..Default::default()
         };
-        let mut response = S3Response::new(output);
-        let checksums = page.parts.iter().flat_map(|(_, part)| &part.checksums);
-        carried::collect(&mut response.extensions, checksums);
-        Ok(response)
+        Reply::xml_with_carried(&output)?
+            .with_date(ABORT_DATE, abort_date.as_ref())?
+            .with_header(ABORT_RULE, abort_rule_id)
     }
+}
+
+/// Number of a part in the query.
+fn requested_number(query: &Query<'_>) -> S3Result<i32> {
+    required_query(query, "partNumber")?;
+    Ok(query_value(query, "partNumber")?.unwrap_or_default())
 }
 
 /// Refuses a copy range that ends beyond the source. Reads shorten such ranges; copies must not.
