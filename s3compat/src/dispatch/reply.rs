@@ -7,7 +7,6 @@ use s3s::xml::{Serialize, Serializer};
 use s3s::{S3Error, S3Result};
 
 use crate::body::ResponseBody;
-use crate::checksums::carried;
 use crate::errors::internal;
 use crate::events::ObjectEvents;
 use crate::logging::BatchOutcome;
@@ -53,16 +52,6 @@ impl Reply {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, XML)]);
         let body = ResponseBody::from(with_carriage_returns(text));
         Ok(Self { status: StatusCode::OK, headers, body, effects: Effects::default() })
-    }
-
-    /// As [`xml`](Self::xml), for a document with [carried](carried) checksums.
-    pub(crate) fn xml_with_carried<T: Serialize>(document: &T) -> S3Result<Self> {
-        let mut reply = Self::xml(document)?;
-        let text = reply.body.document().and_then(|text| std::str::from_utf8(text).ok());
-        if let Some(text) = text.filter(|text| carried::has_any(text)) {
-            reply.body = carried::unload(text).into();
-        }
-        Ok(reply)
     }
 
     /// Adds headers. A header that is set already is replaced.

@@ -10,7 +10,6 @@ use super::pipeline::{PipelineError, RequestPipeline};
 use super::table::BodyKind;
 use super::{schema, xml};
 use crate::auth::Refusal;
-use crate::checksums::carried;
 use crate::decode::{DecodedBody, collect};
 use crate::request::{Document, OperationRequest};
 
@@ -51,10 +50,6 @@ fn plain_document(document: Bytes, operation: Operation) -> Result<Bytes, Refusa
     if document.is_empty() {
         return Ok(document);
     }
-    let has_carried = xml::inspect(&document, schema::root_of(operation))?;
-    let document = xml::spell_out(document);
-    match std::str::from_utf8(&document) {
-        Ok(text) if has_carried => Ok(Bytes::from(carried::insert_values(text))),
-        _ => Ok(document),
-    }
+    xml::inspect(&document, schema::root_of(operation))?;
+    Ok(xml::spell_out(document))
 }

@@ -4,7 +4,7 @@
 //! misspelt element would be a setting that is acknowledged but never made, and `1,000` days would
 //! be one day. So documents are checked against this table first.
 
-use self::ContentKind::{Carried, Group, Number, Text};
+use self::ContentKind::{Group, Number, Text};
 use super::operation::Operation;
 
 /// An element and its content.
@@ -19,8 +19,6 @@ pub(super) struct Element {
 pub(super) enum ContentKind {
     /// Text of any kind.
     Text,
-    /// A checksum whose element s3s lacks: it is [carried](crate::checksums::carried).
-    Carried,
     /// A whole number in decimal digits.
     Number,
     /// Other elements.
@@ -32,17 +30,13 @@ impl Element {
     pub(super) fn child(&self, name: &str) -> Option<&'static Self> {
         match self.kind {
             Group(children) => children.iter().find(|child| child.name == name),
-            Text | Carried | Number => None,
+            Text | Number => None,
         }
     }
 }
 
 const fn text(name: &'static str) -> Element {
     Element { name, kind: Text }
-}
-
-const fn carried(name: &'static str) -> Element {
-    Element { name, kind: Carried }
 }
 
 const fn number(name: &'static str) -> Element {
@@ -76,13 +70,13 @@ const COMPLETE: Element = group(
             text("ChecksumCRC32"),
             text("ChecksumCRC32C"),
             text("ChecksumCRC64NVME"),
-            carried("ChecksumMD5"),
+            text("ChecksumMD5"),
             text("ChecksumSHA1"),
             text("ChecksumSHA256"),
-            carried("ChecksumSHA512"),
-            carried("ChecksumXXHASH128"),
-            carried("ChecksumXXHASH3"),
-            carried("ChecksumXXHASH64"),
+            text("ChecksumSHA512"),
+            text("ChecksumXXHASH128"),
+            text("ChecksumXXHASH3"),
+            text("ChecksumXXHASH64"),
         ],
     )],
 );
@@ -267,16 +261,18 @@ mod tests {
     }
 
     #[test]
-    fn checksums_that_s3s_does_not_know_are_carried() {
+    fn parts_may_have_checksums_of_all_algorithms() {
         let part = root_of(Operation::CompleteMultipartUpload).unwrap().child("Part").unwrap();
         let Group(children) = part.kind else { panic!("a part holds elements") };
-        for child in children {
-            let document = format!("<{0}>AA==</{0}>", child.name);
-            let is_left = crate::checksums::carried::insert_values(&document) == document;
-            assert_eq!(is_left, !matches!(child.kind, Carried), "{}", child.name);
+        let names = children.iter().filter(|child| child.name.starts_with("Checksum"));
+        for child in names.clone() {
+            assert!(
+                crate::checksums::of_element(child.name.as_bytes()).is_some(),
+                "{}",
+                child.name
+            );
         }
-        let names = children.iter().filter(|child| child.name.starts_with("Checksum")).count();
-        assert_eq!(names, martlet_protocol::entry::ChecksumAlgorithm::ALL.len());
+        assert_eq!(names.count(), martlet_protocol::entry::ChecksumAlgorithm::ALL.len());
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! CopyObject, and the source of a copy.
 
+use std::io::Write;
+
 use http::{HeaderMap, HeaderName};
-use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
+use martlet_protocol::entry::{ChecksumKind, Marks};
 use martlet_protocol::{Version, VersionId};
-use martlet_proxy::{CopyObject, ObjectName, Written};
-use s3s::dto::{CopyObjectResult, CopySource};
+use martlet_proxy::{CopyObject, ObjectName};
+use s3s::dto::{CopySource, TimestampFormat};
+use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 use s3s::{S3Result, s3_error};
 
 use super::Operations;
@@ -13,7 +16,7 @@ use crate::attributes::{
     VERSION_ID, from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of,
     tags_of, wire_etag, wire_new_version, wire_time,
 };
-use crate::checksums::{self, set_checksums, wire_kind};
+use crate::checksums::{self, ChecksumElements};
 use crate::dispatch::{Reply, text};
 use crate::encryption::Encryption;
 use crate::errors::s3_error;
@@ -66,7 +69,14 @@ impl Operations {
         let place = (request.bucket(), request.key());
         self.tell_expiration(&mut headers, place, &written.object).await;
         let copied = copied_version(source_version, written.source_version);
-        let reply = Reply::xml_with_carried(&copy_result(&written))?
+        let object = &written.object;
+        let document = CopyDocument {
+            root: "CopyObjectResult",
+            checksums: ChecksumElements::of(object),
+            kind: object.checksums.first().map(|checksum| checksum.kind),
+            modified_ms: object.modified_ms,
+        };
+        let reply = Reply::xml(&document)?
             .with_headers(headers)
             .with_header(COPIED_VERSION, copied)?
             .with_header(VERSION_ID, wire_new_version(&written.object))?;
@@ -74,16 +84,27 @@ impl Operations {
     }
 }
 
-fn copy_result(written: &Written) -> CopyObjectResult {
-    let object = &written.object;
-    let mut result = CopyObjectResult {
-        checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-        e_tag: Some(wire_etag(object.etag)),
-        last_modified: Some(wire_time(object.modified_ms)),
-        ..Default::default()
-    };
-    set_checksums!(result, &object.checksums, object.etag);
-    result
+/// Result of a copy.
+pub(super) struct CopyDocument<'a> {
+    pub(super) root: &'static str,
+    pub(super) checksums: ChecksumElements<'a>,
+    /// None for parts.
+    pub(super) kind: Option<ChecksumKind>,
+    pub(super) modified_ms: u64,
+}
+
+impl Serialize for CopyDocument<'_> {
+    fn serialize<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.element(self.root, |s| {
+            self.checksums.serialize_content(s)?;
+            if let Some(kind) = self.kind {
+                s.content("ChecksumType", checksums::kind_name(kind))?;
+            }
+            s.content("ETag", &wire_etag(self.checksums.etag))?;
+            let modified = wire_time(self.modified_ms);
+            s.timestamp("LastModified", &modified, TimestampFormat::DateTime)
+        })
+    }
 }
 
 /// Version that was copied: the requested one, or the current one of a bucket with versions.

@@ -11,6 +11,7 @@ mod attributes;
 mod authorization;
 mod bucket_access;
 mod buckets;
+mod completion;
 mod copy;
 mod cors;
 mod delete;
@@ -62,6 +63,9 @@ use crate::http::Operation;
 use crate::messages;
 use crate::request::OperationRequest;
 use crate::token::TokenKey;
+
+/// Namespace of S3's documents.
+const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
 /// Operations of one request.
 pub(crate) struct Operations {

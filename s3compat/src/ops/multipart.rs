@@ -3,20 +3,17 @@
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, StatusCode};
 use martlet_protocol::UploadId;
-use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::limits::PARTS_MAX;
 use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
-use s3s::dto::{
-    CompleteMultipartUploadOutput, CompletedMultipartUpload, CompletedPart,
-    CreateMultipartUploadOutput,
-};
+use s3s::dto::CreateMultipartUploadOutput;
 use s3s::{S3Error, S3Result};
 
 use super::Operations;
+use super::completion::{CompletedDocument, RequestedPart, RequestedParts};
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
-use crate::attributes::{VERSION_ID, from_request, stamp_headers, wire_etag, wire_new_version};
-use crate::checksums::{self, carried, set_checksums, wire_kind};
+use crate::attributes::{VERSION_ID, from_request, stamp_headers, wire_new_version};
+use crate::checksums;
 use crate::dispatch::{Reply, number, required_query};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
@@ -73,10 +70,10 @@ impl Operations {
         let parsed = request.conditions();
         let query = request.query()?;
         let size = number(&request.headers, &OBJECT_SIZE)?;
-        let document: CompletedMultipartUpload = request.parse_whole_document()?;
+        let requested: RequestedParts = request.parse_whole_document()?;
         let upload = upload_id(required_query(&query, "uploadId")?)?;
         let complete = CompleteUpload {
-            parts: named_parts(Some(document))?,
+            parts: named_parts(requested)?,
             conditions: parsed.write_conditions()?,
             checksum: checksums::in_headers(&request.headers, checksums::decode_whole)?,
             checksum_kind: checksums::kind(&request.headers)?,
@@ -92,16 +89,12 @@ impl Operations {
         let mut headers = stamp_headers(token);
         self.tell_expiration(&mut headers, (request.bucket(), request.key()), object).await;
         let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, request.key(), &written);
-        let mut output = CompleteMultipartUploadOutput {
-            location: Some(location(&request.headers, request.bucket(), request.key())),
-            bucket: Some(request.bucket().to_owned()),
-            key: Some(request.key().to_owned()),
-            e_tag: Some(wire_etag(object.etag)),
-            checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-            ..Default::default()
+        let document = CompletedDocument {
+            request,
+            object,
+            location: location(&request.headers, request.bucket(), request.key()),
         };
-        set_checksums!(output, &object.checksums, object.etag);
-        let reply = Reply::xml_with_carried(&output)?
+        let reply = Reply::xml(&document)?
             .with_headers(headers)
             .with_header(VERSION_ID, wire_new_version(object))?;
         Ok(reply.with_events(happened))
@@ -137,8 +130,7 @@ fn malformed() -> S3Error {
 }
 
 /// Parts that a CompleteMultipartUpload names: 1 to 10,000.
-fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPart>> {
-    let parts = upload.and_then(|upload| upload.parts).unwrap_or_default();
+fn named_parts(RequestedParts(parts): RequestedParts) -> S3Result<Vec<NamedPart>> {
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
         return Err(malformed());
     }
@@ -154,22 +146,15 @@ fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPa
     Ok(named)
 }
 
-fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
-    let number = part.part_number.ok_or_else(malformed)?;
+fn named_part(part: RequestedPart) -> S3Result<NamedPart> {
+    let number = part.number.ok_or_else(malformed)?;
     if number < 1 {
         return Err(messages::PART_NUMBER_OF_COMPLETE.argument("PartNumber", number).into());
     }
     let number = part_number(number)?;
-    let etag = part.e_tag.ok_or_else(malformed)?.value().to_owned();
-    let given = [
-        part.checksum_crc32.map(|text| (ChecksumAlgorithm::Crc32, text)),
-        part.checksum_crc32c.map(|text| (ChecksumAlgorithm::Crc32c, text)),
-        part.checksum_crc64nvme.map(|text| (ChecksumAlgorithm::Crc64Nvme, text)),
-        part.checksum_sha1.map(|text| (ChecksumAlgorithm::Sha1, text)),
-        part.checksum_sha256.map(carried::loaded),
-    ];
+    let etag = part.etag.ok_or_else(malformed)?.value().to_owned();
     let mut checksums = Vec::new();
-    for (algorithm, text) in given.into_iter().flatten() {
+    for (algorithm, text) in part.checksums {
         let value = checksums::decode(algorithm, &text).filter(|_| checksums.is_empty());
         let Some(value) = value else {
             return Err(messages::PART_CHECKSUM.argument("Checksum", text).into());
@@ -198,21 +183,18 @@ fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use martlet_protocol::entry::ChecksumAlgorithm;
     use s3s::dto::ETag;
 
     use super::*;
 
-    fn part(number: Option<i32>, etag: Option<&str>) -> CompletedPart {
-        CompletedPart {
-            part_number: number,
-            e_tag: etag.map(|etag| ETag::Strong(etag.to_owned())),
-            ..Default::default()
-        }
+    fn part(number: Option<i32>, etag: Option<&str>) -> RequestedPart {
+        let etag = etag.map(|etag| ETag::Strong(etag.to_owned()));
+        RequestedPart { number, etag, checksums: Vec::new() }
     }
 
-    fn parts_of(parts: Vec<CompletedPart>) -> Result<Vec<NamedPart>, String> {
-        named_parts(Some(CompletedMultipartUpload { parts: Some(parts) }))
-            .map_err(|error| error.code().as_str().to_owned())
+    fn parts_of(parts: Vec<RequestedPart>) -> Result<Vec<NamedPart>, String> {
+        named_parts(RequestedParts(parts)).map_err(|error| error.code().as_str().to_owned())
     }
 
     #[test]
@@ -225,7 +207,6 @@ mod tests {
         assert_eq!(parts_of(vec![part(Some(0), Some("a"))]).unwrap_err(), "InvalidArgument");
         let many = (1..=10_001).map(|number| part(Some(number), Some("a"))).collect();
         assert_eq!(parts_of(many).unwrap_err(), "MalformedXML");
-        assert_eq!(named_parts(None).unwrap_err().code().as_str(), "MalformedXML");
     }
 
     #[test]
@@ -244,22 +225,20 @@ mod tests {
 
     #[test]
     fn checksums_of_parts_are_read() {
-        let with = |text: &str| CompletedPart {
-            checksum_crc32: Some(text.to_owned()),
+        let with_all = |checksums: &[(ChecksumAlgorithm, &str)]| RequestedPart {
+            checksums: checksums.iter().map(|(it, text)| (*it, (*text).to_owned())).collect(),
             ..part(Some(1), Some("a"))
         };
+        let with = |text: &str| with_all(&[(ChecksumAlgorithm::Crc32, text)]);
         let named = parts_of(vec![with("AAAAAA==")]).unwrap();
         assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
         assert_eq!(parts_of(vec![with("?")]).unwrap_err(), "InvalidArgument");
-        let other = |text: &str| CompletedPart {
-            checksum_sha256: Some(carried::load(ChecksumAlgorithm::Xxhash3, text)),
-            ..part(Some(1), Some("a"))
-        };
+        let other = |text: &str| with_all(&[(ChecksumAlgorithm::Xxhash3, text)]);
         let named = parts_of(vec![other("AAAAAAAAAAA=")]).unwrap();
         assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Xxhash3, vec![0; 8])]);
         assert_eq!(parts_of(vec![other("AAAAAA==")]).unwrap_err(), "InvalidArgument");
-        let sha1 = Some("Kq5sNclPz7QV2+lfQIuc6R7oRu0=".to_owned());
-        let both = CompletedPart { checksum_sha1: sha1, ..with("AAAAAA==") };
+        let sha1 = (ChecksumAlgorithm::Sha1, "Kq5sNclPz7QV2+lfQIuc6R7oRu0=");
+        let both = with_all(&[(ChecksumAlgorithm::Crc32, "AAAAAA=="), sha1]);
         assert_eq!(parts_of(vec![both]).unwrap_err(), "InvalidArgument");
     }
 

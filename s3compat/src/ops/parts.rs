@@ -1,24 +1,27 @@
 //! Parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
 
+use std::io::Write;
+
 use http::StatusCode;
 use http::header::{ETAG, HeaderMap, HeaderName};
 use martlet_protocol::entry::{
-    Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
+    Checksum, ChecksumAlgorithm, ChecksumKind, ETag as StoredETag, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
-use s3s::dto::{CopyPartResult, ListPartsOutput, Part};
+use s3s::dto::{Initiator, Owner, TimestampFormat};
+use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 
-use super::copy::{COPIED_VERSION, copied_version, copy_source, source_of};
+use super::copy::{COPIED_VERSION, CopyDocument, copied_version, copy_source, source_of};
 use super::initiator::initiator_of;
 use super::multipart::{ABORT_DATE, ABORT_RULE, part_number, upload_id};
 use super::write::incoming;
-use super::{Operations, limit, wire_count, wire_size};
+use super::{NAMESPACE, Operations, limit, wire_count, wire_size};
 use crate::attributes::{etag_header, wire_class, wire_etag, wire_time};
 use crate::auth::Query;
 use crate::body::RequestBody;
-use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
+use crate::checksums::{self, ChecksumElements};
 use crate::dispatch::{Reply, query_value, required_query, text};
 use crate::errors::s3_error;
 use crate::messages;
@@ -70,14 +73,14 @@ impl Operations {
         let copy = CopyPart { source, source_version, source_conditions, selection };
         let part = store.copy_part(request.bucket(), request.key(), upload, number, copy).await;
         let part = part.map_err(s3_error)?;
-        let mut result = CopyPartResult {
-            e_tag: Some(wire_etag(part.etag)),
-            last_modified: Some(wire_time(part.modified_ms)),
-            ..Default::default()
+        let result = CopyDocument {
+            root: "CopyPartResult",
+            checksums: ChecksumElements { checksums: &part.checksums, etag: part.etag },
+            kind: None,
+            modified_ms: part.modified_ms,
         };
-        set_checksums!(result, &part.checksums, part.etag);
         let copied = copied_version(source_version, part.source_version);
-        Reply::xml_with_carried(&result)?.with_header(COPIED_VERSION, copied)
+        Reply::xml(&result)?.with_header(COPIED_VERSION, copied)
     }
 
     pub(super) async fn list_parts(&self, request: &OperationRequest) -> S3Result<Reply> {
@@ -98,26 +101,22 @@ impl Operations {
         let page = page.map_err(s3_error)?;
         let owner = self.owners_in(request.bucket()).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
-        let checksum = page.upload.checksum;
         let place = (request.bucket(), request.key());
         let (abort_date, abort_rule_id) = self.abort_of(place, page.upload.initiated_ms).await;
-        let output = ListPartsOutput {
-            bucket: Some(request.bucket().to_owned()),
-            key: Some(request.key().to_owned()),
-            upload_id: Some(id.to_owned()),
-            checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
-            checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
-            initiator: Some(initiator_of(&page.upload.marks, &owner)),
-            owner: Some(owner),
-            is_truncated: Some(page.truncated),
-            max_parts: Some(wire_count(limit)),
-            part_number_marker: Some(marker),
-            next_part_number_marker: i32::try_from(last).ok(),
-            parts: Some(page.parts.iter().map(|(number, part)| wire_part(*number, part)).collect()),
-            storage_class: Some(wire_class(page.upload.storage_class.as_deref()).into()),
-            ..Default::default()
+        let document = PartsDocument {
+            request,
+            upload_id: id,
+            checksum: page.upload.checksum,
+            initiator: initiator_of(&page.upload.marks, &owner),
+            owner,
+            is_truncated: page.truncated,
+            limit,
+            marker,
+            next: i32::try_from(last).ok(),
+            parts: &page.parts,
+            storage_class: wire_class(page.upload.storage_class.as_deref()),
         };
-        Reply::xml_with_carried(&output)?
+        Reply::xml(&document)?
             .with_date(ABORT_DATE, abort_date.as_ref())?
             .with_header(ABORT_RULE, abort_rule_id)
     }
@@ -145,17 +144,54 @@ async fn check_copy_range(
     Err(s3_error(martlet_proxy::Error::InvalidRange { size }))
 }
 
-fn wire_part(number: u32, part: &StoredPart) -> Part {
+/// Parts of an upload.
+struct PartsDocument<'a> {
+    request: &'a OperationRequest,
+    upload_id: &'a str,
+    checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
+    initiator: Initiator,
+    owner: Owner,
+    is_truncated: bool,
+    limit: usize,
+    marker: i32,
+    next: Option<i32>,
+    parts: &'a [(u32, Box<StoredPart>)],
+    storage_class: String,
+}
+
+impl Serialize for PartsDocument<'_> {
+    fn serialize<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.element_with_ns("ListPartsResult", NAMESPACE, |s| {
+            s.content("Bucket", self.request.bucket())?;
+            if let Some((algorithm, kind)) = self.checksum {
+                s.content("ChecksumAlgorithm", checksums::name(algorithm))?;
+                s.content("ChecksumType", checksums::kind_name(kind))?;
+            }
+            s.content("Initiator", &self.initiator)?;
+            s.content("IsTruncated", &self.is_truncated)?;
+            s.content("Key", self.request.key())?;
+            s.content("MaxParts", &wire_count(self.limit))?;
+            if let Some(next) = &self.next {
+                s.content("NextPartNumberMarker", next)?;
+            }
+            s.content("Owner", &self.owner)?;
+            s.content("PartNumberMarker", &self.marker)?;
+            for (number, part) in self.parts {
+                s.element("Part", |s| write_part(s, *number, part))?;
+            }
+            s.content("StorageClass", &self.storage_class)?;
+            s.content("UploadId", self.upload_id)
+        })
+    }
+}
+
+fn write_part<W: Write>(s: &mut Serializer<W>, number: u32, part: &StoredPart) -> SerResult {
     let etag = StoredETag::Md5(part.md5);
-    let mut wire = Part {
-        e_tag: Some(wire_etag(etag)),
-        last_modified: Some(wire_time(part.modified_ms)),
-        part_number: i32::try_from(number).ok(),
-        size: Some(wire_size(part.size)),
-        ..Default::default()
-    };
-    set_checksums!(wire, &part.checksums, etag);
-    wire
+    ChecksumElements { checksums: &part.checksums, etag }.serialize_content(s)?;
+    s.content("ETag", &wire_etag(etag))?;
+    s.timestamp("LastModified", &wire_time(part.modified_ms), TimestampFormat::DateTime)?;
+    s.content("PartNumber", &wire_size(number.into()))?;
+    s.content("Size", &wire_size(part.size))
 }
 
 /// Parses `x-amz-copy-source-range`, which must have both ends. Without the header selects the
