@@ -112,7 +112,7 @@ impl RequestPipeline {
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));
         let target = RequestTarget::parse(&path, None)?;
-        let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), target.path());
+        let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), &target.path());
         become_put(&mut parts.headers, &form.fields)?;
         super::features::check(&parts.headers)?;
         super::features::check_operation(Operation::PostObject, &parts.headers)?;

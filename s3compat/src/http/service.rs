@@ -241,7 +241,8 @@ impl ServiceState {
         match stopped {
             PipelineError::Limited(why, wait) => self.slow_down(asked, why, wait),
             PipelineError::Refused(refusal) => {
-                tracing::debug!(id = ?asked.id, %refusal, "refused a request");
+                let id = asked.id.to_str().unwrap_or_default();
+                tracing::debug!(id, %refusal, "refused a request");
                 self.stamper.refuse(asked, &refusal)
             }
         }
