@@ -5,14 +5,15 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
     CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
-use martlet_protocol::VersionId;
 use martlet_protocol::entry::{Attributes, ETag, Marks, Object};
 use martlet_protocol::limits::USER_METADATA_BYTES_MAX;
+use martlet_protocol::{Version, VersionId};
 use martlet_proxy::ReadAfter;
 use s3s::S3Result;
-use s3s::dto::{ETag as WireETag, Metadata, Timestamp};
+use s3s::dto::{ETag as WireETag, Timestamp};
 use time::OffsetDateTime;
 
+use crate::dispatch::{self, parse_metadata};
 use crate::errors::custom;
 use crate::request_headers::ParsedHeaders;
 use crate::{messages, tags};
@@ -31,11 +32,7 @@ pub(crate) const STANDARD: &str = "STANDARD";
 const UNDESCRIBED: HeaderValue = HeaderValue::from_static("binary/octet-stream");
 
 /// Attributes from the headers of a write.
-pub(crate) fn from_request(
-    headers: &HeaderMap,
-    metadata: Option<Metadata>,
-    parsed: &ParsedHeaders,
-) -> S3Result<Attributes> {
+pub(crate) fn from_request(headers: &HeaderMap, parsed: &ParsedHeaders) -> S3Result<Attributes> {
     let website_redirect = text(headers, &WEBSITE_REDIRECT)?;
     if let Some(target) = &website_redirect {
         check_redirect(target)?;
@@ -49,7 +46,7 @@ pub(crate) fn from_request(
         expires: parsed.expires.clone(),
         website_redirect,
         storage_class: storage_class_of(headers)?,
-        user_metadata: user_metadata(metadata.unwrap_or_default())?,
+        user_metadata: user_metadata(parse_metadata(headers)?)?,
         tags: tags_of(headers)?.unwrap_or_default(),
         marks: Marks::default(),
     })
@@ -81,12 +78,7 @@ pub(crate) fn names_redirect(headers: &HeaderMap) -> bool {
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<String>> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
-    match value.to_str() {
-        Ok("") => Ok(None),
-        Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(messages::HEADER_ASCII.named(name).into()),
-    }
+    Ok(dispatch::text(headers, name)?.map(str::to_owned))
 }
 
 fn check_redirect(target: &str) -> S3Result<()> {
@@ -100,8 +92,8 @@ fn check_redirect(target: &str) -> S3Result<()> {
     ))
 }
 
-fn user_metadata(metadata: Metadata) -> S3Result<Vec<(String, String)>> {
-    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+fn user_metadata(mut pairs: Vec<(String, String)>) -> S3Result<Vec<(String, String)>> {
+    let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > USER_METADATA_BYTES_MAX {
         return Err(messages::METADATA_TOO_LARGE
             .refusal()
@@ -109,16 +101,9 @@ fn user_metadata(metadata: Metadata) -> S3Result<Vec<(String, String)>> {
             .with_detail("MaxSizeAllowed", USER_METADATA_BYTES_MAX.to_string())
             .into());
     }
-    let mut pairs: Vec<_> = metadata.into_iter().collect();
-    // A hash map has no stable order, and entries must be equal from run to run.
+    // Headers have no stable order, and entries must be equal from run to run.
     pairs.sort_unstable();
     Ok(pairs)
-}
-
-/// User metadata of an object as s3s takes it. s3s encodes values that aren't ASCII.
-pub(crate) fn metadata(attributes: &Attributes) -> Option<Metadata> {
-    let pairs = &attributes.user_metadata;
-    (!pairs.is_empty()).then(|| pairs.iter().cloned().collect())
 }
 
 /// Headers of every reply to a read of an object.
@@ -158,9 +143,14 @@ pub(crate) fn object_headers(object: &Object, token: ReadAfter) -> HeaderMap {
 
 /// `ETag` and `Last-Modified`.
 pub(crate) fn validators(headers: &mut HeaderMap, object: &Object) {
-    let etag = HeaderValue::try_from(format!("\"{}\"", object.etag));
-    headers.insert(ETAG, etag.expect("hexadecimal digits are a header value"));
+    headers.insert(ETAG, etag_header(object.etag));
     headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
+}
+
+/// Formats an entity tag as a header.
+pub(crate) fn etag_header(etag: ETag) -> HeaderValue {
+    let value = HeaderValue::try_from(format!("\"{etag}\""));
+    value.expect("hexadecimal digits are a header value")
 }
 
 /// Formats a version id as a header.
@@ -176,7 +166,12 @@ pub(crate) fn wire_version(object: &Object) -> Option<String> {
 /// Id of a version that was just written. While versioning is suspended a write returns none,
 /// though reads report the version as `null`.
 pub(crate) fn wire_new_version(object: &Object) -> Option<String> {
-    object.version.filter(|version| version.id.is_some()).map(|version| version.name().to_string())
+    new_version_of(object).map(|version| version.to_string())
+}
+
+/// As [`wire_new_version`], for headers.
+pub(crate) fn new_version_of(object: &Object) -> Option<VersionId> {
+    object.version.filter(|version| version.id.is_some()).map(Version::name)
 }
 
 /// Adds the token of this read or write to the headers, for a later `x-martlet-read-after`.
@@ -265,7 +260,7 @@ mod tests {
             ("x-amz-tagging", "a=1&b=2"),
         ]);
         let parsed = ParsedHeaders { expires: Some("tomorrow".into()), ..ParsedHeaders::default() };
-        let attributes = from_request(&map, None, &parsed).unwrap();
+        let attributes = from_request(&map, &parsed).unwrap();
         let reply = object_headers(&object(attributes), token());
         for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_DISPOSITION, CONTENT_LANGUAGE] {
             assert_eq!(reply.get(&name), map.get(&name));
@@ -281,7 +276,7 @@ mod tests {
     #[test]
     fn a_storage_class_is_given_back_as_it_came() {
         let map = headers(&[("x-amz-storage-class", "ARCHIVE_EC")]);
-        let attributes = from_request(&map, None, &ParsedHeaders::default()).unwrap();
+        let attributes = from_request(&map, &ParsedHeaders::default()).unwrap();
         let reply = object_headers(&object(attributes), token());
         assert_eq!(reply[STORAGE_CLASS], "ARCHIVE_EC");
         assert_eq!((wire_class(Some("X")).as_str(), wire_class(None).as_str()), ("X", STANDARD));
@@ -296,7 +291,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let refused = |pairs: &[(&'static str, &str)]| {
-            code(from_request(&headers(pairs), None, &ParsedHeaders::default()))
+            code(from_request(&headers(pairs), &ParsedHeaders::default()))
         };
         assert_eq!(refused(&[("x-amz-storage-class", "\u{e4}")]), "InvalidArgument");
         let redirect = "x-amz-website-redirect-location";

@@ -1,9 +1,8 @@
 //! `x-amz-checksum-*`: ten algorithms, in headers, trailers, XML and listings.
 //!
-//! s3s has fields for five algorithms. In documents the other five are [carried] in one of these
-//! fields. This module reads and writes headers itself.
+//! * `elements`: checksums in documents.
 
-pub(crate) mod carried;
+mod elements;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +10,8 @@ use http::{HeaderMap, HeaderValue};
 use martlet_protocol::entry::{Checksum, ChecksumAlgorithm, ChecksumKind, ETag};
 use s3s::S3Result;
 use s3s::dto::{ChecksumAlgorithm as WireAlgorithm, ChecksumType};
+
+pub(crate) use self::elements::{ChecksumElements, of_element};
 
 use crate::messages;
 
@@ -218,27 +219,6 @@ pub(crate) fn set_headers<'a>(
         );
     }
 }
-
-/// Sets a reply document's checksums in s3s's five fields. The reply's extensions must then be
-/// passed to `carried::note`.
-macro_rules! set_checksums {
-    ($reply:expr, $checksums:expr, $etag:expr) => {
-        for checksum in $checksums {
-            let value = $crate::checksums::encode(checksum, $etag);
-            match checksum.algorithm {
-                ChecksumAlgorithm::Crc32 => $reply.checksum_crc32 = Some(value),
-                ChecksumAlgorithm::Crc32c => $reply.checksum_crc32c = Some(value),
-                ChecksumAlgorithm::Crc64Nvme => $reply.checksum_crc64nvme = Some(value),
-                ChecksumAlgorithm::Sha1 => $reply.checksum_sha1 = Some(value),
-                ChecksumAlgorithm::Sha256 => $reply.checksum_sha256 = Some(value),
-                other => {
-                    $reply.checksum_sha256 = Some($crate::checksums::carried::load(other, &value))
-                }
-            }
-        }
-    };
-}
-pub(crate) use set_checksums;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, LAST_MODIFIED, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_RANGE, LAST_MODIFIED, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::{ErrorKind, VersionId};
 use martlet_proxy::{Error, Exceeded};
@@ -20,9 +20,6 @@ use crate::messages;
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// `Retry-After` of replies to requests that failed for the moment, in seconds.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
-/// s3s replaces its own headers with those of an error, so an error's headers must include this
-/// one.
-const XML: HeaderValue = HeaderValue::from_static("application/xml");
 
 /// S3 error for an error of the object layer.
 pub(crate) fn s3_error(error: Error) -> S3Error {
@@ -209,9 +206,7 @@ pub(crate) fn custom(code: &'static str, message: &'static str, status: StatusCo
 }
 
 fn headers<const N: usize>(pairs: [(HeaderName, HeaderValue); N]) -> HeaderMap {
-    let mut headers = HeaderMap::from_iter(pairs);
-    headers.insert(CONTENT_TYPE, XML);
-    headers
+    HeaderMap::from_iter(pairs)
 }
 
 #[cfg(test)]
@@ -315,7 +310,8 @@ mod tests {
     fn an_unsatisfiable_range_tells_the_size() {
         let error = s3_error(Error::InvalidRange { size: 42 });
         assert_eq!(error.headers().unwrap()[CONTENT_RANGE], "bytes */42");
-        assert_eq!(error.headers().unwrap()[CONTENT_TYPE], "application/xml");
+        let reply = crate::dispatch::Reply::from(error);
+        assert_eq!(reply.headers[http::header::CONTENT_TYPE], "application/xml");
     }
 
     fn sha256() -> BodyError {

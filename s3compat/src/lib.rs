@@ -1,14 +1,16 @@
 //! The S3 front end: everything between a TCP connection and the object layer.
 //!
 //! A request passes [`http`], which authenticates it ([`auth`]), decodes its body
-//! to plain bytes ([`decode`]) and refuses operations that aren't in its closed table. Behind the
-//! HTTP pipeline s3s routes the request and reads and writes S3's XML. The operations (`ops`)
-//! translate between S3's terms and those of [`martlet_proxy`], and `errors` maps errors to S3's
-//! codes.
+//! to plain bytes ([`decode`]) and decides its operation in a closed table. `dispatch` checks access
+//! and runs the operation. The operations (`ops`) translate between S3's terms and those of
+//! [`martlet_proxy`], and `errors` maps errors to S3's codes. s3s contributes the types of S3's
+//! documents and their XML.
 //!
+//! * `request`: one request as a typed value, from the pipeline to its operation.
+//! * `body`: bodies of requests and replies.
 //! * `access`: policies as values, and their evaluation.
 //! * `if_range`: the `If-Range` header.
-//! * `request_headers`: headers that S3 reads more leniently than s3s does.
+//! * `request_headers`: headers that S3 reads leniently.
 //! * `attributes`, `checksums`, `tags`: metadata of objects.
 //! * `encryption`: encryption headers of requests and replies.
 //! * `consistency`: consistency headers of requests and replies.
@@ -22,9 +24,11 @@
 mod access;
 mod attributes;
 pub mod auth;
+mod body;
 mod checksums;
 mod consistency;
 pub mod decode;
+mod dispatch;
 mod encryption;
 mod errors;
 mod events;
@@ -34,8 +38,8 @@ mod limits;
 mod lock;
 mod logging;
 mod messages;
-mod not_found;
 mod ops;
+mod request;
 mod request_headers;
 mod request_observer;
 mod service;

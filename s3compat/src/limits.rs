@@ -9,7 +9,6 @@
 //! A turn is a slot for one concurrent request.
 //!
 //! * [`meter`]: recent use of an account or a key, against its rates.
-//! * [`body`]: metering of request bodies.
 //! * [`documents`]: memory for bodies that are read whole.
 //! * [`authenticated`]: connections with an authenticated request.
 //! * [`concurrency`]: all turns, and the shares of accounts.
@@ -25,7 +24,6 @@
 //!   that of anonymous requests if only the body names the signer.
 
 pub(crate) mod authenticated;
-pub(crate) mod body;
 pub(crate) mod concurrency;
 pub(crate) mod documents;
 pub(crate) mod meter;

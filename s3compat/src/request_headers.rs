@@ -1,14 +1,14 @@
-//! Headers that S3 reads more leniently than s3s does.
+//! Headers that S3 reads leniently: conditions, ranges and expiration.
 //!
 //! S3 serves the whole object for an invalid `Range`, accepts lists of entity tags, ignores invalid
-//! dates, and returns `Expires` unchanged. s3s would refuse all of these before an operation runs.
-//! So this module removes the headers from the request before s3s, and operations find the parsed
-//! values in the request's extensions.
+//! dates of reads, and returns `Expires` unchanged.
+
+use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::header::{
-    EXPIRES, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE,
+    EXPIRES, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    RANGE,
 };
 use martlet_proxy::api::{ETagCondition, ReadConditions, Selection, WriteConditions};
 use s3s::{S3Result, s3_error};
@@ -28,7 +28,7 @@ const SOURCE_IF_UNMODIFIED_SINCE: HeaderName =
 /// reduced to it.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
-/// Values removed from a request's headers.
+/// Values of a request's headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParsedHeaders {
     /// `Range`, if it is valid.
@@ -46,25 +46,25 @@ pub(crate) struct ParsedHeaders {
 }
 
 impl ParsedHeaders {
-    /// Removes the headers and parses them.
-    pub(crate) fn take(headers: &mut HeaderMap) -> Self {
-        let range = take_text(headers, &RANGE).and_then(|text| parse_range(&text));
-        let if_range = take_text(headers, &IF_RANGE).map(|text| IfRange::parse(&text));
-        let mut taker = HeaderParser { headers: &mut *headers, unreadable: None };
+    /// Parses the headers of a request.
+    pub(crate) fn parse(headers: &HeaderMap) -> Self {
+        let range = text_of(headers, &RANGE).and_then(|text| parse_range(&text));
+        let if_range = text_of(headers, &IF_RANGE).map(|text| IfRange::parse(&text));
+        let mut parser = HeaderParser { headers, unreadable: None };
         let conditions = ReadConditions {
-            if_match: taker.tags(&IF_MATCH, TagComparison::Strong),
-            if_none_match: taker.tags(&IF_NONE_MATCH, TagComparison::Weak),
-            if_modified_since_ms: taker.date(&IF_MODIFIED_SINCE),
-            if_unmodified_since_ms: taker.date(&IF_UNMODIFIED_SINCE),
+            if_match: parser.tags(&IF_MATCH, TagComparison::Strong),
+            if_none_match: parser.tags(&IF_NONE_MATCH, TagComparison::Weak),
+            if_modified_since_ms: parser.date(&IF_MODIFIED_SINCE),
+            if_unmodified_since_ms: parser.date(&IF_UNMODIFIED_SINCE),
         };
         let source_conditions = ReadConditions {
-            if_match: taker.tags(&SOURCE_IF_MATCH, TagComparison::Strong),
-            if_none_match: taker.tags(&SOURCE_IF_NONE_MATCH, TagComparison::Weak),
-            if_modified_since_ms: taker.date(&SOURCE_IF_MODIFIED_SINCE),
-            if_unmodified_since_ms: taker.date(&SOURCE_IF_UNMODIFIED_SINCE),
+            if_match: parser.tags(&SOURCE_IF_MATCH, TagComparison::Strong),
+            if_none_match: parser.tags(&SOURCE_IF_NONE_MATCH, TagComparison::Weak),
+            if_modified_since_ms: parser.date(&SOURCE_IF_MODIFIED_SINCE),
+            if_unmodified_since_ms: parser.date(&SOURCE_IF_UNMODIFIED_SINCE),
         };
-        let unreadable = taker.unreadable;
-        let expires = take_text(headers, &EXPIRES);
+        let unreadable = parser.unreadable;
+        let expires = text_of(headers, &EXPIRES).map(Cow::into_owned);
         Self { range, if_range, conditions, source_conditions, expires, unreadable }
     }
 
@@ -143,15 +143,15 @@ enum TagComparison {
     Weak,
 }
 
-fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
-    let value = headers.remove(name)?;
-    let text = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
+/// Text of a header without blanks around it. None if the header is absent or empty.
+fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, str>> {
+    let text = String::from_utf8_lossy(headers.get(name)?.as_bytes().trim_ascii());
     (!text.is_empty()).then_some(text)
 }
 
-/// Removes conditions from headers, and records the first invalid one.
+/// Parses conditions, and records the first invalid one.
 struct HeaderParser<'a> {
-    headers: &'a mut HeaderMap,
+    headers: &'a HeaderMap,
     unreadable: Option<HeaderName>,
 }
 
@@ -164,7 +164,7 @@ impl HeaderParser<'_> {
         if !self.headers.contains_key(name) {
             return None;
         }
-        let date = take_text(self.headers, name).and_then(|text| Timestamp::parse_header(&text));
+        let date = text_of(self.headers, name).and_then(|text| Timestamp::parse_header(&text));
         if date.is_none() {
             self.record_invalid(name);
         }
@@ -176,10 +176,8 @@ impl HeaderParser<'_> {
         if !self.headers.contains_key(name) {
             return None;
         }
-        let values: Vec<HeaderValue> = self.headers.get_all(name).iter().cloned().collect();
-        self.headers.remove(name);
-        let texts: Vec<_> =
-            values.iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        let values = self.headers.get_all(name).iter();
+        let texts: Vec<_> = values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
         if !is_list(&texts.join(",")) {
             self.record_invalid(name);
         }
@@ -272,36 +270,35 @@ mod tests {
 
     #[test]
     fn tags_come_in_lists_bare_and_weak() {
-        let mut map = headers(&[
+        let map = headers(&[
             ("if-match", "\"a\", b"),
             ("if-match", "W/\"c\""),
             ("if-none-match", "W/\"d\""),
         ]);
-        let parsed = ParsedHeaders::take(&mut map);
+        let parsed = ParsedHeaders::parse(&map);
         let one_of = |tags: &[&str]| {
             Some(ETagCondition::OneOf(tags.iter().map(|&tag| tag.to_owned()).collect()))
         };
         assert_eq!(parsed.conditions.if_match, one_of(&["a", "b"]));
         assert_eq!(parsed.conditions.if_none_match, one_of(&["d"]));
-        assert!(map.is_empty());
     }
 
     #[test]
     fn a_star_means_any_and_nothing_means_no_condition() {
-        let mut map = headers(&[("if-none-match", "*"), ("if-match", "")]);
-        let parsed = ParsedHeaders::take(&mut map);
+        let map = headers(&[("if-none-match", "*"), ("if-match", "")]);
+        let parsed = ParsedHeaders::parse(&map);
         assert_eq!(parsed.conditions.if_none_match, Some(ETagCondition::Any));
         assert_eq!(parsed.conditions.if_match, None);
     }
 
     #[test]
     fn dates_that_are_none_are_passed_over() {
-        let mut map = headers(&[
+        let map = headers(&[
             ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT"),
             ("if-unmodified-since", "yesterday"),
             ("expires", "0"),
         ]);
-        let parsed = ParsedHeaders::take(&mut map);
+        let parsed = ParsedHeaders::parse(&map);
         assert_eq!(parsed.conditions.if_modified_since_ms, Some(784_111_777_000));
         assert_eq!(parsed.conditions.if_unmodified_since_ms, None);
         assert_eq!(parsed.expires.as_deref(), Some("0"));
@@ -313,28 +310,28 @@ mod tests {
             for wrong in
                 ["", " ", "*, *", "*,\"x\"", "\"x\", *", "\"\"", "\"x", "\"a\",", ",", "a b"]
             {
-                let parsed = ParsedHeaders::take(&mut headers(&[(name, wrong)]));
+                let parsed = ParsedHeaders::parse(&headers(&[(name, wrong)]));
                 let refused = parsed.write_conditions().unwrap_err();
                 assert_eq!(refused.code().as_str(), "InvalidArgument", "{name}: {wrong:?}");
                 assert!(parsed.refuse_conditions().is_err(), "{name}: {wrong:?}");
             }
-            let twice = ParsedHeaders::take(&mut headers(&[(name, "*"), (name, "\"x\"")]));
+            let twice = ParsedHeaders::parse(&headers(&[(name, "*"), (name, "\"x\"")]));
             assert!(twice.write_conditions().is_err(), "{name}");
         }
         for wrong in ["", "yesterday"] {
-            let parsed = ParsedHeaders::take(&mut headers(&[("if-unmodified-since", wrong)]));
+            let parsed = ParsedHeaders::parse(&headers(&[("if-unmodified-since", wrong)]));
             assert!(parsed.write_conditions().is_err(), "{wrong:?}");
         }
         for right in ["*", "x", "\"x\"", "\"x\", y", "W/\"x\""] {
-            let parsed = ParsedHeaders::take(&mut headers(&[("if-match", right)]));
+            let parsed = ParsedHeaders::parse(&headers(&[("if-match", right)]));
             assert!(parsed.write_conditions().is_ok(), "{right:?}");
         }
     }
 
     #[test]
     fn no_condition_of_a_write_is_ignored() {
-        let mut map = headers(&[("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT")]);
-        let parsed = ParsedHeaders::take(&mut map);
+        let map = headers(&[("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT")]);
+        let parsed = ParsedHeaders::parse(&map);
         assert!(parsed.write_conditions().is_err());
         assert!(parsed.refuse_conditions().is_err());
         assert!(ParsedHeaders::default().refuse_conditions().is_ok());

@@ -6,7 +6,6 @@
 //! * Without any receiver, no data of a request is kept.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,14 +19,15 @@ use percent_encoding::percent_decode_str;
 
 use crate::access::AclUse;
 use crate::auth::RequestTarget;
+use crate::body::{ByteCounter, ResponseBody};
+use crate::dispatch::Effects;
 use crate::events::{EventSink, ObjectEvents, RecordContext, send_events, test_message};
-use crate::http::{ByteCounter, ErrorCode, GuardedBody, HttpService, Operation, PathKind};
+use crate::http::{HttpService, Operation, OperationHandler, PathKind};
 use crate::logging::{
     AccessLog, BatchOutcome, BucketLogs, Entry, LineContents, LogSource, Logging, PendingLine,
     ReplyRequester, operation_name,
 };
-use crate::ops::{ConfiguredTargets, NotificationTargets};
-use crate::service::{Peer, TlsParameters};
+use crate::request::{Connection, Observation};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -53,6 +53,18 @@ pub(crate) struct RequestObserver {
     pub(crate) observers: Observers,
 }
 
+/// Facts about a reply, among its extensions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplyInfo {
+    /// None if the request did not reach its operation.
+    pub(crate) operation: Option<Operation>,
+    /// None if the request did not reach its operation.
+    pub(crate) requester: Option<ReplyRequester>,
+    /// Error code in the reply.
+    pub(crate) error: Option<Box<str>>,
+    pub(crate) effects: Effects,
+}
+
 /// Data of a request that is kept until its reply is ready.
 pub(crate) struct RequestSummary {
     method: Method,
@@ -61,11 +73,10 @@ pub(crate) struct RequestSummary {
     host: Option<HeaderValue>,
     referer: Option<HeaderValue>,
     agent: Option<HeaderValue>,
-    peer: Option<IpAddr>,
-    tls: Option<TlsParameters>,
+    connection: Connection,
     target: Option<RequestTarget>,
-    /// Shows if an access control list admitted the request.
-    acl_use: AclUse,
+    /// State that the request shares with its reply.
+    pub(crate) observation: Observation,
     began: Instant,
 }
 
@@ -75,27 +86,15 @@ impl RequestObserver {
     }
 
     /// Records a request, if there is any receiver.
-    pub(crate) fn see<S, B>(
+    pub(crate) fn see<H: OperationHandler, B>(
         &self,
-        http: &HttpService<S>,
-        request: &mut Request<B>,
-    ) -> Option<RequestSummary>
-    where
-        S: tower::Service<
-                Request<s3s::Body>,
-                Response = Response<s3s::Body>,
-                Error = std::convert::Infallible,
-            > + Clone,
-    {
+        http: &HttpService<H>,
+        request: &Request<B>,
+    ) -> Option<RequestSummary> {
         let Observers { sink, access_log, bucket_logs } = &self.observers;
         if sink.is_none() && access_log.is_none() && bucket_logs.is_none() {
             return None;
         }
-        if sink.is_some() {
-            request.extensions_mut().insert(NotificationTargets(sink.clone()));
-        }
-        let acl_use = AclUse::default();
-        request.extensions_mut().insert(acl_use.clone());
         let headers = request.headers();
         let header = |name| headers.get(name).cloned();
         Some(RequestSummary {
@@ -105,42 +104,40 @@ impl RequestObserver {
             host: header(HOST),
             referer: header(REFERER),
             agent: header(USER_AGENT),
-            peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
-            tls: request.extensions().get::<TlsParameters>().copied(),
+            connection: Connection::of(request.extensions()),
             target: http.target_of(request.uri(), headers),
-            acl_use,
+            observation: Observation { acl_use: AclUse::default(), sink: sink.clone() },
             began: Instant::now(),
         })
     }
 
     /// Delivers the events of a request whose reply is ready, and prepares its log lines.
-    pub(crate) async fn notify(&self, seen: RequestSummary, response: &mut Response<GuardedBody>) {
-        let happened = response.extensions_mut().remove::<ObjectEvents>().unwrap_or_default();
-        let announced = response.extensions_mut().remove::<ConfiguredTargets>();
+    pub(crate) async fn notify(&self, seen: RequestSummary, response: &mut Response<ResponseBody>) {
+        let info = response.extensions_mut().remove::<ReplyInfo>().unwrap_or_default();
+        let events = &info.effects.events.0;
         let name = seen.target.as_ref().and_then(RequestTarget::bucket);
         let mut bucket = name.and_then(|name| self.store.remembered_bucket(name));
-        if let (None, Some(name), false) = (&bucket, name, happened.0.is_empty()) {
+        if let (None, Some(name), false) = (&bucket, name, events.is_empty()) {
             bucket = Box::pin(self.store.bucket(name)).await.ok();
         }
         if let (Some(name), Some(bucket), Some(sink)) = (name, &bucket, &self.observers.sink) {
-            let requester = response.extensions().get::<ReplyRequester>();
-            let source = seen.peer.map(|address| address.to_canonical().to_string());
+            let source = seen.connection.peer.map(|address| address.to_canonical().to_string());
             let about = RecordContext {
                 bucket: name,
                 bucket_owner: &bucket.owner,
                 region: &self.region,
                 now_ms: self.clock.now_ms(),
-                requester: requester.and_then(|asker| asker.identity.name()),
+                requester: info.requester.as_ref().and_then(|it| it.identity.name()),
                 source: source.as_deref(),
                 request_id: text(response.headers(), &REQUEST_ID).unwrap_or_default(),
                 host_id: text(response.headers(), &HOST_ID).unwrap_or_default(),
             };
-            send_events(sink.as_ref(), &about, bucket, &happened.0);
-            for target in announced.iter().flat_map(|ConfiguredTargets(targets)| targets) {
+            send_events(sink.as_ref(), &about, bucket, events);
+            for target in &info.effects.configured_targets {
                 sink.offer(target, about.bucket_owner, test_message(&about));
             }
         }
-        self.log(&seen, bucket.as_deref(), &happened, response);
+        self.log(&seen, bucket.as_deref(), &info, response);
     }
 
     /// Attaches log lines to the reply, for each log that is enabled.
@@ -148,8 +145,8 @@ impl RequestObserver {
         &self,
         seen: &RequestSummary,
         bucket: Option<&Bucket>,
-        happened: &ObjectEvents,
-        response: &mut Response<GuardedBody>,
+        info: &ReplyInfo,
+        response: &mut Response<ResponseBody>,
     ) {
         let now_ms = self.clock.now_ms();
         let name = seen.target.as_ref().and_then(RequestTarget::bucket);
@@ -161,8 +158,7 @@ impl RequestObserver {
         if of_bucket.is_none() && access_log.is_none() {
             return;
         }
-        let batched = response.extensions_mut().remove::<BatchOutcome>().unwrap_or_default();
-        let line = seen.line((bucket, now_ms), (happened, &batched), response);
+        let line = seen.line((bucket, now_ms), info, response);
         let began = seen.began;
         let counted = LoggedReply { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));
@@ -188,12 +184,14 @@ impl RequestSummary {
     fn line(
         &self,
         (bucket, now_ms): (Option<&Bucket>, u64),
-        (happened, BatchOutcome(batch)): (&ObjectEvents, &BatchOutcome),
-        response: &Response<GuardedBody>,
+        info: &ReplyInfo,
+        response: &Response<ResponseBody>,
     ) -> PendingLine {
-        let (headers, extensions) = (response.headers(), response.extensions());
-        let operation = extensions.get::<&'static Operation>().copied();
-        let only = happened.0.first().filter(|_| happened.0.len() == 1);
+        let headers = response.headers();
+        let Effects { events: ObjectEvents(events), batch: BatchOutcome(batch), .. } =
+            &info.effects;
+        let operation = info.operation;
+        let only = events.first().filter(|_| events.len() == 1);
         let target = self.target.as_ref();
         let key = target.and_then(RequestTarget::key);
         let path = match (target.and_then(RequestTarget::bucket), key) {
@@ -206,14 +204,14 @@ impl RequestSummary {
             bucket_owner: bucket.map(|bucket| bucket.owner.as_str()),
             bucket: target.and_then(RequestTarget::bucket),
             time_ms: now_ms.saturating_sub(elapsed_ms),
-            ip: self.peer,
-            asker: extensions.get(),
+            ip: self.connection.peer,
+            asker: info.requester.as_ref(),
             request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
             operation: &operation_name(operation, self.method.as_str(), path),
             key: key.or_else(|| only.map(|happening| happening.key.as_str())),
             request: &format!("{} {} {:?}", self.method, path_of(&self.uri), self.version),
             status: response.status().as_u16(),
-            error: extensions.get::<ErrorCode>().map(|ErrorCode(code)| &**code),
+            error: info.error.as_deref(),
             object_size: only.and_then(|happening| happening.size).or_else(|| {
                 size_read(operation.filter(|_| response.status().is_success()), headers)
             }),
@@ -224,8 +222,8 @@ impl RequestSummary {
             version: text(headers, &VERSION_ID),
             host_id: text(headers, &HOST_ID).unwrap_or_default(),
             host: text_of(self.host.as_ref()).or_else(|| self.uri.host()),
-            tls: self.tls,
-            by_acl: self.acl_use.is_noted(),
+            tls: self.connection.tls,
+            by_acl: self.observation.acl_use.is_noted(),
             batch,
         })
     }
@@ -256,8 +254,8 @@ fn without_secrets(link: &str) -> Cow<'_, str> {
 }
 
 /// Size of an object that was read, from the reply's headers.
-fn size_read(operation: Option<&Operation>, headers: &HeaderMap) -> Option<u64> {
-    operation.filter(|row| matches!(row.name, "GetObject" | "HeadObject"))?;
+fn size_read(operation: Option<Operation>, headers: &HeaderMap) -> Option<u64> {
+    operation.filter(|it| matches!(it, Operation::GetObject | Operation::HeadObject))?;
     let range = text(headers, &CONTENT_RANGE).and_then(|range| range.rsplit_once('/'));
     let size = range.map(|(_, size)| size).or_else(|| text(headers, &CONTENT_LENGTH))?;
     size.parse().ok()
@@ -333,13 +331,12 @@ mod tests {
 
     #[test]
     fn the_size_of_what_was_read_is_the_objects() {
-        let row = |name| crate::http::TABLE.iter().find(|row| row.name == name);
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("5"));
-        assert_eq!(size_read(row("HeadObject"), &headers), Some(5));
-        assert_eq!(size_read(row("ListObjects"), &headers), None);
+        assert_eq!(size_read(Some(Operation::HeadObject), &headers), Some(5));
+        assert_eq!(size_read(Some(Operation::ListObjects), &headers), None);
         headers.insert(CONTENT_RANGE, HeaderValue::from_static("bytes 0-4/90"));
-        assert_eq!(size_read(row("GetObject"), &headers), Some(90));
+        assert_eq!(size_read(Some(Operation::GetObject), &headers), Some(90));
         assert_eq!(size_read(None, &headers), None);
     }
 }

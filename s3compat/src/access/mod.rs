@@ -1,5 +1,17 @@
 //! Access decisions by policies and access control lists. A pure module, without I/O.
 //!
+//! This module answers one question: may a principal do an action on a resource, in the context of
+//! a request? Its inputs are documents as they are stored, and values of the request. It knows no
+//! store, no HTTP and no clock, so that each rule of S3's policies is a test without a server.
+//!
+//! `ops` calls it: `ops::access` before each operation, `ops::policy` and `ops::acl` when a document
+//! is put, and `ops::logging` for the delivery of logs. `sts` calls it for trust documents. The
+//! callers look up what a decision needs (buckets, tags of objects, ids of principals) and act on
+//! the decision. The decision itself is made here alone, so that two callers can't differ.
+//!
+//! A decision has three values. `Allow` and `Deny` come from policies; `Undecided` leaves the
+//! decision to lists of grants, of the bucket at once and of an object when it is read.
+//!
 //! ```text
 //! document ─▶ Policy ─┐
 //! request  ─▶ Context ┼─▶ Question ─▶ Allow · Deny · Undecided
@@ -13,7 +25,8 @@
 //!   roles.
 //! * `glob`: wildcard matching, without recursion.
 //! * `context`: properties of a request, under the names of condition keys.
-//! * `operations`: actions of each operation in the HTTP pipeline's table.
+//! * `operations`: actions of each operation in the HTTP pipeline's table; a mapping that misses an
+//!   operation does not compile.
 //! * `acl`: lists of grants; `grants`: the permission that each action needs.
 //!
 //! Invariants:

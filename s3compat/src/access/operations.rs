@@ -1,8 +1,9 @@
 //! Actions of each operation.
 //!
-//! This is the only such mapping: an operation that is missing here is permitted to the owner only.
+//! This is the only such mapping. An operation without an action does not compile.
 
-use super::action::Action;
+use super::action::{Action, ResourceKind};
+use crate::http::Operation;
 
 /// Properties of a request, besides its operation, that decide its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,53 +24,22 @@ pub(crate) struct RequestTraits {
 }
 
 /// Actions of an operation, all of which must be allowed. The first one is the operation's own.
-/// `None` for an unknown operation.
 ///
 /// `DeleteObjects` and `PostObject` name their keys in their bodies: the actions apply to each key.
 /// For a copy these are the actions on the destination; reading the source is checked separately,
 /// as `GetObject`.
-pub(crate) fn actions(operation: &str, case: RequestTraits) -> Option<Vec<Action>> {
+pub(crate) fn actions(operation: Operation, case: RequestTraits) -> Vec<Action> {
     use Action as A;
-    if let Some(action) = of_bucket(operation) {
-        return Some(vec![action]);
+    let version = |(plain, of_version)| if case.names_version { of_version } else { plain };
+    let own = version(own_actions(operation));
+    if operation == Operation::GetObjectAttributes {
+        return vec![version((A::GetObject, A::GetObjectVersion)), own];
     }
-    let version = |plain, of_version| if case.names_version { of_version } else { plain };
-    let mut actions = vec![match operation {
-        "CreateBucket" => A::CreateBucket,
-        "ListBuckets" => A::ListAllMyBuckets,
-        "GetObject" | "HeadObject" | "SelectObjectContent" => {
-            version(A::GetObject, A::GetObjectVersion)
-        }
-        "GetObjectAcl" => version(A::GetObjectAcl, A::GetObjectVersionAcl),
-        "GetObjectAttributes" => {
-            return Some(vec![
-                version(A::GetObject, A::GetObjectVersion),
-                version(A::GetObjectAttributes, A::GetObjectVersionAttributes),
-            ]);
-        }
-        "GetObjectLegalHold" => A::GetObjectLegalHold,
-        "GetObjectRetention" => A::GetObjectRetention,
-        "GetObjectTagging" => version(A::GetObjectTagging, A::GetObjectVersionTagging),
-        "GetObjectTorrent" => version(A::GetObjectTorrent, A::GetObjectVersionTorrent),
-        "ListParts" => A::ListMultipartUploadParts,
-        "PutObject"
-        | "PostObject"
-        | "CopyObject"
-        | "CreateMultipartUpload"
-        | "UploadPart"
-        | "UploadPartCopy"
-        | "CompleteMultipartUpload" => A::PutObject,
-        "PutObjectAcl" => version(A::PutObjectAcl, A::PutObjectVersionAcl),
-        "PutObjectLegalHold" => A::PutObjectLegalHold,
-        "PutObjectRetention" => A::PutObjectRetention,
-        "PutObjectTagging" => version(A::PutObjectTagging, A::PutObjectVersionTagging),
-        "DeleteObjectTagging" => version(A::DeleteObjectTagging, A::DeleteObjectVersionTagging),
-        "DeleteObject" | "DeleteObjects" => version(A::DeleteObject, A::DeleteObjectVersion),
-        "AbortMultipartUpload" => A::AbortMultipartUpload,
-        "RestoreObject" => A::RestoreObject,
-        _ => return None,
-    }];
-    let is_writing = actions == [A::PutObject];
+    let mut actions = vec![own];
+    if own.scope() != ResourceKind::Object {
+        return actions;
+    }
+    let is_writing = own == A::PutObject;
     let further = [
         (case.sets_tags && is_writing, A::PutObjectTagging),
         (case.sets_acl && is_writing, A::PutObjectAcl),
@@ -78,78 +48,92 @@ pub(crate) fn actions(operation: &str, case: RequestTraits) -> Option<Vec<Action
         (case.bypasses_governance, A::BypassGovernanceRetention),
     ];
     actions.extend(further.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, action)| action));
-    Some(actions)
+    actions
 }
 
-/// Action of an operation on a bucket.
-fn of_bucket(operation: &str) -> Option<Action> {
-    use Action as A;
-    Some(match operation {
-        "DeleteBucket" => A::DeleteBucket,
-        "DeleteBucketPolicy" => A::DeleteBucketPolicy,
-        "DeleteBucketWebsite" => A::DeleteBucketWebsite,
-        "GetBucketAccelerateConfiguration" => A::GetAccelerateConfiguration,
-        "GetBucketAcl" => A::GetBucketAcl,
-        "GetBucketCors" => A::GetBucketCORS,
-        "GetBucketEncryption" => A::GetEncryptionConfiguration,
-        "GetBucketLifecycle" | "GetBucketLifecycleConfiguration" => A::GetLifecycleConfiguration,
-        "GetBucketLocation" => A::GetBucketLocation,
-        "GetBucketLogging" => A::GetBucketLogging,
-        "GetBucketNotification" | "GetBucketNotificationConfiguration" => A::GetBucketNotification,
-        "GetBucketOwnershipControls" => A::GetBucketOwnershipControls,
-        "GetBucketPolicy" => A::GetBucketPolicy,
-        "GetBucketPolicyStatus" => A::GetBucketPolicyStatus,
-        "GetBucketReplication" => A::GetReplicationConfiguration,
-        "GetBucketRequestPayment" => A::GetBucketRequestPayment,
-        "GetBucketTagging" => A::GetBucketTagging,
-        "GetBucketVersioning" => A::GetBucketVersioning,
-        "GetBucketWebsite" => A::GetBucketWebsite,
-        "GetObjectLockConfiguration" => A::GetBucketObjectLockConfiguration,
-        "GetPublicAccessBlock" => A::GetBucketPublicAccessBlock,
-        "HeadBucket" | "ListObjects" | "ListObjectsV2" => A::ListBucket,
-        "ListMultipartUploads" => A::ListBucketMultipartUploads,
-        "ListObjectVersions" => A::ListBucketVersions,
-        "PutBucketAccelerateConfiguration" => A::PutAccelerateConfiguration,
-        "PutBucketAcl" => A::PutBucketAcl,
-        "PutBucketCors" | "DeleteBucketCors" => A::PutBucketCORS,
-        "PutBucketEncryption" | "DeleteBucketEncryption" => A::PutEncryptionConfiguration,
-        "PutBucketLifecycle" | "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => {
-            A::PutLifecycleConfiguration
+/// Declares the own actions of operations: `operations: action;`, or `operations: action on the
+/// current version, action on a version that the request names;`.
+macro_rules! own_actions {
+    ($($($operation:ident)+: $action:ident $(, $of_version:ident)?;)*) => {
+        /// Own action of an operation, on the current version and on a named one.
+        fn own_actions(operation: Operation) -> (Action, Action) {
+            match operation {
+                $($(Operation::$operation)|+ => own_actions!(@pair $action $(, $of_version)?),)*
+            }
         }
-        "PutBucketLogging" => A::PutBucketLogging,
-        "PutBucketNotification" | "PutBucketNotificationConfiguration" => A::PutBucketNotification,
-        "PutBucketOwnershipControls" | "DeleteBucketOwnershipControls" => {
-            A::PutBucketOwnershipControls
-        }
-        "PutBucketPolicy" => A::PutBucketPolicy,
-        "PutBucketReplication" | "DeleteBucketReplication" => A::PutReplicationConfiguration,
-        "PutBucketRequestPayment" => A::PutBucketRequestPayment,
-        "PutBucketTagging" | "DeleteBucketTagging" => A::PutBucketTagging,
-        "PutBucketVersioning" => A::PutBucketVersioning,
-        "PutBucketWebsite" => A::PutBucketWebsite,
-        "PutObjectLockConfiguration" => A::PutBucketObjectLockConfiguration,
-        "PutPublicAccessBlock" | "DeletePublicAccessBlock" => A::PutBucketPublicAccessBlock,
-        _ => return None,
-    })
+    };
+    (@pair $action:ident) => { (Action::$action, Action::$action) };
+    (@pair $action:ident, $of_version:ident) => { (Action::$action, Action::$of_version) };
+}
+
+own_actions! {
+    AbortMultipartUpload: AbortMultipartUpload;
+    CreateBucket: CreateBucket;
+    DeleteBucket: DeleteBucket;
+    DeleteBucketPolicy: DeleteBucketPolicy;
+    DeleteObject DeleteObjects: DeleteObject, DeleteObjectVersion;
+    DeleteObjectTagging: DeleteObjectTagging, DeleteObjectVersionTagging;
+    GetBucketAcl: GetBucketAcl;
+    GetBucketCors: GetBucketCORS;
+    GetBucketEncryption: GetEncryptionConfiguration;
+    GetBucketLifecycleConfiguration: GetLifecycleConfiguration;
+    GetBucketLocation: GetBucketLocation;
+    GetBucketLogging: GetBucketLogging;
+    GetBucketNotificationConfiguration: GetBucketNotification;
+    GetBucketOwnershipControls: GetBucketOwnershipControls;
+    GetBucketPolicy: GetBucketPolicy;
+    GetBucketPolicyStatus: GetBucketPolicyStatus;
+    GetBucketRequestPayment: GetBucketRequestPayment;
+    GetBucketTagging: GetBucketTagging;
+    GetBucketVersioning: GetBucketVersioning;
+    GetObject HeadObject: GetObject, GetObjectVersion;
+    GetObjectAcl: GetObjectAcl, GetObjectVersionAcl;
+    GetObjectAttributes: GetObjectAttributes, GetObjectVersionAttributes;
+    GetObjectLegalHold: GetObjectLegalHold;
+    GetObjectLockConfiguration: GetBucketObjectLockConfiguration;
+    GetObjectRetention: GetObjectRetention;
+    GetObjectTagging: GetObjectTagging, GetObjectVersionTagging;
+    GetPublicAccessBlock: GetBucketPublicAccessBlock;
+    HeadBucket ListObjects ListObjectsV2: ListBucket;
+    ListBuckets: ListAllMyBuckets;
+    ListMultipartUploads: ListBucketMultipartUploads;
+    ListObjectVersions: ListBucketVersions;
+    ListParts: ListMultipartUploadParts;
+    PutBucketAcl: PutBucketAcl;
+    PutBucketCors DeleteBucketCors: PutBucketCORS;
+    PutBucketEncryption DeleteBucketEncryption: PutEncryptionConfiguration;
+    PutBucketLifecycleConfiguration DeleteBucketLifecycle: PutLifecycleConfiguration;
+    PutBucketLogging: PutBucketLogging;
+    PutBucketNotificationConfiguration: PutBucketNotification;
+    PutBucketOwnershipControls DeleteBucketOwnershipControls: PutBucketOwnershipControls;
+    PutBucketPolicy: PutBucketPolicy;
+    PutBucketTagging DeleteBucketTagging: PutBucketTagging;
+    PutBucketVersioning: PutBucketVersioning;
+    PutObject PostObject CopyObject CreateMultipartUpload UploadPart UploadPartCopy
+        CompleteMultipartUpload: PutObject;
+    PutObjectAcl: PutObjectAcl, PutObjectVersionAcl;
+    PutObjectLegalHold: PutObjectLegalHold;
+    PutObjectLockConfiguration: PutBucketObjectLockConfiguration;
+    PutObjectRetention: PutObjectRetention;
+    PutObjectTagging: PutObjectTagging, PutObjectVersionTagging;
+    PutPublicAccessBlock DeletePublicAccessBlock: PutBucketPublicAccessBlock;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ResourceKind;
     use super::*;
     use crate::http::{PathKind, TABLE};
 
     /// Operations on a bucket that name their keys in their bodies.
-    const BY_KEY: [&str; 2] = ["DeleteObjects", "PostObject"];
+    const BY_KEY: [Operation; 2] = [Operation::DeleteObjects, Operation::PostObject];
 
     #[test]
     fn every_operation_of_the_table_has_its_actions() {
         for row in TABLE {
-            let actions = actions(row.name, RequestTraits::default());
-            let actions = actions.unwrap_or_else(|| panic!("{} is no action", row.name));
+            let actions = actions(row.operation, RequestTraits::default());
             let scope = match row.path {
-                _ if BY_KEY.contains(&row.name) => ResourceKind::Object,
-                _ if row.name == "CreateBucket" => ResourceKind::Service,
+                _ if BY_KEY.contains(&row.operation) => ResourceKind::Object,
+                _ if row.operation == Operation::CreateBucket => ResourceKind::Service,
                 PathKind::Service => ResourceKind::Service,
                 PathKind::Bucket => ResourceKind::Bucket,
                 PathKind::Object => ResourceKind::Object,
@@ -164,19 +148,19 @@ mod tests {
     fn versions_have_actions_of_their_own() {
         let case = RequestTraits { names_version: true, ..RequestTraits::default() };
         for (operation, action) in [
-            ("GetObject", "s3:GetObjectVersion"),
-            ("HeadObject", "s3:GetObjectVersion"),
-            ("DeleteObject", "s3:DeleteObjectVersion"),
-            ("DeleteObjects", "s3:DeleteObjectVersion"),
-            ("GetObjectTagging", "s3:GetObjectVersionTagging"),
-            ("PutObjectTagging", "s3:PutObjectVersionTagging"),
-            ("DeleteObjectTagging", "s3:DeleteObjectVersionTagging"),
-            ("GetObjectAcl", "s3:GetObjectVersionAcl"),
-            ("PutObjectAcl", "s3:PutObjectVersionAcl"),
+            (Operation::GetObject, "s3:GetObjectVersion"),
+            (Operation::HeadObject, "s3:GetObjectVersion"),
+            (Operation::DeleteObject, "s3:DeleteObjectVersion"),
+            (Operation::DeleteObjects, "s3:DeleteObjectVersion"),
+            (Operation::GetObjectTagging, "s3:GetObjectVersionTagging"),
+            (Operation::PutObjectTagging, "s3:PutObjectVersionTagging"),
+            (Operation::DeleteObjectTagging, "s3:DeleteObjectVersionTagging"),
+            (Operation::GetObjectAcl, "s3:GetObjectVersionAcl"),
+            (Operation::PutObjectAcl, "s3:PutObjectVersionAcl"),
         ] {
-            assert_eq!(actions(operation, case).unwrap()[0].name(), action, "{operation}");
+            assert_eq!(actions(operation, case)[0].name(), action, "{operation:?}");
         }
-        let both = actions("GetObjectAttributes", case).unwrap();
+        let both = actions(Operation::GetObjectAttributes, case);
         assert_eq!(both, [Action::GetObjectVersion, Action::GetObjectVersionAttributes]);
     }
 
@@ -197,18 +181,17 @@ mod tests {
             Action::PutObjectRetention,
             Action::PutObjectLegalHold,
         ];
-        for operation in ["PutObject", "CopyObject", "CreateMultipartUpload", "PostObject"] {
-            assert_eq!(actions(operation, all).unwrap(), expected, "{operation}");
+        for operation in [
+            Operation::PutObject,
+            Operation::CopyObject,
+            Operation::CreateMultipartUpload,
+            Operation::PostObject,
+        ] {
+            assert_eq!(actions(operation, all), expected, "{operation:?}");
         }
-        assert_eq!(actions("GetObject", all).unwrap(), [Action::GetObject]);
+        assert_eq!(actions(Operation::GetObject, all), [Action::GetObject]);
         let bypass = RequestTraits { bypasses_governance: true, ..RequestTraits::default() };
         let both = [Action::DeleteObject, Action::BypassGovernanceRetention];
-        assert_eq!(actions("DeleteObject", bypass).unwrap(), both);
-    }
-
-    #[test]
-    fn what_is_not_known_has_none() {
-        assert_eq!(actions("RenameObject", RequestTraits::default()), None);
-        assert_eq!(actions("getobject", RequestTraits::default()), None);
+        assert_eq!(actions(Operation::DeleteObject, bypass), both);
     }
 }

@@ -1,5 +1,19 @@
 //! Authentication of requests, from the request as it came over the wire.
 //!
+//! This module finds out who signed a request, and what the signature covers. The HTTP pipeline
+//! calls it first, with the head as received: later steps remove and rewrite headers, and a
+//! signature must be checked over the bytes that the client signed. Whether the signer may do what
+//! the request asks is decided later, by `access`.
+//!
+//! ```text
+//! head ─▶ Caller (key looked up) ─▶ Authenticator ─▶ Identity · Mechanism · Payload
+//!                                        │
+//!                                     Refusal
+//! ```
+//!
+//! Looking up a key may wait for a quorum; checking a signature never waits. So both are separate
+//! steps, and the second one is a pure function of head, key and time.
+//!
 //! * [`Authenticator`] decides: SigV4 and (if allowed) SigV2, each in the header or the query, or
 //!   anonymous.
 //! * [`Keys`] holds access keys, secrets and [`Identity`]s, and caches signing keys. Keys of

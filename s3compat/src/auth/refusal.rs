@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 
 use crate::http::{DETAIL, detail};
 use crate::messages;
@@ -232,9 +231,7 @@ impl From<Refusal> for s3s::S3Error {
         let mut error = Self::with_message(code, refusal.message);
         error.set_status_code(refusal.code.status());
         if !refusal.details.is_empty() {
-            // s3s replaces its own headers with those of an error.
             let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
             for (name, text) in refusal.details {
                 headers.append(DETAIL, detail(name, text));
             }

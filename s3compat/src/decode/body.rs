@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::chunked::ChunkDecoder;
 use super::error::BodyError;
 use super::facts::BodyFacts;
+use super::poll_flag::PollFlag;
 use crate::limits::documents::DocumentMemory;
 
 /// Chunks shorter than this are copied: a short one may be all that is used of a long buffer.
@@ -37,6 +38,8 @@ pub(crate) struct BodyPlan {
     pub(crate) framing: Framing,
     pub(crate) facts: Arc<BodyFacts>,
     pub(crate) patience: BodyTimeouts,
+    /// Set when the body is requested from the client.
+    pub(crate) polled: PollFlag,
 }
 
 /// Timeouts for a client within a body.
@@ -57,6 +60,7 @@ pub struct DecodedBody<B> {
     inner: B,
     check: BodyCheck,
     facts: Arc<BodyFacts>,
+    polled: PollFlag,
     passed: u64,
     /// Bytes that complete the announced length, held until everything else is checked.
     last: Option<Bytes>,
@@ -96,6 +100,7 @@ impl<B> DecodedBody<B> {
             inner,
             check,
             facts: plan.facts,
+            polled: plan.polled,
             passed: 0,
             last: None,
             is_ended: false,
@@ -227,6 +232,7 @@ where
 
     /// Returns the next data as received. HTTP's own trailers are ignored.
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        self.polled.set();
         loop {
             match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
                 None => return Poll::Ready(None),

@@ -7,6 +7,7 @@
 //! * [`DecodedBody`] drives a decoder from any HTTP body. It counts and hashes bytes, and times out
 //!   clients that are silent or slow.
 //! * [`BodyFacts`] holds the facts about a body that operations need besides its bytes.
+//! * [`PollFlag`] records that a body was requested from its client.
 //! * [`BodyError`] is the error of a body that differs from its announcement.
 //!
 //! Invariants:
@@ -20,6 +21,7 @@ mod body;
 mod chunked;
 mod error;
 mod facts;
+mod poll_flag;
 mod signer;
 
 pub use body::DecodedBody;
@@ -27,4 +29,5 @@ pub(crate) use body::{BodyPlan, BodyTimeouts, Framing, collect};
 pub use chunked::ChunkDecoder;
 pub use error::BodyError;
 pub use facts::BodyFacts;
+pub(crate) use poll_flag::PollFlag;
 pub use signer::ChunkSigner;

@@ -7,10 +7,11 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
+use http::HeaderValue;
 use martlet_protocol::http::with_request;
 
+use super::operation::Operation;
 use super::pipeline::{CheckedHead, RequestPipeline};
-use super::reply::RequestId;
 use super::table::BodyKind;
 use crate::auth::{Identity, Refusal};
 
@@ -20,7 +21,7 @@ pub(crate) trait AnonymousCheck: fmt::Debug + Send + Sync {
     /// missing bucket is [`Code::NoSuchBucket`](crate::auth::Code::NoSuchBucket).
     fn check_anonymous<'a>(
         &'a self,
-        operation: &'static str,
+        operation: Operation,
         bucket: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), Refusal>>;
 }
@@ -30,14 +31,14 @@ impl RequestPipeline {
     pub(super) async fn check_anonymous_document(
         &self,
         passed: &CheckedHead,
-        id: RequestId,
+        id: &HeaderValue,
     ) -> Result<(), Refusal> {
         let is_document =
-            matches!(passed.operation.body, BodyKind::Xml { .. } | BodyKind::Text { .. });
+            matches!(passed.operation.row().body, BodyKind::Xml { .. } | BodyKind::Text { .. });
         match self.judge.get() {
             Some(judge) if is_document && passed.identity == Identity::Anonymous => {
-                let judged = judge.check_anonymous(passed.operation.name, passed.bucket.as_deref());
-                with_request(id.header(), judged).await
+                let judged = judge.check_anonymous(passed.operation, passed.target.bucket());
+                with_request(id.clone(), judged).await
             }
             _ => Ok(()),
         }

@@ -1,30 +1,55 @@
 //! Documents: bodies that are read whole before their operation begins.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use http::request::Parts;
+use http::HeaderValue;
+use http::header::CONTENT_LENGTH;
 
-use super::pipeline::RequestPipeline;
-use crate::auth::Identity;
-use crate::decode::{BodyError, DecodedBody, collect};
+use super::checksum::{check_checksums, check_md5};
+use super::operation::Operation;
+use super::pipeline::{PipelineError, RequestPipeline};
+use super::table::BodyKind;
+use super::{schema, xml};
+use crate::auth::Refusal;
+use crate::decode::{DecodedBody, collect};
+use crate::request::{Document, OperationRequest};
 
 impl RequestPipeline {
-    /// Reads a whole document. Its memory is released when the request ends.
-    pub(super) async fn collect<B>(
+    /// Reads the document of a request whole, and checks its bytes and its shape. Its memory is
+    /// released when the request ends.
+    pub(super) async fn read_document<B>(
         &self,
         body: DecodedBody<B>,
-        bytes_max: u64,
-        parts: &mut Parts,
-        identity: &Identity,
-    ) -> Result<Bytes, BodyError>
+        head: &mut OperationRequest,
+    ) -> Result<(), PipelineError>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
-        let mut share = self.documents.begin(identity.who().map(|who| &who.meters));
-        let whole = collect(body, bytes_max, &mut share).await?;
-        parts.extensions.insert(Arc::new(share));
-        Ok(whole)
+        let (bytes_max, is_checked, is_xml) = match head.operation().row().body {
+            BodyKind::Xml { bytes_max, is_checked } => (bytes_max, is_checked, true),
+            BodyKind::Text { bytes_max } => (bytes_max, true, false),
+            BodyKind::Ignored | BodyKind::Stream => return Ok(()),
+        };
+        let meters = head.context.identity.who().map(|who| &who.meters);
+        let mut memory = self.documents.begin(meters);
+        let document = collect(body, bytes_max, &mut memory).await?;
+        let facts = &head.context.facts;
+        check_md5(&document, facts.content_md5())?;
+        if is_checked {
+            check_checksums(&document, &head.headers, facts.trailers())?;
+        }
+        let document = if is_xml { plain_document(document, head.operation())? } else { document };
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
+        head.document = Some(Document::new(document, memory));
+        Ok(())
     }
+}
+
+/// Inspects a document, and converts it to a form that s3s can parse.
+fn plain_document(document: Bytes, operation: Operation) -> Result<Bytes, Refusal> {
+    if document.is_empty() {
+        return Ok(document);
+    }
+    xml::inspect(&document, schema::root_of(operation))?;
+    Ok(xml::spell_out(document))
 }

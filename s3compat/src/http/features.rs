@@ -9,6 +9,7 @@ use http::header::RANGE;
 use http::{HeaderMap, HeaderName};
 
 use self::subjects::may_matter;
+use super::operation::Operation;
 use crate::auth::{Refusal, percent_decode, single_header};
 use crate::messages;
 
@@ -110,10 +111,10 @@ const OF_NEW_BUCKETS: [&str; 3] =
 
 /// Header with the expected owner of a bucket. Operations without an existing bucket refuse it.
 const OF_OWNERS: [&str; 1] = ["x-amz-expected-bucket-owner"];
-const OWNERLESS: [&str; 2] = ["CreateBucket", "ListBuckets"];
+const OWNERLESS: [Operation; 2] = [Operation::CreateBucket, Operation::ListBuckets];
 /// Header with the expected owner of a copy's source bucket.
 const OF_SOURCES: [&str; 1] = ["x-amz-source-expected-bucket-owner"];
-const WITH_SOURCE: [&str; 2] = ["CopyObject", "UploadPartCopy"];
+const WITH_SOURCE: [Operation; 2] = [Operation::CopyObject, Operation::UploadPartCopy];
 
 /// Headers that lock a written object.
 const OF_LOCKS: [&str; 3] = [
@@ -122,37 +123,42 @@ const OF_LOCKS: [&str; 3] = [
     "x-amz-object-lock-retain-until-date",
 ];
 /// Operations that write such an object, or begin to.
-const LOCKING: [&str; 4] = ["CopyObject", "CreateMultipartUpload", "PostObject", "PutObject"];
+const LOCKING: [Operation; 4] = [
+    Operation::CopyObject,
+    Operation::CreateMultipartUpload,
+    Operation::PostObject,
+    Operation::PutObject,
+];
 
 /// Headers with conditions on a deleted object.
 const OF_DELETES: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
 
 /// Operations that accept headers of encryption.
-const WITH_KEYS: [&str; 11] = [
-    "CompleteMultipartUpload",
-    "CopyObject",
-    "CreateMultipartUpload",
-    "GetObject",
-    "GetObjectAttributes",
-    "HeadObject",
-    "ListParts",
-    "PostObject",
-    "PutObject",
-    "UploadPart",
-    "UploadPartCopy",
+const WITH_KEYS: [Operation; 11] = [
+    Operation::CompleteMultipartUpload,
+    Operation::CopyObject,
+    Operation::CreateMultipartUpload,
+    Operation::GetObject,
+    Operation::GetObjectAttributes,
+    Operation::HeadObject,
+    Operation::ListParts,
+    Operation::PostObject,
+    Operation::PutObject,
+    Operation::UploadPart,
+    Operation::UploadPartCopy,
 ];
 const OF_KEYS: [&str; 2] =
     ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
 
 /// Refuses headers that belong to other operations.
-pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn check_operation(operation: Operation, headers: &HeaderMap) -> Result<(), Refusal> {
     let stray = |names: &[&'static str], is_theirs: bool| {
         names.iter().copied().find(|name| !is_theirs && headers.contains_key(*name))
     };
-    let of_bucket = stray(&OF_NEW_BUCKETS, operation == "CreateBucket");
+    let of_bucket = stray(&OF_NEW_BUCKETS, operation == Operation::CreateBucket);
     let of_lock = stray(&OF_LOCKS, LOCKING.contains(&operation));
     let of_owner = stray(&OF_OWNERS, !OWNERLESS.contains(&operation));
-    let of_delete = stray(&OF_DELETES, operation == "DeleteObject");
+    let of_delete = stray(&OF_DELETES, operation == Operation::DeleteObject);
     let of_source = stray(&OF_SOURCES, WITH_SOURCE.contains(&operation));
     let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
     let mut names = headers.keys().map(HeaderName::as_str);
@@ -293,12 +299,12 @@ mod tests {
 
     #[test]
     fn policy_and_ownership_are_for_buckets_to_be_made() {
-        assert!(check_operation("PutObject", &HeaderMap::new()).is_ok());
+        assert!(check_operation(Operation::PutObject, &HeaderMap::new()).is_ok());
         for name in OF_NEW_BUCKETS {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("ec"));
-            assert!(check_operation("CreateBucket", &headers).is_ok());
-            let refusal = check_operation("PutObject", &headers).unwrap_err();
+            assert!(check_operation(Operation::CreateBucket, &headers).is_ok());
+            let refusal = check_operation(Operation::PutObject, &headers).unwrap_err();
             assert_eq!(refusal.code, Code::NotImplemented, "{name}");
         }
     }
@@ -310,29 +316,33 @@ mod tests {
                 HeaderName::from_static(name),
                 HeaderValue::from_static("ON"),
             )]);
-            assert!(LOCKING.iter().all(|operation| check_operation(operation, &headers).is_ok()));
-            for operation in ["UploadPart", "CompleteMultipartUpload", "PutObjectRetention"] {
+            assert!(LOCKING.iter().all(|operation| check_operation(*operation, &headers).is_ok()));
+            for operation in [
+                Operation::UploadPart,
+                Operation::CompleteMultipartUpload,
+                Operation::PutObjectRetention,
+            ] {
                 let refusal = check_operation(operation, &headers).unwrap_err();
-                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation:?}");
             }
         }
     }
 
     #[test]
     fn owners_are_expected_of_buckets_that_there_are() {
-        let check = |operation: &str, name: &'static str| {
+        let check = |operation: Operation, name: &'static str| {
             let headers = HeaderMap::from_iter([(
                 HeaderName::from_static(name),
                 HeaderValue::from_static("1"),
             )]);
             check_operation(operation, &headers).map_err(|refusal| refusal.code)
         };
-        assert_eq!(check("HeadBucket", OF_OWNERS[0]), Ok(()));
-        assert_eq!(check("CopyObject", OF_SOURCES[0]), Ok(()));
+        assert_eq!(check(Operation::HeadBucket, OF_OWNERS[0]), Ok(()));
+        assert_eq!(check(Operation::CopyObject, OF_SOURCES[0]), Ok(()));
         for operation in OWNERLESS {
-            assert_eq!(check(operation, OF_OWNERS[0]), Err(Code::NotImplemented), "{operation}");
+            assert_eq!(check(operation, OF_OWNERS[0]), Err(Code::NotImplemented), "{operation:?}");
         }
-        assert_eq!(check("PutObject", OF_SOURCES[0]), Err(Code::NotImplemented));
+        assert_eq!(check(Operation::PutObject, OF_SOURCES[0]), Err(Code::NotImplemented));
     }
 
     #[test]
@@ -340,10 +350,11 @@ mod tests {
         for name in OF_DELETES {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("1"));
-            assert!(check_operation("DeleteObject", &headers).is_ok());
-            for operation in ["PutObject", "GetObject", "DeleteObjects"] {
+            assert!(check_operation(Operation::DeleteObject, &headers).is_ok());
+            for operation in [Operation::PutObject, Operation::GetObject, Operation::DeleteObjects]
+            {
                 let refusal = check_operation(operation, &headers).unwrap_err();
-                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation:?}");
             }
         }
     }
@@ -353,10 +364,17 @@ mod tests {
         for name in OF_KEYS {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("AES256"));
-            assert!(WITH_KEYS.iter().all(|operation| check_operation(operation, &headers).is_ok()));
-            for operation in ["DeleteObject", "PutObjectTagging", "CreateBucket", "ListObjectsV2"] {
+            assert!(
+                WITH_KEYS.iter().all(|operation| check_operation(*operation, &headers).is_ok())
+            );
+            for operation in [
+                Operation::DeleteObject,
+                Operation::PutObjectTagging,
+                Operation::CreateBucket,
+                Operation::ListObjectsV2,
+            ] {
                 let refusal = check_operation(operation, &headers).unwrap_err();
-                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation:?}");
             }
         }
     }

@@ -21,33 +21,41 @@ mod reply;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use http::Method;
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING,
 };
 use http::request::Parts;
-use http::{Method, Request, Uri};
 use http_body_util::BodyExt;
 use martlet_protocol::limits::PUT_BYTES_MAX;
 use multer::Multipart;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use s3s::Body;
 
 use self::fields::{Fields, PLAIN, too_long};
 use self::file::{ByteAllowance, FileBody, PacedBody, found};
 use self::policy::FormPolicy;
-pub(super) use self::reply::FormReply;
+pub(crate) use self::reply::FormReply;
 use super::checksum::content_md5;
-use super::pipeline::{AdmissionCheck, PipelineError, RequestPipeline, number, peer_of};
-use super::reply::RequestId;
-use super::table::{Operation, PathKind, find};
-use crate::auth::{Authenticator, Caller, Identity, Query, Refusal, RequestTarget};
-use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing};
+use super::operation::Operation;
+use super::pipeline::{AdmissionCheck, Arrival, PipelineError, RequestPipeline, number};
+use super::table::{PathKind, find};
+use crate::auth::{Authenticator, Caller, Identity, Mechanism, Query, Refusal, RequestTarget};
+use crate::body::RequestBody;
+use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing, PollFlag};
 use crate::messages;
+use crate::request::{Connection, OperationRequest, PreparedRequest, RequestContext};
 
-/// Name of the operation.
-pub(super) const POST_OBJECT: &str = "PostObject";
 /// Maximum bytes of a form before its file, and again after it, including the lines between parts.
 const AROUND_BYTES_MAX: u64 = 64 * 1024;
+
+/// A request with a form.
+pub(super) struct ReceivedForm<B> {
+    /// Its bucket.
+    pub(super) target: RequestTarget,
+    pub(super) parts: Parts,
+    pub(super) body: B,
+    pub(super) arrival: Arrival,
+}
 
 /// A form, parsed up to its file.
 struct PostForm {
@@ -74,22 +82,23 @@ impl RequestPipeline {
     /// Converts a form to the PUT that it stands for.
     pub(super) async fn prepare_form<B>(
         &self,
-        (operation, target): (&'static Operation, RequestTarget),
-        (mut parts, body): (Parts, B),
-        (id, admit): (RequestId, AdmissionCheck<'_>),
-    ) -> Result<Request<Body>, PipelineError>
+        received: ReceivedForm<B>,
+        admit: AdmissionCheck<'_>,
+    ) -> Result<PreparedRequest, PipelineError>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
+        let ReceivedForm { target, mut parts, body, arrival } = received;
         let bucket = target.bucket().unwrap_or_default();
+        let connection = Connection::of(&parts.extensions);
         // The fields name the sender. Until they are read the request counts as anonymous.
         admit(&Identity::Anonymous)?;
-        let mut form = self.read_form(&parts.headers, body).await?;
+        let mut form = self.read_form(&parts.headers, body, arrival.polled).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
             Some(access_key) => {
                 let token = form.fields.get("x-amz-security-token");
-                self.authenticator.caller_of(access_key, token, peer_of(&parts)).await?
+                self.authenticator.caller_of(access_key, token, connection.peer).await?
             }
             None => Caller::default(),
         };
@@ -103,44 +112,49 @@ impl RequestPipeline {
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));
         let target = RequestTarget::parse(&path, None)?;
-        let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), target.path());
+        let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), &target.path());
         become_put(&mut parts.headers, &form.fields)?;
         super::features::check(&parts.headers)?;
-        super::features::check_operation(operation.name, &parts.headers)?;
-        parts.uri = target.path().parse::<Uri>().map_err(|_| messages::INVALID_URI.refusal())?;
-        parts.method = Method::PUT;
+        super::features::check_operation(Operation::PostObject, &parts.headers)?;
         let facts = BodyFacts::new(None, content_md5(&parts.headers)?, Vec::new());
-        parts.extensions.insert(Arc::new(facts));
-        parts.extensions.insert(identity);
-        parts.extensions.insert(operation);
-        parts.extensions.insert(id);
-        parts.extensions.insert(reply);
-        Ok(Request::from_parts(parts, Body::http_body_unsync(form.file)))
+        let context = RequestContext {
+            operation: Operation::PostObject,
+            identity,
+            // A form has a signature of its own kind.
+            mechanism: Mechanism::None,
+            facts: Arc::new(facts),
+            connection,
+            observation: arrival.observation,
+        };
+        let head = OperationRequest::new(context, target, String::new(), parts.headers);
+        Ok(PreparedRequest { head, body: RequestBody::new(form.file), form: Some(reply) })
     }
 
-    /// Operation and bucket of a form. None if the form is the body of another operation: an object
-    /// may be a form.
-    pub(super) fn form_target(
-        &self,
-        parts: &Parts,
-    ) -> Result<Option<(&'static Operation, RequestTarget)>, Refusal> {
+    /// Bucket of a form. None if the form is the body of another operation: an object may be a
+    /// form.
+    pub(super) fn form_target(&self, parts: &Parts) -> Result<Option<RequestTarget>, Refusal> {
         let target = self.target(&parts.uri, &parts.headers)?;
         if target.bucket().is_none() || target.key().is_some() {
             return Ok(None);
         }
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let operation = find("POST", PathKind::Bucket, false, &query, |name| name == "x-id")?;
-        if operation.name != POST_OBJECT {
+        if operation != Operation::PostObject {
             return Ok(None);
         }
         if parts.headers.contains_key(AUTHORIZATION) {
             return Err(messages::FORM_SIGNED.named("Authorization"));
         }
-        Ok(Some((operation, target)))
+        Ok(Some(target))
     }
 
     /// Reads a form up to its file.
-    async fn read_form<B>(&self, headers: &HeaderMap, body: B) -> Result<PostForm, Refusal>
+    async fn read_form<B>(
+        &self,
+        headers: &HeaderMap,
+        body: B,
+        polled: PollFlag,
+    ) -> Result<PostForm, Refusal>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
@@ -151,7 +165,7 @@ impl RequestPipeline {
         let length = number(headers, CONTENT_LENGTH.as_str())?;
         let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
         let patience = self.config.patience();
-        let plan = BodyPlan { framing: Framing::Plain, facts, patience };
+        let plan = BodyPlan { framing: Framing::Plain, facts, patience, polled };
         let allowance = ByteAllowance::of(AROUND_BYTES_MAX);
         let sips =
             PacedBody::new(DecodedBody::new(body, plan).into_data_stream(), allowance.clone());

@@ -10,6 +10,7 @@
 //! * `cors`: cross-origin requests. Preflights are answered without a signature; all other replies
 //!   get the headers of the bucket's rules.
 //! * `host`: bucket names in `Host` headers.
+//! * `operation`: the operations, one of which is decided for each request.
 //! * `table`: the closed table of method × kind of path → allowed query keys. Requests outside of
 //!   it return NotImplemented; no request falls through to another operation.
 //! * `documents`: bodies that are read whole, and their memory.
@@ -37,6 +38,7 @@ mod features;
 mod form;
 mod host;
 mod numbers;
+mod operation;
 mod pipeline;
 mod reply;
 mod schema;
@@ -45,18 +47,18 @@ mod table;
 mod tokens;
 mod xml;
 
+pub use crate::body::ResponseBody;
 pub(crate) use anonymous_check::AnonymousCheck;
 pub use config::HttpConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
-pub(crate) use pipeline::RequestDocument;
-pub use reply::RequestId;
+pub(crate) use form::FormReply;
+pub use operation::Operation;
 #[cfg(test)]
 pub(crate) use reply::read_detail;
-pub(crate) use reply::{DETAIL, ErrorCode, QUOTA_DETAIL, detail, push_element};
-pub(crate) use service::ByteCounter;
-pub use service::{GuardedBody, HttpService};
-pub use table::{BodyKind, Operation, PathKind, TABLE};
+pub(crate) use reply::{DETAIL, QUOTA_DETAIL, detail, push_element};
+pub(crate) use service::{HttpService, OperationHandler};
+pub use table::{BodyKind, OperationRow, PathKind, TABLE};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,5 @@
 //! Preparation of a request for its operation.
 
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,27 +8,27 @@ use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
     TRANSFER_ENCODING,
 };
-use http::request::Parts;
 use http::{Method, Request, Uri};
 use martlet_protocol::limits::PUT_BYTES_MAX;
-use s3s::Body;
 
 use super::anonymous_check::AnonymousCheck;
-use super::checksum::{check_checksums, check_md5, content_md5};
+use super::checksum::content_md5;
 use super::config::HttpConfig;
-use super::reply::RequestId;
-use super::table::{BodyKind, Operation, PathKind, find, is_override};
-use super::{features, form, host, numbers, schema, xml};
+use super::form::{self, ReceivedForm};
+use super::operation::Operation;
+use super::table::{BodyKind, PathKind, find, is_override};
+use super::{features, host, numbers};
 use crate::auth::{
     Authenticator, Caller, Identity, Mechanism, Payload, Query, Refusal, RequestHead,
     RequestTarget, signs_v2, single_header,
 };
-use crate::checksums::{self, carried};
-use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing};
+use crate::body::RequestBody;
+use crate::checksums;
+use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, PollFlag};
 use crate::limits::LimitReason;
 use crate::limits::documents::Documents;
 use crate::messages;
-use crate::service::Peer;
+use crate::request::{Connection, Observation, OperationRequest, PreparedRequest, RequestContext};
 
 /// Query keys of a SigV4 signature.
 const V4_KEYS: [&str; 8] = [
@@ -101,17 +99,24 @@ impl From<BodyError> for PipelineError {
 pub(super) type AdmissionCheck<'a> =
     &'a mut (dyn FnMut(&Identity) -> Result<(), PipelineError> + Send);
 
-/// Document of a request, for operations that read more of it than s3s does.
+/// State of a request from its arrival.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestDocument(pub(crate) Bytes);
+pub(super) struct Arrival {
+    pub(super) id: HeaderValue,
+    /// Set when the body is requested from the client.
+    pub(super) polled: PollFlag,
+    pub(super) observation: Observation,
+}
 
 /// A request that has passed the checks on its head. Only its body is left.
 pub(super) struct CheckedHead {
     pub(super) identity: Identity,
     mechanism: Mechanism,
-    pub(super) operation: &'static Operation,
+    pub(super) operation: Operation,
+    pub(super) target: RequestTarget,
+    /// Query of the operation.
+    query: String,
     plan: Option<BodyPlan>,
-    pub(super) bucket: Option<String>,
 }
 
 impl RequestPipeline {
@@ -125,72 +130,58 @@ impl RequestPipeline {
     pub(super) async fn prepare<B>(
         &self,
         request: Request<B>,
-        id: RequestId,
+        arrival: Arrival,
         admit: AdmissionCheck<'_>,
-    ) -> Result<Request<Body>, PipelineError>
+    ) -> Result<PreparedRequest, PipelineError>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
         let (mut parts, body) = request.into_parts();
         if form::is_form(&parts.method, &parts.headers)
-            && let Some(to) = self.form_target(&parts)?
+            && let Some(target) = self.form_target(&parts)?
         {
-            return self.prepare_form(to, (parts, body), (id, admit)).await;
+            let form = ReceivedForm { target, parts, body, arrival };
+            return self.prepare_form(form, admit).await;
         }
-        let peer = peer_of(&parts);
+        let connection = Connection::of(&parts.extensions);
         let query = parts.uri.query().unwrap_or_default();
-        let caller = self.authenticator.caller(&parts.headers, query, peer).await?;
-        let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers, &caller)?;
+        let caller = self.authenticator.caller(&parts.headers, query, connection.peer).await?;
+        let passed = self.pass(&parts.method, &parts.uri, &mut parts.headers, &caller)?;
         admit(&passed.identity)?;
-        self.check_anonymous_document(&passed, id).await?;
-        let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
+        self.check_anonymous_document(&passed, &arrival.id).await?;
+        let CheckedHead { identity, mechanism, operation, target, query, plan } = passed;
+        let facts = plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
+        let observation = arrival.observation;
+        let context = RequestContext {
+            operation,
+            identity,
+            mechanism,
+            facts: facts.clone(),
+            connection,
+            observation,
+        };
+        let mut head = OperationRequest::new(context, target, query, parts.headers);
+        let mut stored = RequestBody::default();
+        let kind = operation.row().body;
         // An empty body without an announced length is no empty object: something removed the
         // headers.
-        if passed.operation.body == BodyKind::Stream
-            && facts.length().is_none()
-            && body.is_end_stream()
-        {
+        if kind == BodyKind::Stream && facts.length().is_none() && body.is_end_stream() {
             return Err(no_length().into());
         }
-        let body = match (passed.operation.body, passed.plan) {
-            (BodyKind::Stream, Some(plan)) => Body::http_body_unsync(DecodedBody::new(body, plan)),
-            (BodyKind::Xml { bytes_max, is_checked }, Some(plan)) => {
-                let body = DecodedBody::new(body, plan);
-                let document = self.collect(body, bytes_max, &mut parts, &passed.identity).await?;
-                check_bytes(&document, is_checked, &facts, &parts.headers)?;
-                let document = plain_document(document, passed.operation)?;
-                if passed.operation.name == "CreateBucket" {
-                    parts.extensions.insert(RequestDocument(document.clone()));
-                }
-                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
-                Body::from(document)
-            }
-            (BodyKind::Text { bytes_max }, Some(plan)) => {
-                let body = DecodedBody::new(body, plan);
-                let text = self.collect(body, bytes_max, &mut parts, &passed.identity).await?;
-                check_bytes(&text, true, &facts, &parts.headers)?;
-                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-                Body::from(text)
-            }
-            _ => {
-                parts.headers.remove(CONTENT_LENGTH);
-                Body::empty()
-            }
-        };
-        parts.extensions.insert(passed.identity);
-        parts.extensions.insert(passed.mechanism);
-        parts.extensions.insert(passed.operation);
-        parts.extensions.insert(facts);
-        parts.extensions.insert(id);
-        Ok(Request::from_parts(parts, body))
+        match plan.map(|plan| DecodedBody::new(body, BodyPlan { polled: arrival.polled, ..plan })) {
+            Some(body) if kind == BodyKind::Stream => stored = RequestBody::new(body),
+            Some(body) => self.read_document(body, &mut head).await?,
+            None => drop(head.headers.remove(CONTENT_LENGTH)),
+        }
+        Ok(PreparedRequest { head, body: stored, form: None })
     }
 
     /// Makes all decisions that do not need the body.
     fn pass(
         &self,
         method: &Method,
-        uri: &mut Uri,
+        uri: &Uri,
         headers: &mut HeaderMap,
         caller: &Caller,
     ) -> Result<CheckedHead, Refusal> {
@@ -206,22 +197,19 @@ impl RequestPipeline {
         promote_query_headers(&query, mechanism, headers)?;
         let operation = operation(method, &target, &query, headers, mechanism)?;
         numbers::check(&query)?;
-        if operation.name == form::POST_OBJECT {
+        if operation == Operation::PostObject {
             return Err(form::not_a_form());
         }
         features::check(headers)?;
-        features::check_operation(operation.name, headers)?;
+        features::check_operation(operation, headers)?;
         features::check_source(headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
-        let inner_uri = rewrite(uri, &target, &query, mechanism)?;
-        if let Some(inner_uri) = inner_uri {
-            *uri = inner_uri;
-        }
+        let query = own_query(&query, mechanism);
         for name in SPENT {
             headers.remove(name);
         }
-        let (identity, bucket) = (authenticated.identity, target.bucket().map(str::to_owned));
-        Ok(CheckedHead { identity, mechanism, operation, plan, bucket })
+        let identity = authenticated.identity;
+        Ok(CheckedHead { identity, mechanism, operation, target, query, plan })
     }
 
     /// Bucket and key of a request.
@@ -248,13 +236,14 @@ impl RequestPipeline {
     /// Plans the handling of the body, and corrects the headers that describe it.
     fn plan(
         &self,
-        operation: &Operation,
+        operation: Operation,
         payload: Payload,
         headers: &mut HeaderMap,
     ) -> Result<Option<BodyPlan>, Refusal> {
         let is_chunked = matches!(payload, Payload::Chunked { .. });
-        strip_chunked(headers, &payload, operation.body)?;
-        if operation.body == BodyKind::Ignored {
+        let kind = operation.row().body;
+        strip_chunked(headers, &payload, kind)?;
+        if kind == BodyKind::Ignored {
             return Ok(None);
         }
         let length = if is_chunked {
@@ -288,26 +277,9 @@ impl RequestPipeline {
         };
         let facts = BodyFacts::new(length, content_md5(headers)?, declared.unwrap_or_default());
         let patience = self.config.patience();
-        Ok(Some(BodyPlan { framing, facts: Arc::new(facts), patience }))
+        let polled = PollFlag::default();
+        Ok(Some(BodyPlan { framing, facts: Arc::new(facts), patience, polled }))
     }
-}
-
-/// Inspects a document, and converts it to a form that s3s can parse.
-fn plain_document(document: Bytes, operation: &Operation) -> Result<Bytes, Refusal> {
-    if document.is_empty() {
-        return Ok(document);
-    }
-    let has_carried = xml::inspect(&document, schema::root_of(operation.name))?;
-    let document = xml::spell_out(document);
-    match std::str::from_utf8(&document) {
-        Ok(text) if has_carried => Ok(Bytes::from(carried::insert_values(text))),
-        _ => Ok(document),
-    }
-}
-
-/// Address of the client, from the connection.
-pub(super) fn peer_of(parts: &Parts) -> Option<IpAddr> {
-    parts.extensions.get().map(|Peer(address)| *address)
 }
 
 /// Adds the headers in a presigned link's query to the request's headers. They were signed.
@@ -352,7 +324,7 @@ fn operation(
     query: &Query<'_>,
     headers: &HeaderMap,
     mechanism: Mechanism,
-) -> Result<&'static Operation, Refusal> {
+) -> Result<Operation, Refusal> {
     let path = match (target.bucket(), target.key()) {
         (None, _) => PathKind::Service,
         (Some(_), None) => PathKind::Bucket,
@@ -372,38 +344,25 @@ fn operation(
 
 /// Refuses operations that a link of Version 2 does not cover. Its holder could otherwise add an
 /// unsigned query key, and so run another operation on the object.
-fn check_link(operation: &Operation) -> Result<(), Refusal> {
+fn check_link(operation: Operation) -> Result<(), Refusal> {
     let is_covered = |key: &&&str| signs_v2(key) || **key == ANOTHER_FORM;
-    match operation.required.iter().find(|key| !is_covered(key)) {
+    match operation.row().required.iter().find(|key| !is_covered(key)) {
         None => Ok(()),
         Some(key) => Err(messages::LINK_V2.named(key)),
     }
 }
 
-/// Rewrites the URI to `/bucket/key` and the operation's query. None if it has that form already.
-fn rewrite(
-    uri: &Uri,
-    target: &RequestTarget,
-    query: &Query<'_>,
-    mechanism: Mechanism,
-) -> Result<Option<Uri>, Refusal> {
-    let is_ours = |name: &str| is_ours(name, mechanism);
-    let is_plain = uri.authority().is_none()
-        && uri.path() == target.path()
-        && !query.pairs().iter().any(|pair| is_ours(&pair.name));
-    if is_plain {
-        return Ok(None);
-    }
-    let mut text = String::with_capacity(target.path().len() + 64);
-    text.push_str(target.path());
-    let mut separator = '?';
-    for pair in query.pairs().iter().filter(|pair| !is_ours(&pair.name)) {
-        text.push(separator);
+/// Query of the operation: the pairs that are not for authentication.
+fn own_query(query: &Query<'_>, mechanism: Mechanism) -> String {
+    let own = query.pairs().iter().filter(|pair| !is_ours(&pair.name, mechanism));
+    let mut text = String::new();
+    for pair in own {
+        if !text.is_empty() {
+            text.push('&');
+        }
         text.push_str(pair.raw);
-        separator = '&';
     }
-    let uri = Uri::from_str(&text);
-    uri.map(Some).map_err(|_| messages::INVALID_URI.refusal())
+    text
 }
 
 /// Removes `aws-chunked` from Content-Encoding, and keeps the rest. A stored body that is not
@@ -471,15 +430,4 @@ fn declared_trailers(headers: &HeaderMap) -> Result<Vec<HeaderName>, Refusal> {
         }
         _ => Err(messages::TRAILER_NAME.refusal()),
     }
-}
-
-/// Compares a body that was read whole with its announced digests.
-fn check_bytes(
-    bytes: &[u8],
-    is_checked: bool,
-    facts: &BodyFacts,
-    headers: &HeaderMap,
-) -> Result<(), Refusal> {
-    check_md5(bytes, facts.content_md5())?;
-    if is_checked { check_checksums(bytes, headers, facts.trailers()) } else { Ok(()) }
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
-use s3s::Body;
 
 use crate::auth::Refusal;
+use crate::body::ResponseBody;
 use crate::messages;
+use crate::request_observer::ReplyInfo;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -41,24 +41,17 @@ pub(crate) fn read_detail(detail: &HeaderValue) -> Option<(String, String)> {
     Some((name.to_owned(), text.to_owned()))
 }
 
-/// Error code of a reply, in its extensions.
-#[derive(Clone, Debug)]
-pub(crate) struct ErrorCode(pub(crate) Box<str>);
-
 /// Id of one request, in its reply and in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(u64);
+pub(super) struct RequestId(u64);
 
 impl RequestId {
     /// The id as the value of a header.
     pub(super) fn header(self) -> HeaderValue {
-        HeaderValue::try_from(self.to_string()).expect("hexadecimal digits are a header")
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016X}", self.0)
+        let mut digits = [0; 16];
+        hex::encode_to_slice(self.0.to_be_bytes(), &mut digits).expect("16 digits are 8 bytes");
+        digits.make_ascii_uppercase();
+        HeaderValue::from_bytes(&digits).expect("digits are visible ASCII")
     }
 }
 
@@ -72,7 +65,8 @@ pub(super) struct Stamper {
 /// Attributes of a request that its reply needs.
 #[derive(Clone, Debug)]
 pub(super) struct ReplyContext {
-    pub(super) id: RequestId,
+    /// Id of the request.
+    pub(super) id: HeaderValue,
     /// Path as received, for error documents.
     pub(super) resource: Box<str>,
     pub(super) is_head: bool,
@@ -95,7 +89,7 @@ impl Stamper {
     }
 
     /// Builds the reply to a refused request.
-    pub(super) fn refuse(&self, asked: &ReplyContext, refusal: &Refusal) -> Response<Body> {
+    pub(super) fn refuse(&self, asked: &ReplyContext, refusal: &Refusal) -> Response<ResponseBody> {
         let mut document = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
         push_element(&mut document, "Code", refusal.code.as_str());
         push_element(&mut document, "Message", &refusal.message);
@@ -103,7 +97,7 @@ impl Stamper {
             push_element(&mut document, name, text);
         }
         document.push_str("</Error>");
-        let mut response = Response::new(Body::from(document));
+        let mut response = Response::new(ResponseBody::from(document));
         *response.status_mut() = refusal.code.status();
         response.headers_mut().insert(CONTENT_TYPE, XML);
         if let Some((name, value)) = refusal.header {
@@ -118,15 +112,15 @@ impl Stamper {
     pub(super) fn complete(
         &self,
         asked: &ReplyContext,
-        mut response: Response<Body>,
-    ) -> Response<Body> {
+        mut response: Response<ResponseBody>,
+    ) -> Response<ResponseBody> {
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
             note_code(&mut response);
         }
         if asked.is_head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
             if !status.is_success() {
-                *response.body_mut() = Body::empty();
+                *response.body_mut() = ResponseBody::empty();
                 response.headers_mut().remove(CONTENT_TYPE);
                 response.headers_mut().remove(CONTENT_LENGTH);
             }
@@ -135,17 +129,13 @@ impl Stamper {
         }
         let headers = response.headers_mut();
         headers.remove(DETAIL);
-        let mut id = [0; 16];
-        hex::encode_to_slice(asked.id.0.to_be_bytes(), &mut id).expect("16 digits are 8 bytes");
-        id.make_ascii_uppercase();
-        let id = HeaderValue::from_bytes(&id).expect("digits are visible ASCII");
-        headers.insert(REQUEST_ID, id);
+        headers.insert(REQUEST_ID, asked.id.clone());
         headers.insert(HOST_ID, self.host_id.clone());
         response
     }
 
-    fn complete_document(&self, asked: &ReplyContext, response: &mut Response<Body>) {
-        let Some(body) = response.body().bytes() else { return };
+    fn complete_document(&self, asked: &ReplyContext, response: &mut Response<ResponseBody>) {
+        let Some(body) = response.body().document() else { return };
         let Some(head) = body.trim_ascii_end().strip_suffix(END) else { return };
         let Ok(head) = std::str::from_utf8(head) else { return };
         let mut document = clean(head);
@@ -154,7 +144,7 @@ impl Stamper {
             push_element(&mut document, &name, &text);
         }
         let host_id = self.host_id.to_str().unwrap_or_default();
-        let id = asked.id.to_string();
+        let id = asked.id.to_str().unwrap_or_default();
         // Every error has a sentence for people, besides the code for programs.
         let code = head.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let code = code.map_or("InternalError", |(code, _)| code);
@@ -167,7 +157,7 @@ impl Stamper {
         for (name, text) in [
             ("Message", code_text(code)),
             ("Resource", &*asked.resource),
-            ("RequestId", id.as_str()),
+            ("RequestId", id),
             ("HostId", host_id),
         ] {
             if !head.contains(&format!("<{name}>")) {
@@ -178,7 +168,7 @@ impl Stamper {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, XML);
         headers.remove(CONTENT_LENGTH);
-        *response.body_mut() = Body::from(Bytes::from(document));
+        *response.body_mut() = document.into();
     }
 }
 
@@ -202,13 +192,14 @@ fn push_char(document: &mut String, c: char) {
     }
 }
 
-/// Stores the code in an error document in the reply's extensions, for observers.
-fn note_code(response: &mut Response<Body>) {
-    let Some(document) = response.body().bytes() else { return };
-    let Ok(document) = std::str::from_utf8(&document) else { return };
+/// Stores the code in an error document in the reply's info, for observers.
+fn note_code(response: &mut Response<ResponseBody>) {
+    let Some(document) = response.body().document() else { return };
+    let Ok(document) = std::str::from_utf8(document) else { return };
     let code = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
     if let Some((code, _)) = code {
-        response.extensions_mut().insert(ErrorCode(code.into()));
+        let code = Some(code.into());
+        response.extensions_mut().get_or_insert_default::<ReplyInfo>().error = code;
     }
 }
 
@@ -252,12 +243,12 @@ mod tests {
 
     #[test]
     fn documents_hold_any_text() {
-        let asked = ReplyContext { id: RequestId(1), resource: "/b/<k>".into(), is_head: false };
+        let asked =
+            ReplyContext { id: RequestId(1).header(), resource: "/b/<k>".into(), is_head: false };
         let refusal = Refusal::new(Code::InvalidArgument, "a<b>&\"\u{1}\r\n\u{85}")
             .with_detail("ArgumentName", "x");
         let response = Stamper::new().refuse(&asked, &refusal);
-        let body = response.body().bytes().unwrap();
-        let text = std::str::from_utf8(&body).unwrap();
+        let text = std::str::from_utf8(response.body().document().unwrap()).unwrap();
         assert!(
             text.contains("<Message>a&lt;b&gt;&amp;&quot;\\u{1}&#13;\n\\u{85}</Message>"),
             "{text}"
@@ -269,14 +260,14 @@ mod tests {
 
     #[test]
     fn what_s3s_wrote_becomes_xml() {
-        let asked = ReplyContext { id: RequestId(1), resource: "/b/k".into(), is_head: false };
+        let asked =
+            ReplyContext { id: RequestId(1).header(), resource: "/b/k".into(), is_head: false };
         let document = "<?xml version=\"1.0\"?><Error><Code>InvalidArgument</Code>\
                         <Message>the &apos;key&apos; \u{0}\u{1b}[2J\u{ffff} is &lt;wrong&gt;</Message></Error>";
-        let mut response = Response::new(Body::from(document.to_owned()));
+        let mut response = Response::new(ResponseBody::from(document.to_owned()));
         *response.status_mut() = StatusCode::BAD_REQUEST;
         let response = Stamper::new().complete(&asked, response);
-        let body = response.body().bytes().unwrap();
-        let text = std::str::from_utf8(&body).unwrap();
+        let text = std::str::from_utf8(response.body().document().unwrap()).unwrap();
         let said = "<Message>the 'key' \\u{0}\\u{1b}[2J\\u{ffff} is &lt;wrong&gt;</Message>";
         assert!(text.contains(said), "{text}");
     }

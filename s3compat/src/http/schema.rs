@@ -4,7 +4,8 @@
 //! misspelt element would be a setting that is acknowledged but never made, and `1,000` days would
 //! be one day. So documents are checked against this table first.
 
-use self::ContentKind::{Carried, Group, Number, Text};
+use self::ContentKind::{Group, Number, Text};
+use super::operation::Operation;
 
 /// An element and its content.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +19,6 @@ pub(super) struct Element {
 pub(super) enum ContentKind {
     /// Text of any kind.
     Text,
-    /// A checksum whose element s3s lacks: it is [carried](crate::checksums::carried).
-    Carried,
     /// A whole number in decimal digits.
     Number,
     /// Other elements.
@@ -31,17 +30,13 @@ impl Element {
     pub(super) fn child(&self, name: &str) -> Option<&'static Self> {
         match self.kind {
             Group(children) => children.iter().find(|child| child.name == name),
-            Text | Carried | Number => None,
+            Text | Number => None,
         }
     }
 }
 
 const fn text(name: &'static str) -> Element {
     Element { name, kind: Text }
-}
-
-const fn carried(name: &'static str) -> Element {
-    Element { name, kind: Carried }
 }
 
 const fn number(name: &'static str) -> Element {
@@ -75,13 +70,13 @@ const COMPLETE: Element = group(
             text("ChecksumCRC32"),
             text("ChecksumCRC32C"),
             text("ChecksumCRC64NVME"),
-            carried("ChecksumMD5"),
+            text("ChecksumMD5"),
             text("ChecksumSHA1"),
             text("ChecksumSHA256"),
-            carried("ChecksumSHA512"),
-            carried("ChecksumXXHASH128"),
-            carried("ChecksumXXHASH3"),
-            carried("ChecksumXXHASH64"),
+            text("ChecksumSHA512"),
+            text("ChecksumXXHASH128"),
+            text("ChecksumXXHASH3"),
+            text("ChecksumXXHASH64"),
         ],
     )],
 );
@@ -225,30 +220,30 @@ const TAGGING: Element = group("Tagging", &[group("TagSet", &[TAG])]);
 const VERSIONING: Element = group("VersioningConfiguration", &[text("MfaDelete"), text("Status")]);
 
 /// Root of the document of each operation.
-static ROOTS: [(&str, Element); 18] = [
-    ("CompleteMultipartUpload", COMPLETE),
-    ("CreateBucket", CREATE_BUCKET),
-    ("DeleteObjects", DELETE),
-    ("PutBucketAcl", ACL),
-    ("PutBucketCors", CORS),
-    ("PutBucketEncryption", ENCRYPTION),
-    ("PutBucketLifecycleConfiguration", LIFECYCLE),
-    ("PutBucketLogging", LOGGING),
-    ("PutBucketNotificationConfiguration", NOTIFICATION),
-    ("PutBucketOwnershipControls", OWNERSHIP),
-    ("PutBucketTagging", TAGGING),
-    ("PutBucketVersioning", VERSIONING),
-    ("PutObjectAcl", ACL),
-    ("PutObjectLegalHold", LEGAL_HOLD),
-    ("PutObjectLockConfiguration", LOCK),
-    ("PutObjectRetention", RETENTION),
-    ("PutObjectTagging", TAGGING),
-    ("PutPublicAccessBlock", PUBLIC_ACCESS),
+static ROOTS: [(Operation, Element); 18] = [
+    (Operation::CompleteMultipartUpload, COMPLETE),
+    (Operation::CreateBucket, CREATE_BUCKET),
+    (Operation::DeleteObjects, DELETE),
+    (Operation::PutBucketAcl, ACL),
+    (Operation::PutBucketCors, CORS),
+    (Operation::PutBucketEncryption, ENCRYPTION),
+    (Operation::PutBucketLifecycleConfiguration, LIFECYCLE),
+    (Operation::PutBucketLogging, LOGGING),
+    (Operation::PutBucketNotificationConfiguration, NOTIFICATION),
+    (Operation::PutBucketOwnershipControls, OWNERSHIP),
+    (Operation::PutBucketTagging, TAGGING),
+    (Operation::PutBucketVersioning, VERSIONING),
+    (Operation::PutObjectAcl, ACL),
+    (Operation::PutObjectLegalHold, LEGAL_HOLD),
+    (Operation::PutObjectLockConfiguration, LOCK),
+    (Operation::PutObjectRetention, RETENTION),
+    (Operation::PutObjectTagging, TAGGING),
+    (Operation::PutPublicAccessBlock, PUBLIC_ACCESS),
 ];
 
 /// Root of an operation's document, if it has one.
-pub(super) fn root_of(operation: &str) -> Option<&'static Element> {
-    ROOTS.iter().find(|(name, _)| *name == operation).map(|(_, root)| root)
+pub(super) fn root_of(operation: Operation) -> Option<&'static Element> {
+    ROOTS.iter().find(|(of, _)| *of == operation).map(|(_, root)| root)
 }
 
 #[cfg(test)]
@@ -261,29 +256,31 @@ mod tests {
         let with_document = TABLE.iter().filter(|row| matches!(row.body, BodyKind::Xml { .. }));
         let mut names: Vec<&str> = with_document.map(|row| row.name).collect();
         names.sort_unstable();
-        let roots: Vec<&str> = ROOTS.iter().map(|(name, _)| *name).collect();
+        let roots: Vec<&str> = ROOTS.iter().map(|(operation, _)| operation.name()).collect();
         assert_eq!(names, roots);
     }
 
     #[test]
-    fn checksums_that_s3s_does_not_know_are_carried() {
-        let part = root_of("CompleteMultipartUpload").unwrap().child("Part").unwrap();
+    fn parts_may_have_checksums_of_all_algorithms() {
+        let part = root_of(Operation::CompleteMultipartUpload).unwrap().child("Part").unwrap();
         let Group(children) = part.kind else { panic!("a part holds elements") };
-        for child in children {
-            let document = format!("<{0}>AA==</{0}>", child.name);
-            let is_left = crate::checksums::carried::insert_values(&document) == document;
-            assert_eq!(is_left, !matches!(child.kind, Carried), "{}", child.name);
+        let names = children.iter().filter(|child| child.name.starts_with("Checksum"));
+        for child in names.clone() {
+            assert!(
+                crate::checksums::of_element(child.name.as_bytes()).is_some(),
+                "{}",
+                child.name
+            );
         }
-        let names = children.iter().filter(|child| child.name.starts_with("Checksum")).count();
-        assert_eq!(names, martlet_protocol::entry::ChecksumAlgorithm::ALL.len());
+        assert_eq!(names.count(), martlet_protocol::entry::ChecksumAlgorithm::ALL.len());
     }
 
     #[test]
     fn elements_are_found_where_they_belong() {
-        let lifecycle = root_of("PutBucketLifecycleConfiguration").unwrap();
+        let lifecycle = root_of(Operation::PutBucketLifecycleConfiguration).unwrap();
         let days = lifecycle.child("Rule").and_then(|rule| rule.child("Expiration")).unwrap();
         assert!(matches!(days.child("Days").unwrap().kind, Number));
         assert!(lifecycle.child("Days").is_none());
-        assert!(root_of("GetObject").is_none());
+        assert!(root_of(Operation::GetObject).is_none());
     }
 }

@@ -1,43 +1,46 @@
 //! The HTTP pipeline as a hyper service that never returns an error.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
-use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body::{Frame, SizeHint};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use martlet_protocol::Clock;
-use martlet_protocol::http::{in_request, with_request};
-use s3s::Body;
-use tokio::sync::OwnedSemaphorePermit;
-use tower::ServiceExt;
+use martlet_protocol::http::with_request;
 
 use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
 use super::cors::{CorsRules, CrossOriginRequest};
 use super::expect;
-use super::form::FormReply;
-use super::pipeline::{PipelineError, RequestPipeline};
+use super::pipeline::{Arrival, PipelineError, RequestPipeline};
 use super::reply::{DETAIL, QUOTA_DETAIL, ReplyContext, Stamper};
-use super::table::Operation;
-use crate::auth::{Authenticator, Identity, Keys, Mechanism, Refusal, RequestTarget};
+use crate::auth::{Authenticator, Identity, Keys, Refusal, RequestTarget};
+use crate::body::ResponseBody;
+use crate::dispatch::Reply;
 use crate::limits::LimitReason;
 use crate::limits::authenticated::AuthenticatedFlag;
-use crate::limits::body::metered;
 use crate::limits::concurrency::{ConcurrencyLimiter, RequestPermit};
 use crate::logging::ReplyRequester;
 use crate::messages;
+use crate::request::{Observation, PreparedRequest};
+use crate::request_observer::ReplyInfo;
+
+/// Runs the operations of requests that have passed the HTTP pipeline.
+pub(crate) trait OperationHandler: Clone + Send + Sync + 'static {
+    /// Runs the operation of a request. Dropping the future early abandons the request.
+    ///
+    /// The future is boxed, because it would be a large part of the future of each connection.
+    fn handle(&self, request: PreparedRequest) -> BoxFuture<'_, Reply>;
+}
 
 /// HTTP pipeline in front of the operations: see the [module](super). Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct HttpService<S> {
+pub(crate) struct HttpService<H> {
     shared: Arc<ServiceState>,
-    inner: S,
+    handler: H,
 }
 
 #[derive(Debug)]
@@ -50,18 +53,15 @@ struct ServiceState {
     cors: Option<Arc<dyn CorsRules>>,
 }
 
-impl<S> HttpService<S>
-where
-    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
-{
-    /// Creates an HTTP service in front of `inner` for the access keys in `keys`, with the CORS
+impl<H: OperationHandler> HttpService<H> {
+    /// Creates an HTTP service in front of `handler` for the access keys in `keys`, with the CORS
     /// rules of `cors`.
-    pub fn new(
+    pub(crate) fn new(
         config: HttpConfig,
         clock: Arc<dyn Clock>,
         keys: Keys,
         cors: Option<Arc<dyn CorsRules>>,
-        inner: S,
+        handler: H,
     ) -> Self {
         let authenticator = Authenticator::new(config.auth.clone(), clock, keys);
         let shared = ServiceState {
@@ -71,7 +71,7 @@ where
             gate: RequestPipeline::new(authenticator, config),
             cors,
         };
-        Self { shared: Arc::new(shared), inner }
+        Self { shared: Arc::new(shared), handler }
     }
 
     /// Returns this service with `anonymous_check` as early access check of anonymous documents.
@@ -86,32 +86,40 @@ where
         self.shared.gate.target(uri, headers).ok()
     }
 
+    /// Answers one request, of which nothing is observed.
+    #[cfg(test)]
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        self.answer_observed(request, Observation::default()).await
+    }
+
     /// Answers one request.
-    pub async fn answer<B>(&self, request: Request<B>) -> Response<GuardedBody>
+    pub(crate) async fn answer_observed<B>(
+        &self,
+        request: Request<B>,
+        observation: Observation,
+    ) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
         let shared = &*self.shared;
         let asked = ReplyContext {
-            id: shared.stamper.next_id(),
+            id: shared.stamper.next_id().header(),
             resource: request.uri().path().into(),
             is_head: request.method() == Method::HEAD,
         };
-        let id = asked.id.header();
         let Some(permit) = shared.turns.take() else {
-            let response = shared.slow_down(&asked, LimitReason::Overload, None);
-            return response.map(|body| GuardedBody {
-                body,
-                id,
-                turn: None,
-                tally: None,
-                _permit: None,
-            });
+            let mut response = shared.slow_down(&asked, LimitReason::Overload, None);
+            response.body_mut().hold(asked.id, None, None);
+            return response;
         };
         let mut turn = None;
         let method = request.method();
-        let response = match shared.preflight(method, request.uri(), request.headers()) {
+        let mut response = match shared.preflight(method, request.uri(), request.headers()) {
             Some(crossing) => match shared.admit(&Identity::Anonymous) {
                 Ok(admitted) => {
                     turn = Some(admitted);
@@ -119,9 +127,10 @@ where
                 }
                 Err(stopped) => shared.stop(&asked, stopped),
             },
-            None => self.answer_request(&asked, request, &mut turn).await,
+            None => self.answer_request(&asked, request, observation, &mut turn).await,
         };
-        response.map(|body| GuardedBody { body, id, turn, tally: None, _permit: Some(permit) })
+        response.body_mut().hold(asked.id, turn, Some(permit));
+        response
     }
 
     /// Answers an admitted request, and sets `turn` to the turn of its principal.
@@ -129,28 +138,30 @@ where
         &self,
         asked: &ReplyContext,
         request: Request<B>,
+        observation: Observation,
         turn: &mut Option<RequestPermit>,
-    ) -> Response<Body>
+    ) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
         let shared = &*self.shared;
         let crossing = shared.crossing(&request);
-        let (request, waiting) = expect::watch(request);
-        let proven = request.extensions().get::<AuthenticatedFlag>().cloned();
+        let waiting = expect::watch(&request);
+        let arrival = Arrival { id: asked.id.clone(), polled: waiting.clone(), observation };
         if shared.gate.is_for_tokens(&request) {
             let mut response = match shared.admit(&Identity::Anonymous) {
                 Ok(admitted) => {
                     *turn = Some(admitted);
-                    let response = Box::pin(shared.gate.answer_for_tokens(request, asked.id)).await;
+                    let response = Box::pin(shared.gate.answer_for_tokens(request, arrival)).await;
                     shared.stamper.complete(asked, response)
                 }
                 Err(stopped) => shared.stop(asked, stopped),
             };
-            waiting.end(response.headers_mut());
+            expect::end(&waiting, response.headers_mut());
             return response;
         }
+        let proven = request.extensions().get::<AuthenticatedFlag>().cloned();
         let mut admit = |who: &Identity| {
             // The turn for an unknown principal, if any, is returned first.
             *turn = None;
@@ -160,15 +171,15 @@ where
             }
             Ok(())
         };
-        let mut response = match shared.gate.prepare(request, asked.id, &mut admit).await {
+        let mut response = match shared.gate.prepare(request, arrival, &mut admit).await {
             Ok(request) => self.carry_out(asked, request, turn.as_ref()).await,
             Err(stopped) => shared.stop(asked, stopped),
         };
         if let Some((crossing, rules)) = crossing {
-            let headers = with_request(asked.id.header(), crossing.headers(rules)).await;
+            let headers = with_request(asked.id.clone(), crossing.headers(rules)).await;
             response.headers_mut().extend(headers);
         }
-        waiting.end(response.headers_mut());
+        expect::end(&waiting, response.headers_mut());
         response
     }
 
@@ -176,32 +187,33 @@ where
     async fn carry_out(
         &self,
         asked: &ReplyContext,
-        request: Request<Body>,
+        mut request: PreparedRequest,
         turn: Option<&RequestPermit>,
-    ) -> Response<Body> {
-        let mut request = match turn {
-            Some(turn) => request.map(|body| metered(body, turn.meters())),
-            None => request,
-        };
-        let form = request.extensions_mut().remove::<FormReply>();
-        let operation = request.extensions().get::<&'static Operation>().copied();
-        let asker = requester_of(request.extensions());
-        let answer = self.inner.clone().oneshot(request);
-        let Ok(mut response) = with_request(asked.id.header(), answer).await;
+    ) -> Response<ResponseBody> {
+        if let Some(turn) = turn {
+            turn.meters().charge(request.head.document().len() as u64);
+            request.body.charge_to(turn.meters());
+        }
+        let form = request.form.take();
+        let context = &request.head.context;
+        let operation = context.operation;
+        let requester =
+            ReplyRequester { identity: context.identity.clone(), mechanism: context.mechanism };
+        let mut reply = with_request(asked.id.clone(), self.handler.handle(request)).await;
         if let Some(form) = form {
-            form.apply(&mut response);
+            form.apply(&mut reply);
         }
-        let is_over_quota = response.headers().get(DETAIL).is_some_and(is_quota);
+        let is_over_quota = reply.headers.get(DETAIL).is_some_and(is_quota);
+        let (response, effects) = reply.into_parts();
         let mut response = self.shared.stamper.complete(asked, response);
+        let extensions = response.extensions_mut();
+        let info = extensions.get_or_insert_default::<ReplyInfo>();
+        (info.operation, info.requester) = (Some(operation), Some(requester));
+        info.effects = effects;
         // For observers that count requests by operation.
-        if let Some(operation) = operation {
-            response.extensions_mut().insert(operation);
-        }
-        if let Some(asker) = asker {
-            response.extensions_mut().insert(asker);
-        }
+        extensions.insert(operation.row());
         if is_over_quota {
-            response.extensions_mut().insert(LimitReason::Quota);
+            extensions.insert(LimitReason::Quota);
         }
         response
     }
@@ -225,11 +237,12 @@ impl ServiceState {
     }
 
     /// Builds the reply to a request that does not reach its operation.
-    fn stop(&self, asked: &ReplyContext, stopped: PipelineError) -> Response<Body> {
+    fn stop(&self, asked: &ReplyContext, stopped: PipelineError) -> Response<ResponseBody> {
         match stopped {
             PipelineError::Limited(why, wait) => self.slow_down(asked, why, wait),
             PipelineError::Refused(refusal) => {
-                tracing::debug!(id = %asked.id, %refusal, "refused a request");
+                let id = asked.id.to_str().unwrap_or_default();
+                tracing::debug!(id, %refusal, "refused a request");
                 self.stamper.refuse(asked, &refusal)
             }
         }
@@ -241,7 +254,7 @@ impl ServiceState {
         asked: &ReplyContext,
         why: LimitReason,
         wait: Option<Duration>,
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let refusal = messages::SLOW_DOWN.refusal();
         let mut response = self.stamper.refuse(asked, &refusal);
         let retry_after = match wait {
@@ -270,14 +283,14 @@ impl ServiceState {
         &self,
         asked: &ReplyContext,
         (crossing, rules): (Result<CrossOriginRequest, Refusal>, &dyn CorsRules),
-    ) -> Response<Body> {
+    ) -> Response<ResponseBody> {
         let granted = match crossing {
-            Ok(crossing) => with_request(asked.id.header(), crossing.answer(rules)).await,
+            Ok(crossing) => with_request(asked.id.clone(), crossing.answer(rules)).await,
             Err(refusal) => Err(refusal),
         };
         match granted {
             Ok(headers) => {
-                let mut response = Response::new(Body::empty());
+                let mut response = Response::new(ResponseBody::empty());
                 *response.headers_mut() = headers;
                 self.stamper.complete(asked, response)
             }
@@ -294,89 +307,18 @@ impl ServiceState {
     }
 }
 
-impl<S, B> hyper::service::Service<Request<B>> for HttpService<S>
+impl<H, B> hyper::service::Service<Request<B>> for HttpService<H>
 where
-    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send,
+    H: OperationHandler,
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::fmt::Display,
 {
-    type Response = Response<GuardedBody>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { Ok(service.answer(request).await) })
-    }
-}
-
-/// Body of a reply. Its request counts as in flight until the body is sent or given up.
-#[derive(Debug)]
-pub struct GuardedBody {
-    body: Body,
-    /// Id of the request, for calls of nodes while the body is sent.
-    id: HeaderValue,
-    /// Turn of the request's principal.
-    turn: Option<RequestPermit>,
-    /// Counter of the bytes of the body.
-    tally: Option<Box<dyn ByteCounter>>,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-/// Counter of the bytes of a body. Dropped when the body is sent or given up.
-pub(crate) trait ByteCounter: std::fmt::Debug + Send + Sync {
-    /// Adds bytes that were sent.
-    fn add(&mut self, bytes: usize);
-}
-
-impl GuardedBody {
-    /// Sets the counter of the bytes of the body.
-    pub(crate) fn count_by(&mut self, tally: Box<dyn ByteCounter>) {
-        self.tally = Some(tally);
-    }
-}
-
-/// Principal of a request, for observers of its reply.
-fn requester_of(extensions: &Extensions) -> Option<ReplyRequester> {
-    let identity = extensions.get::<Identity>()?.clone();
-    // Forms have another kind of signature.
-    let mechanism = extensions.get::<Mechanism>().copied().unwrap_or(Mechanism::None);
-    Some(ReplyRequester { identity, mechanism })
-}
-
-impl http_body::Body for GuardedBody {
-    type Data = Bytes;
-    type Error = s3s::StdError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        let Self { body, id, turn, tally, .. } = &mut *self;
-        let polled = in_request(id, || Pin::new(body).poll_frame(context));
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(bytes) = frame.data_ref()
-        {
-            if let Some(turn) = turn {
-                turn.meters().charge(bytes.len() as u64);
-            }
-            if let Some(tally) = tally {
-                tally.add(bytes.len());
-            }
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        Box::pin(async move { Ok(service.answer_observed(request, Observation::default()).await) })
     }
 }

@@ -4,6 +4,7 @@
 //! operation's row returns NotImplemented, so that no sub-resource falls through to another
 //! operation.
 
+use super::operation::Operation;
 use crate::auth::{Query, Refusal};
 use crate::messages;
 
@@ -39,9 +40,11 @@ pub enum BodyKind {
     },
 }
 
-/// An operation of S3.
+/// Facts of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct OperationRow {
+    /// The operation.
+    pub operation: Operation,
     /// S3's name of the operation.
     pub name: &'static str,
     /// HTTP method.
@@ -87,38 +90,40 @@ const fn xml(bytes_max: u64) -> BodyKind {
 }
 
 const fn row(
-    name: &'static str,
+    operation: Operation,
     method: &'static str,
     path: PathKind,
     required: &'static [&'static str],
     optional: &'static [&'static str],
-) -> Operation {
-    Operation { name, method, path, required, optional, is_copy: false, body: BodyKind::Ignored }
+) -> OperationRow {
+    let (name, body) = (operation.name(), BodyKind::Ignored);
+    OperationRow { operation, name, method, path, required, optional, is_copy: false, body }
 }
 
-const fn with_body(operation: Operation, body: BodyKind) -> Operation {
-    Operation { body, ..operation }
+const fn with_body(row: OperationRow, body: BodyKind) -> OperationRow {
+    OperationRow { body, ..row }
 }
 
-const fn copying(operation: Operation) -> Operation {
-    Operation { is_copy: true, ..operation }
+const fn copying(row: OperationRow) -> OperationRow {
+    OperationRow { is_copy: true, ..row }
 }
 
 /// All operations. The first row that matches a request applies.
-pub static TABLE: &[Operation] = {
+pub static TABLE: [OperationRow; Operation::COUNT] = {
+    use Operation as O;
     use PathKind::{Bucket, Object, Service};
-    &[
+    [
         row(
-            "ListBuckets",
+            O::ListBuckets,
             "GET",
             Service,
             &[],
             &["prefix", "continuation-token", "max-buckets", "bucket-region"],
         ),
-        row("HeadBucket", "HEAD", Bucket, &[], &[]),
-        row("GetBucketLocation", "GET", Bucket, &["location"], &[]),
+        row(O::HeadBucket, "HEAD", Bucket, &[], &[]),
+        row(O::GetBucketLocation, "GET", Bucket, &["location"], &[]),
         row(
-            "ListMultipartUploads",
+            O::ListMultipartUploads,
             "GET",
             Bucket,
             &["uploads"],
@@ -132,7 +137,7 @@ pub static TABLE: &[Operation] = {
             ],
         ),
         row(
-            "ListObjectsV2",
+            O::ListObjectsV2,
             "GET",
             Bucket,
             &["list-type=2"],
@@ -148,7 +153,7 @@ pub static TABLE: &[Operation] = {
             ],
         ),
         row(
-            "ListObjects",
+            O::ListObjects,
             "GET",
             Bucket,
             &[],
@@ -165,63 +170,63 @@ pub static TABLE: &[Operation] = {
                 "etag",
             ],
         ),
-        with_body(row("CreateBucket", "PUT", Bucket, &[], &[]), xml(64 * KIB)),
-        row("DeleteBucket", "DELETE", Bucket, &[], &[]),
-        row("GetBucketPolicy", "GET", Bucket, &["policy"], &[]),
-        row("GetBucketPolicyStatus", "GET", Bucket, &["policyStatus"], &[]),
+        with_body(row(O::CreateBucket, "PUT", Bucket, &[], &[]), xml(64 * KIB)),
+        row(O::DeleteBucket, "DELETE", Bucket, &[], &[]),
+        row(O::GetBucketPolicy, "GET", Bucket, &["policy"], &[]),
+        row(O::GetBucketPolicyStatus, "GET", Bucket, &["policyStatus"], &[]),
         with_body(
-            row("PutBucketPolicy", "PUT", Bucket, &["policy"], &[]),
+            row(O::PutBucketPolicy, "PUT", Bucket, &["policy"], &[]),
             BodyKind::Text { bytes_max: 64 * KIB },
         ),
-        row("DeleteBucketPolicy", "DELETE", Bucket, &["policy"], &[]),
-        with_body(row("DeleteObjects", "POST", Bucket, &["delete"], &[]), xml(2 * KIB * KIB)),
-        with_body(row("PostObject", "POST", Bucket, &[], &[]), BodyKind::Stream),
-        row("GetBucketAcl", "GET", Bucket, &["acl"], &[]),
-        with_body(row("PutBucketAcl", "PUT", Bucket, &["acl"], &[]), xml(64 * KIB)),
-        row("GetBucketCors", "GET", Bucket, &["cors"], &[]),
-        with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
-        row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
-        row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
-        with_body(row("PutBucketEncryption", "PUT", Bucket, &["encryption"], &[]), xml(64 * KIB)),
-        row("DeleteBucketEncryption", "DELETE", Bucket, &["encryption"], &[]),
-        row("GetBucketLifecycleConfiguration", "GET", Bucket, &["lifecycle"], &[]),
+        row(O::DeleteBucketPolicy, "DELETE", Bucket, &["policy"], &[]),
+        with_body(row(O::DeleteObjects, "POST", Bucket, &["delete"], &[]), xml(2 * KIB * KIB)),
+        with_body(row(O::PostObject, "POST", Bucket, &[], &[]), BodyKind::Stream),
+        row(O::GetBucketAcl, "GET", Bucket, &["acl"], &[]),
+        with_body(row(O::PutBucketAcl, "PUT", Bucket, &["acl"], &[]), xml(64 * KIB)),
+        row(O::GetBucketCors, "GET", Bucket, &["cors"], &[]),
+        with_body(row(O::PutBucketCors, "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
+        row(O::DeleteBucketCors, "DELETE", Bucket, &["cors"], &[]),
+        row(O::GetBucketEncryption, "GET", Bucket, &["encryption"], &[]),
+        with_body(row(O::PutBucketEncryption, "PUT", Bucket, &["encryption"], &[]), xml(64 * KIB)),
+        row(O::DeleteBucketEncryption, "DELETE", Bucket, &["encryption"], &[]),
+        row(O::GetBucketLifecycleConfiguration, "GET", Bucket, &["lifecycle"], &[]),
         with_body(
-            row("PutBucketLifecycleConfiguration", "PUT", Bucket, &["lifecycle"], &[]),
+            row(O::PutBucketLifecycleConfiguration, "PUT", Bucket, &["lifecycle"], &[]),
             xml(KIB * KIB),
         ),
-        row("DeleteBucketLifecycle", "DELETE", Bucket, &["lifecycle"], &[]),
-        row("GetBucketLogging", "GET", Bucket, &["logging"], &[]),
-        with_body(row("PutBucketLogging", "PUT", Bucket, &["logging"], &[]), xml(64 * KIB)),
-        row("GetBucketNotificationConfiguration", "GET", Bucket, &["notification"], &[]),
+        row(O::DeleteBucketLifecycle, "DELETE", Bucket, &["lifecycle"], &[]),
+        row(O::GetBucketLogging, "GET", Bucket, &["logging"], &[]),
+        with_body(row(O::PutBucketLogging, "PUT", Bucket, &["logging"], &[]), xml(64 * KIB)),
+        row(O::GetBucketNotificationConfiguration, "GET", Bucket, &["notification"], &[]),
         with_body(
-            row("PutBucketNotificationConfiguration", "PUT", Bucket, &["notification"], &[]),
+            row(O::PutBucketNotificationConfiguration, "PUT", Bucket, &["notification"], &[]),
             xml(256 * KIB),
         ),
-        row("GetObjectLockConfiguration", "GET", Bucket, &["object-lock"], &[]),
+        row(O::GetObjectLockConfiguration, "GET", Bucket, &["object-lock"], &[]),
         with_body(
-            row("PutObjectLockConfiguration", "PUT", Bucket, &["object-lock"], &[]),
+            row(O::PutObjectLockConfiguration, "PUT", Bucket, &["object-lock"], &[]),
             xml(64 * KIB),
         ),
-        row("GetBucketOwnershipControls", "GET", Bucket, &["ownershipControls"], &[]),
+        row(O::GetBucketOwnershipControls, "GET", Bucket, &["ownershipControls"], &[]),
         with_body(
-            row("PutBucketOwnershipControls", "PUT", Bucket, &["ownershipControls"], &[]),
+            row(O::PutBucketOwnershipControls, "PUT", Bucket, &["ownershipControls"], &[]),
             xml(64 * KIB),
         ),
-        row("DeleteBucketOwnershipControls", "DELETE", Bucket, &["ownershipControls"], &[]),
-        row("GetPublicAccessBlock", "GET", Bucket, &["publicAccessBlock"], &[]),
+        row(O::DeleteBucketOwnershipControls, "DELETE", Bucket, &["ownershipControls"], &[]),
+        row(O::GetPublicAccessBlock, "GET", Bucket, &["publicAccessBlock"], &[]),
         with_body(
-            row("PutPublicAccessBlock", "PUT", Bucket, &["publicAccessBlock"], &[]),
+            row(O::PutPublicAccessBlock, "PUT", Bucket, &["publicAccessBlock"], &[]),
             xml(64 * KIB),
         ),
-        row("DeletePublicAccessBlock", "DELETE", Bucket, &["publicAccessBlock"], &[]),
-        row("GetBucketRequestPayment", "GET", Bucket, &["requestPayment"], &[]),
-        row("GetBucketTagging", "GET", Bucket, &["tagging"], &[]),
-        with_body(row("PutBucketTagging", "PUT", Bucket, &["tagging"], &[]), xml(64 * KIB)),
-        row("DeleteBucketTagging", "DELETE", Bucket, &["tagging"], &[]),
-        row("GetBucketVersioning", "GET", Bucket, &["versioning"], &[]),
-        with_body(row("PutBucketVersioning", "PUT", Bucket, &["versioning"], &[]), xml(64 * KIB)),
+        row(O::DeletePublicAccessBlock, "DELETE", Bucket, &["publicAccessBlock"], &[]),
+        row(O::GetBucketRequestPayment, "GET", Bucket, &["requestPayment"], &[]),
+        row(O::GetBucketTagging, "GET", Bucket, &["tagging"], &[]),
+        with_body(row(O::PutBucketTagging, "PUT", Bucket, &["tagging"], &[]), xml(64 * KIB)),
+        row(O::DeleteBucketTagging, "DELETE", Bucket, &["tagging"], &[]),
+        row(O::GetBucketVersioning, "GET", Bucket, &["versioning"], &[]),
+        with_body(row(O::PutBucketVersioning, "PUT", Bucket, &["versioning"], &[]), xml(64 * KIB)),
         row(
-            "ListObjectVersions",
+            O::ListObjectVersions,
             "GET",
             Bucket,
             &["versions"],
@@ -234,46 +239,49 @@ pub static TABLE: &[Operation] = {
                 "encoding-type",
             ],
         ),
-        row("HeadObject", "HEAD", Object, &[], READ),
-        row("GetObjectAcl", "GET", Object, &["acl"], VERSION),
-        with_body(row("PutObjectAcl", "PUT", Object, &["acl"], VERSION), xml(64 * KIB)),
-        row("GetObjectAttributes", "GET", Object, &["attributes"], VERSION),
-        row("GetObjectLegalHold", "GET", Object, &["legal-hold"], VERSION),
+        row(O::HeadObject, "HEAD", Object, &[], READ),
+        row(O::GetObjectAcl, "GET", Object, &["acl"], VERSION),
+        with_body(row(O::PutObjectAcl, "PUT", Object, &["acl"], VERSION), xml(64 * KIB)),
+        row(O::GetObjectAttributes, "GET", Object, &["attributes"], VERSION),
+        row(O::GetObjectLegalHold, "GET", Object, &["legal-hold"], VERSION),
         with_body(
-            row("PutObjectLegalHold", "PUT", Object, &["legal-hold"], VERSION),
+            row(O::PutObjectLegalHold, "PUT", Object, &["legal-hold"], VERSION),
             xml(64 * KIB),
         ),
-        row("GetObjectRetention", "GET", Object, &["retention"], VERSION),
-        with_body(row("PutObjectRetention", "PUT", Object, &["retention"], VERSION), xml(64 * KIB)),
-        row("GetObjectTagging", "GET", Object, &["tagging"], VERSION),
+        row(O::GetObjectRetention, "GET", Object, &["retention"], VERSION),
+        with_body(
+            row(O::PutObjectRetention, "PUT", Object, &["retention"], VERSION),
+            xml(64 * KIB),
+        ),
+        row(O::GetObjectTagging, "GET", Object, &["tagging"], VERSION),
         row(
-            "ListParts",
+            O::ListParts,
             "GET",
             Object,
             &["uploadId"],
             &["max-parts", "part-number-marker", "encoding-type"],
         ),
-        row("GetObject", "GET", Object, &[], READ),
-        with_body(row("PutObjectTagging", "PUT", Object, &["tagging"], VERSION), xml(64 * KIB)),
-        copying(row("UploadPartCopy", "PUT", Object, &["partNumber", "uploadId"], &[])),
+        row(O::GetObject, "GET", Object, &[], READ),
+        with_body(row(O::PutObjectTagging, "PUT", Object, &["tagging"], VERSION), xml(64 * KIB)),
+        copying(row(O::UploadPartCopy, "PUT", Object, &["partNumber", "uploadId"], &[])),
         with_body(
-            row("UploadPart", "PUT", Object, &["partNumber", "uploadId"], &[]),
+            row(O::UploadPart, "PUT", Object, &["partNumber", "uploadId"], &[]),
             BodyKind::Stream,
         ),
-        copying(row("CopyObject", "PUT", Object, &[], &[])),
-        with_body(row("PutObject", "PUT", Object, &[], &[]), BodyKind::Stream),
-        row("CreateMultipartUpload", "POST", Object, &["uploads"], &[]),
+        copying(row(O::CopyObject, "PUT", Object, &[], &[])),
+        with_body(row(O::PutObject, "PUT", Object, &[], &[]), BodyKind::Stream),
+        row(O::CreateMultipartUpload, "POST", Object, &["uploads"], &[]),
         with_body(
-            row("CompleteMultipartUpload", "POST", Object, &["uploadId"], &[]),
+            row(O::CompleteMultipartUpload, "POST", Object, &["uploadId"], &[]),
             BodyKind::Xml { bytes_max: 4 * KIB * KIB, is_checked: false },
         ),
-        row("DeleteObjectTagging", "DELETE", Object, &["tagging"], VERSION),
-        row("AbortMultipartUpload", "DELETE", Object, &["uploadId"], &[]),
-        row("DeleteObject", "DELETE", Object, &[], VERSION),
+        row(O::DeleteObjectTagging, "DELETE", Object, &["tagging"], VERSION),
+        row(O::AbortMultipartUpload, "DELETE", Object, &["uploadId"], &[]),
+        row(O::DeleteObject, "DELETE", Object, &[], VERSION),
     ]
 };
 
-impl Operation {
+impl OperationRow {
     fn takes(&self, keys: &[(&str, &str)]) -> bool {
         let is_required = |name: &str| self.required.iter().any(|key| key_of(key) == name);
         let is_present = |key: &&str| match key.split_once('=') {
@@ -302,7 +310,7 @@ pub(super) fn find(
     is_copy: bool,
     query: &Query<'_>,
     is_ours: impl Fn(&str) -> bool,
-) -> Result<&'static Operation, Refusal> {
+) -> Result<Operation, Refusal> {
     let keys: Vec<(&str, &str)> = query
         .pairs()
         .iter()
@@ -313,7 +321,7 @@ pub(super) fn find(
         .iter()
         .filter(|row| row.method == method && row.path == path && row.is_copy == is_copy);
     if let Some(row) = rows.find(|row| row.takes(&keys)) {
-        return Ok(row);
+        return Ok(row.operation);
     }
     let is_known = matches!(method, "GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "OPTIONS");
     let is_bare = keys.is_empty() && !is_copy && method != "OPTIONS"
@@ -359,18 +367,19 @@ mod tests {
     fn name(method: &str, path: PathKind, query: &str) -> Result<&'static str, Code> {
         let query = Query::parse(query).unwrap();
         find(method, path, false, &query, |name| name == "x-id")
-            .map(|row| row.name)
+            .map(Operation::name)
             .map_err(|refusal| refusal.code)
     }
 
     #[test]
     fn every_row_is_reached() {
-        for row in TABLE {
+        for (row, operation) in TABLE.iter().zip(Operation::ALL) {
+            assert_eq!((row.operation, operation.row()), (*operation, row));
             let query = Query::parse("").unwrap();
             let keys = row.required.join("&");
             let query = if keys.is_empty() { query } else { Query::parse(&keys).unwrap() };
             let found = find(row.method, row.path, row.is_copy, &query, |_| false).unwrap();
-            assert_eq!(found, row);
+            assert_eq!(found, row.operation);
         }
     }
 
@@ -424,7 +433,7 @@ mod tests {
     fn a_copy_is_never_a_put() {
         let none = Query::default();
         let found =
-            |is_copy| find("PUT", PathKind::Object, is_copy, &none, |_| false).unwrap().name;
+            |is_copy| find("PUT", PathKind::Object, is_copy, &none, |_| false).unwrap().name();
         assert_eq!((found(true), found(false)), ("CopyObject", "PutObject"));
         let get = find("GET", PathKind::Object, true, &none, |_| false);
         assert_eq!(get.unwrap_err().code, Code::InvalidArgument);
@@ -467,7 +476,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_what_is_there() {
-        let keys = |row: &Operation| {
+        let keys = |row: &OperationRow| {
             let keys = row.required.iter().chain(row.optional);
             let mut keys: Vec<_> =
                 keys.map(|key| if is_override(key) { "response-*" } else { key }).collect();

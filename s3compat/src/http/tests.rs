@@ -5,21 +5,21 @@ mod limited;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use martlet_protocol::ManualClock;
 use parking_lot::Mutex;
-use s3s::Body;
 
 use super::*;
 use crate::auth::Identity;
 use crate::auth::testing::{NOW_MS, TestSignature, keys};
-use crate::decode::{BodyError, BodyFacts};
+use crate::decode::BodyError;
+use crate::dispatch::Reply;
+use crate::request::PreparedRequest;
 
 /// A request as received by the operations.
 #[derive(Debug)]
@@ -33,43 +33,41 @@ struct ReceivedRequest {
 }
 
 /// Records each request, and returns the configured reply.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Recorder {
     seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     error: Option<&'static str>,
 }
 
-impl tower::Service<Request<Body>> for Recorder {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl OperationHandler for Recorder {
+    fn handle(&self, request: PreparedRequest) -> BoxFuture<'_, Reply> {
+        Box::pin(self.record(request))
     }
+}
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let recorder = self.clone();
-        Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await.map(http_body_util::Collected::to_bytes);
-            let body = body.map_err(|error| BodyError::find(&*error).unwrap().clone());
-            let facts = parts.extensions.get::<Arc<BodyFacts>>().unwrap();
-            recorder.seen.lock().push(ReceivedRequest {
-                uri: parts.uri.to_string(),
-                headers: parts.headers,
-                identity: parts.extensions.get::<Identity>().unwrap().clone(),
-                operation: parts.extensions.get::<&'static Operation>().unwrap().name,
-                trailers: facts.trailers().cloned().unwrap_or_default(),
-                body,
-            });
-            let mut response = Response::new(Body::from("hello".to_owned()));
-            if let Some(document) = recorder.error {
-                *response.status_mut() = StatusCode::NOT_FOUND;
-                *response.body_mut() = Body::from(document.to_owned());
-            }
-            Ok(response)
-        })
+impl Recorder {
+    async fn record(&self, request: PreparedRequest) -> Reply {
+        let PreparedRequest { head, body, .. } = request;
+        let body = match &head.document {
+            Some(_) => Ok(Bytes::copy_from_slice(head.document())),
+            None => body.collect().await,
+        };
+        let query = if head.raw_query.is_empty() { "" } else { "?" };
+        self.seen.lock().push(ReceivedRequest {
+            uri: format!("{}{query}{}", head.target.path(), head.raw_query),
+            operation: head.operation().name(),
+            identity: head.context.identity,
+            trailers: head.context.facts.trailers().cloned().unwrap_or_default(),
+            headers: head.headers,
+            body,
+        });
+        let mut reply = Reply::empty(StatusCode::OK);
+        reply.body = "hello".to_owned().into();
+        if let Some(document) = self.error {
+            reply.status = StatusCode::NOT_FOUND;
+            reply.body = document.to_owned().into();
+        }
+        reply
     }
 }
 

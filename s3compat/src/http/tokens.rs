@@ -5,11 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
-use s3s::Body;
 
-use super::pipeline::{RequestPipeline, number};
-use super::reply::RequestId;
+use super::pipeline::{Arrival, RequestPipeline, number};
 use crate::auth::{Refusal, RequestTarget};
+use crate::body::ResponseBody;
 use crate::decode::{BodyFacts, BodyPlan, DecodedBody, Framing, collect};
 use crate::sts;
 
@@ -26,8 +25,8 @@ impl RequestPipeline {
     pub(super) async fn answer_for_tokens<B>(
         &self,
         request: Request<B>,
-        id: RequestId,
-    ) -> Response<Body>
+        arrival: Arrival,
+    ) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
@@ -38,16 +37,17 @@ impl RequestPipeline {
             let length = number(&parts.headers, CONTENT_LENGTH.as_str())?;
             let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
             let patience = self.config.patience();
-            let plan = BodyPlan { framing: Framing::Plain, facts, patience };
+            let polled = arrival.polled;
+            let plan = BodyPlan { framing: Framing::Plain, facts, patience, polled };
             // The fields of the form name the sender.
             let mut share = self.documents.begin(None);
             let body = DecodedBody::new(body, plan);
             let body = collect(body, sts::FORM_BYTES_MAX, &mut share).await?;
             Ok::<_, Refusal>((target, body, share))
         };
-        let id = id.to_string();
+        let id = arrival.id.to_str().unwrap_or_default();
         let read = read.await;
         let asked = (&self.authenticator, &parts);
-        sts::answer(asked, read.as_ref().map(|(target, body, _)| (target, &body[..])), &id).await
+        sts::answer(asked, read.as_ref().map(|(target, body, _)| (target, &body[..])), id).await
     }
 }

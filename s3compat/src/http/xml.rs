@@ -23,9 +23,8 @@ const NUMBER_BYTES_MAX: usize = 20;
 /// Maximum length of an entity, in bytes: a character reference of seven digits.
 const ENTITY_BYTES_MAX: usize = 10;
 
-/// Checks a document, against the schema of its root if known. Returns true if it has elements to
-/// be [carried](crate::checksums::carried).
-pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result<bool, Refusal> {
+/// Checks a document, against the schema of its root if known.
+pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result<(), Refusal> {
     let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
     // XML has no other control characters either, but clients send them in keys, unescaped.
     if text.contains('\0') {
@@ -33,7 +32,7 @@ pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result
     }
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut open: Vec<OpenElement<'_>> = Vec::new();
-    let (mut has_root, mut has_carried) = (false, false);
+    let mut has_root = false;
     while let Some((before, markup)) = rest.split_once('<') {
         check_text(before, open.last_mut())?;
         rest = if let Some(instruction) = markup.strip_prefix('?') {
@@ -50,7 +49,7 @@ pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result
                 if open.is_empty() && std::mem::replace(&mut has_root, true) {
                     return Err(malformed("it has two root elements"));
                 }
-                has_carried |= open_tag(tag, &mut open, root)?;
+                open_tag(tag, &mut open, root)?;
             }
             rest
         };
@@ -59,7 +58,7 @@ pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result
     if !open.is_empty() || !has_root {
         return Err(malformed("it has no end"));
     }
-    Ok(has_carried)
+    Ok(())
 }
 
 /// Replaces numeric references to characters beyond the first plane by the characters. s3s refuses
@@ -104,12 +103,12 @@ struct OpenElement<'a> {
     digits: String,
 }
 
-/// Opens an element. Returns true if it is to be carried.
+/// Opens an element.
 fn open_tag<'a>(
     tag: &'a str,
     open: &mut Vec<OpenElement<'a>>,
     root: Option<&'static Element>,
-) -> Result<bool, Refusal> {
+) -> Result<(), Refusal> {
     check_entities(tag)?;
     let (tag, is_closed) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
     let name = tag.split(|c: char| c.is_ascii_whitespace()).next().unwrap_or_default();
@@ -137,7 +136,7 @@ fn open_tag<'a>(
     if is_closed {
         close_tag(name, open)?;
     }
-    Ok(matches!(element, Some(Element { kind: ContentKind::Carried, .. })))
+    Ok(())
 }
 
 fn close_tag(name: &str, open: &mut Vec<OpenElement<'_>>) -> Result<(), Refusal> {
@@ -212,6 +211,7 @@ fn malformed(what: &str) -> Refusal {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::operation::Operation;
     use super::*;
     use crate::auth::Code;
 
@@ -223,7 +223,7 @@ mod tests {
             "\u{feff}<a><!-- <b> --></a>",
             "<a ></a >",
         ] {
-            assert_eq!(inspect(document.as_bytes(), None), Ok(false), "{document}");
+            assert_eq!(inspect(document.as_bytes(), None), Ok(()), "{document}");
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
     fn bombs_and_broken_documents_are_refused() {
         let deep = format!("{}{}", "<a>".repeat(100_000), "</a>".repeat(100_000));
         let parts = |count| format!("<Complete>{}</Complete>", "<Part/>".repeat(count));
-        assert_eq!(inspect(parts(ELEMENTS_MAX).as_bytes(), None), Ok(false));
+        assert_eq!(inspect(parts(ELEMENTS_MAX).as_bytes(), None), Ok(()));
         let long_tag = format!("<a {}></a>", "x='1' ".repeat(1000));
         for document in [
             "<!DOCTYPE lolz [<!ENTITY lol \"lol\">]><a>&lol;</a>",
@@ -268,8 +268,8 @@ mod tests {
     fn of_lifecycle(rule: &str) -> Result<(), Code> {
         let document =
             format!("<LifecycleConfiguration><Rule>{rule}</Rule></LifecycleConfiguration>");
-        let root = super::super::schema::root_of("PutBucketLifecycleConfiguration");
-        inspect(document.as_bytes(), root).map(drop).map_err(|refusal| refusal.code)
+        let root = super::super::schema::root_of(Operation::PutBucketLifecycleConfiguration);
+        inspect(document.as_bytes(), root).map_err(|refusal| refusal.code)
     }
 
     #[test]
@@ -312,22 +312,10 @@ mod tests {
         {
             assert_eq!(of_lifecycle(wrong), Err(Code::MalformedXml), "{wrong}");
         }
-        let root = super::super::schema::root_of("PutObjectLockConfiguration");
+        let root = super::super::schema::root_of(Operation::PutObjectLockConfiguration);
         let wrong = "<ObjectLockConfiguration><Rul/></ObjectLockConfiguration>";
         assert!(inspect(wrong.as_bytes(), root).is_err());
         assert!(inspect(b"<Lock/>", root).is_err());
-    }
-
-    #[test]
-    fn a_document_tells_of_elements_to_be_carried() {
-        let root = super::super::schema::root_of("CompleteMultipartUpload");
-        let complete = |element: &str| {
-            let part = format!("<Part><{element}>AA==</{element}></Part>");
-            let document = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
-            inspect(document.as_bytes(), root).unwrap()
-        };
-        assert!(complete("ChecksumXXHASH3") && complete("ChecksumMD5"));
-        assert!(!complete("ChecksumSHA256") && !complete("ETag"));
     }
 
     #[test]
@@ -335,7 +323,7 @@ mod tests {
         for wrong in ["<a>\0</a>", "<a b='\0'/>", "\0<a/>"] {
             assert!(inspect(wrong.as_bytes(), None).is_err(), "{wrong:?}");
         }
-        assert_eq!(inspect("<a>\t\r\n\u{1}\u{85}\u{1f511}</a>".as_bytes(), None), Ok(false));
+        assert_eq!(inspect("<a>\t\r\n\u{1}\u{85}\u{1f511}</a>".as_bytes(), None), Ok(()));
     }
 
     #[test]

@@ -4,81 +4,96 @@ use crate::http::{Operation, PathKind};
 
 /// Name of an operation with the method `method`. A request that was refused before routing is
 /// named after its path.
-pub(crate) fn name(operation: Option<&Operation>, method: &str, path: PathKind) -> String {
+pub(crate) fn name(operation: Option<Operation>, method: &str, path: PathKind) -> String {
     let noun = operation.and_then(resource_name).unwrap_or(match path {
         PathKind::Service => "SERVICE",
         PathKind::Bucket => "BUCKET",
         PathKind::Object => "OBJECT",
     });
-    let is_copy = operation.is_some_and(|operation| operation.is_copy);
+    let is_copy = operation.is_some_and(|operation| operation.row().is_copy);
     format!("REST.{}.{noun}", if is_copy { "COPY" } else { method })
 }
 
 /// Resource in the name, unless it is the bucket or object itself.
-fn resource_name(operation: &Operation) -> Option<&'static str> {
-    Some(match operation.name {
-        "AbortMultipartUpload" | "CompleteMultipartUpload" | "ListParts" => "UPLOAD",
-        "CreateMultipartUpload" | "ListMultipartUploads" => "UPLOADS",
-        "UploadPart" | "UploadPartCopy" => "PART",
-        "DeleteObjects" => "MULTI_OBJECT_DELETE",
-        "PostObject" => "OBJECT",
-        "ListObjectVersions" => "BUCKETVERSIONS",
-        "GetBucketLocation" => "LOCATION",
-        "GetBucketPolicyStatus" => "POLICY_STATUS",
-        "GetObjectAttributes" => "OBJECT_ATTRIBUTES",
-        "GetObjectLockConfiguration" | "PutObjectLockConfiguration" => "OBJECT_LOCK_CONFIGURATION",
-        "GetObjectTagging" | "PutObjectTagging" | "DeleteObjectTagging" => "OBJECT_TAGGING",
-        name => {
-            const ENDS: [(&str, &str); 15] = [
-                ("Acl", "ACL"),
-                ("BucketCors", "CORS"),
-                ("BucketEncryption", "ENCRYPTION"),
-                ("BucketLifecycle", "LIFECYCLE"),
-                ("BucketLifecycleConfiguration", "LIFECYCLE"),
-                ("BucketLogging", "LOGGING_STATUS"),
-                ("BucketNotificationConfiguration", "NOTIFICATION"),
-                ("BucketOwnershipControls", "OWNERSHIP_CONTROLS"),
-                ("BucketPolicy", "BUCKETPOLICY"),
-                ("BucketTagging", "TAGGING"),
-                ("BucketVersioning", "VERSIONING"),
-                ("PublicAccessBlock", "PUBLIC_ACCESS_BLOCK"),
-                ("ObjectLegalHold", "LEGAL_HOLD"),
-                ("ObjectRetention", "RETENTION"),
-                ("RequestPayment", "REQUEST_PAYMENT"),
-            ];
-            ENDS.iter().find(|(end, _)| name.ends_with(end))?.1
+fn resource_name(operation: Operation) -> Option<&'static str> {
+    use Operation as O;
+    Some(match operation {
+        O::ListBuckets
+        | O::HeadBucket
+        | O::ListObjectsV2
+        | O::ListObjects
+        | O::CreateBucket
+        | O::DeleteBucket
+        | O::HeadObject
+        | O::GetObject
+        | O::CopyObject
+        | O::PutObject
+        | O::DeleteObject => return None,
+        O::AbortMultipartUpload | O::CompleteMultipartUpload | O::ListParts => "UPLOAD",
+        O::CreateMultipartUpload | O::ListMultipartUploads => "UPLOADS",
+        O::UploadPart | O::UploadPartCopy => "PART",
+        O::DeleteObjects => "MULTI_OBJECT_DELETE",
+        O::PostObject => "OBJECT",
+        O::ListObjectVersions => "BUCKETVERSIONS",
+        O::GetBucketLocation => "LOCATION",
+        O::GetBucketAcl | O::PutBucketAcl | O::GetObjectAcl | O::PutObjectAcl => "ACL",
+        O::GetBucketCors | O::PutBucketCors | O::DeleteBucketCors => "CORS",
+        O::GetBucketEncryption | O::PutBucketEncryption | O::DeleteBucketEncryption => "ENCRYPTION",
+        O::GetBucketLifecycleConfiguration
+        | O::PutBucketLifecycleConfiguration
+        | O::DeleteBucketLifecycle => "LIFECYCLE",
+        O::GetBucketLogging | O::PutBucketLogging => "LOGGING_STATUS",
+        O::GetBucketNotificationConfiguration | O::PutBucketNotificationConfiguration => {
+            "NOTIFICATION"
         }
+        O::GetBucketOwnershipControls
+        | O::PutBucketOwnershipControls
+        | O::DeleteBucketOwnershipControls => "OWNERSHIP_CONTROLS",
+        O::GetBucketPolicy | O::PutBucketPolicy | O::DeleteBucketPolicy => "BUCKETPOLICY",
+        O::GetBucketPolicyStatus => "POLICY_STATUS",
+        O::GetBucketRequestPayment => "REQUEST_PAYMENT",
+        O::GetBucketTagging | O::PutBucketTagging | O::DeleteBucketTagging => "TAGGING",
+        O::GetBucketVersioning | O::PutBucketVersioning => "VERSIONING",
+        O::GetPublicAccessBlock | O::PutPublicAccessBlock | O::DeletePublicAccessBlock => {
+            "PUBLIC_ACCESS_BLOCK"
+        }
+        O::GetObjectAttributes => "OBJECT_ATTRIBUTES",
+        O::GetObjectLockConfiguration | O::PutObjectLockConfiguration => {
+            "OBJECT_LOCK_CONFIGURATION"
+        }
+        O::GetObjectLegalHold | O::PutObjectLegalHold => "LEGAL_HOLD",
+        O::GetObjectRetention | O::PutObjectRetention => "RETENTION",
+        O::GetObjectTagging | O::PutObjectTagging | O::DeleteObjectTagging => "OBJECT_TAGGING",
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::TABLE;
 
-    fn of(name_of: &str) -> String {
-        let row = TABLE.iter().find(|row| row.name == name_of).unwrap();
-        name(Some(row), row.method, row.path)
+    fn of(operation: Operation) -> String {
+        let row = operation.row();
+        name(Some(operation), row.method, row.path)
     }
 
     #[test]
     fn names_are_s3s() {
         for (operation, expected) in [
-            ("GetObject", "REST.GET.OBJECT"),
-            ("PutObject", "REST.PUT.OBJECT"),
-            ("HeadObject", "REST.HEAD.OBJECT"),
-            ("CopyObject", "REST.COPY.OBJECT"),
-            ("UploadPartCopy", "REST.COPY.PART"),
-            ("CompleteMultipartUpload", "REST.POST.UPLOAD"),
-            ("DeleteObjects", "REST.POST.MULTI_OBJECT_DELETE"),
-            ("ListObjectsV2", "REST.GET.BUCKET"),
-            ("ListBuckets", "REST.GET.SERVICE"),
-            ("GetObjectAcl", "REST.GET.ACL"),
-            ("PutBucketAcl", "REST.PUT.ACL"),
-            ("PutBucketTagging", "REST.PUT.TAGGING"),
-            ("DeleteObjectTagging", "REST.DELETE.OBJECT_TAGGING"),
-            ("GetBucketLogging", "REST.GET.LOGGING_STATUS"),
-            ("GetObjectRetention", "REST.GET.RETENTION"),
+            (Operation::GetObject, "REST.GET.OBJECT"),
+            (Operation::PutObject, "REST.PUT.OBJECT"),
+            (Operation::HeadObject, "REST.HEAD.OBJECT"),
+            (Operation::CopyObject, "REST.COPY.OBJECT"),
+            (Operation::UploadPartCopy, "REST.COPY.PART"),
+            (Operation::CompleteMultipartUpload, "REST.POST.UPLOAD"),
+            (Operation::DeleteObjects, "REST.POST.MULTI_OBJECT_DELETE"),
+            (Operation::ListObjectsV2, "REST.GET.BUCKET"),
+            (Operation::ListBuckets, "REST.GET.SERVICE"),
+            (Operation::GetObjectAcl, "REST.GET.ACL"),
+            (Operation::PutBucketAcl, "REST.PUT.ACL"),
+            (Operation::PutBucketTagging, "REST.PUT.TAGGING"),
+            (Operation::DeleteObjectTagging, "REST.DELETE.OBJECT_TAGGING"),
+            (Operation::GetBucketLogging, "REST.GET.LOGGING_STATUS"),
+            (Operation::GetObjectRetention, "REST.GET.RETENTION"),
         ] {
             assert_eq!(of(operation), expected);
         }
@@ -86,20 +101,20 @@ mod tests {
 
     #[test]
     fn only_what_is_done_to_a_thing_itself_is_called_by_its_path() {
-        let plain: Vec<_> =
-            TABLE.iter().filter(|row| resource_name(row).is_none()).map(|row| row.name).collect();
+        let all = Operation::ALL.iter().copied();
+        let plain: Vec<_> = all.filter(|it| resource_name(*it).is_none()).collect();
         let expected = [
-            "ListBuckets",
-            "HeadBucket",
-            "ListObjectsV2",
-            "ListObjects",
-            "CreateBucket",
-            "DeleteBucket",
-            "HeadObject",
-            "GetObject",
-            "CopyObject",
-            "PutObject",
-            "DeleteObject",
+            Operation::ListBuckets,
+            Operation::HeadBucket,
+            Operation::ListObjectsV2,
+            Operation::ListObjects,
+            Operation::CreateBucket,
+            Operation::DeleteBucket,
+            Operation::HeadObject,
+            Operation::GetObject,
+            Operation::CopyObject,
+            Operation::PutObject,
+            Operation::DeleteObject,
         ];
         assert_eq!(plain, expected);
         assert_eq!(name(None, "PATCH", PathKind::Object), "REST.PATCH.OBJECT");

@@ -18,15 +18,12 @@ mod names;
 mod pending;
 mod requested;
 
+use http::StatusCode;
 use martlet_protocol::entry::{Marks, Object};
 use martlet_protocol::{Setting, Settings};
 use martlet_proxy::{Error, ReadConditions, Selection, Session};
-use s3s::dto::{
-    GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput,
-    Grant as WireGrant, PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput,
-    PutObjectAclOutput,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{GetBucketAclOutput, GetObjectAclOutput, Grant as WireGrant};
 
 pub(super) use self::control::{AclSettings, Ownership, bucket_has_list};
 pub(super) use self::fresh::mark;
@@ -36,14 +33,14 @@ pub(super) use self::requested::GRANTS;
 use self::control::not_supported;
 use self::pending::PendingAcl;
 use self::requested::RequestedAcl;
+use super::Operations;
 use super::access::denied;
-use super::authorization::Authorization;
 use super::object_acl::list_of;
-use super::versions::named;
-use super::{Operations, parsed_headers};
 use crate::access::{Acl, GRANTS_MAX, Grant};
+use crate::dispatch::Reply;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::request::OperationRequest;
 
 /// Resolves the grantees of grants outside of a list. The account `known` needs no lookup.
 pub(super) async fn resolve_grants(
@@ -71,11 +68,8 @@ impl Operations {
         Ok(OwnerNames::new(&self.store, &bucket.owner, is_enforced).await)
     }
 
-    pub(super) async fn get_bucket_acl(
-        &self,
-        request: S3Request<GetBucketAclInput>,
-    ) -> S3Result<S3Response<GetBucketAclOutput>> {
-        let name = &request.input.bucket;
+    pub(super) async fn get_bucket_acl(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let name = request.bucket();
         let settings = self.store.bucket_settings(name).await.map_err(s3_error)?;
         let owner = self.store.bucket(name).await.map_err(s3_error)?.owner.clone();
         let is_enforced = AclSettings::of(&settings).is_enforced();
@@ -84,16 +78,14 @@ impl Operations {
             document.map_or_else(|| Acl::private(&owner), |document| Acl::decode(document, &owner));
         let mut owners = OwnerNames::new(&self.store, &owner, is_enforced).await;
         let (owner, grants) = owners.write(&acl).await;
-        Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) }))
+        Reply::xml(&GetBucketAclOutput { grants: Some(grants), owner: Some(owner) })
     }
 
-    pub(super) async fn put_bucket_acl(
-        &self,
-        mut request: S3Request<PutBucketAclInput>,
-    ) -> S3Result<S3Response<PutBucketAclOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let PutBucketAclInput { bucket, access_control_policy: document, .. } = request.input;
-        let owner = self.store.bucket(&bucket).await.map_err(s3_error)?.owner.clone();
+    pub(super) async fn put_bucket_acl(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let document = request.parse_optional_document()?;
+        request.refuse_conditions()?;
+        let bucket = request.bucket();
+        let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
         let asked = RequestedAcl::of(&request.headers, document)?;
         let wanted = PendingAcl::resolve(&self.store, asked, &[&owner]).await?;
         let acl = wanted.list_of_bucket(&owner).ok_or_else(denied)?;
@@ -112,38 +104,31 @@ impl Operations {
             }
             Ok(())
         };
-        self.store.change_bucket_settings(&bucket, put).await.map_err(s3_error)?;
-        refusal.map_or_else(|| Ok(S3Response::new(PutBucketAclOutput {})), Err)
+        self.store.change_bucket_settings(bucket, put).await.map_err(s3_error)?;
+        refusal.map_or_else(|| Ok(Reply::empty(StatusCode::OK)), Err)
     }
 
-    pub(super) async fn get_object_acl(
-        &self,
-        request: S3Request<GetObjectAclInput>,
-    ) -> S3Result<S3Response<GetObjectAclOutput>> {
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
+    pub(super) async fn get_object_acl(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let name = request.object_name()?;
         let conditions = ReadConditions::default();
-        let read = self.store.head(&input.bucket, name, Selection::Whole, &conditions).await;
+        let read = self.store.head(request.bucket(), name, Selection::Whole, &conditions).await;
         let marks = &read.map_err(s3_error)?.object.attributes.marks;
-        let bucket = self.store.bucket(&input.bucket).await.map_err(s3_error)?;
+        let bucket = self.store.bucket(request.bucket()).await.map_err(s3_error)?;
         let is_enforced = AclSettings::of(&bucket.settings).is_enforced();
         let acl = list_of(marks, &bucket.owner).filter(|_| !is_enforced);
         let acl = acl.unwrap_or_else(|| Acl::private(&bucket.owner));
         let mut owners = OwnerNames::new(&self.store, &bucket.owner, is_enforced).await;
         let (owner, grants) = owners.write(&acl).await;
         let (grants, owner) = (Some(grants), Some(owner));
-        Ok(S3Response::new(GetObjectAclOutput { grants, owner, request_charged: None }))
+        Reply::xml(&GetObjectAclOutput { grants, owner, request_charged: None })
     }
 
-    pub(super) async fn put_object_acl(
-        &self,
-        mut request: S3Request<PutObjectAclInput>,
-    ) -> S3Result<S3Response<PutObjectAclOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let access = Authorization::find(&request.extensions)?.bucket_access();
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let asked = RequestedAcl::of(&request.headers, input.access_control_policy)?;
+    pub(super) async fn put_object_acl(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let document = request.parse_optional_document()?;
+        request.refuse_conditions()?;
+        let access = request.authorization()?.bucket_access();
+        let name = request.object_name()?;
+        let asked = RequestedAcl::of(&request.headers, document)?;
         if access.control.is_enforced() {
             return Err(not_supported());
         }
@@ -159,10 +144,9 @@ impl Operations {
             mark(marks, &acl, bucket_owner);
             Ok(())
         };
-        let changed = self.store.change_marks(&input.bucket, name, put).await;
+        let changed = self.store.change_marks(request.bucket(), name, put).await;
         let written = changed.map_err(s3_error)?;
-        let mut response = S3Response::new(PutObjectAclOutput::default());
-        response.extensions.insert(ObjectEvents::wrote(Event::AclPut, &input.key, &written));
-        Ok(response)
+        let events = ObjectEvents::wrote(Event::AclPut, request.key(), &written);
+        Ok(Reply::empty(StatusCode::OK).with_events(events))
     }
 }

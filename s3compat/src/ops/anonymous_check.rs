@@ -6,7 +6,7 @@ use martlet_proxy::{Error, ObjectStore};
 use super::bucket_access::BucketAccess;
 use crate::access::{RequestTraits, Requester, actions};
 use crate::auth::Refusal;
-use crate::http::AnonymousCheck;
+use crate::http::{AnonymousCheck, Operation};
 use crate::messages;
 
 /// Access check against the buckets of a store.
@@ -21,12 +21,13 @@ impl std::fmt::Debug for StoreAnonymousCheck {
 impl AnonymousCheck for StoreAnonymousCheck {
     fn check_anonymous<'a>(
         &'a self,
-        operation: &'static str,
+        operation: Operation,
         bucket: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let denied = || messages::ACCESS_DENIED.refusal();
-            let name = bucket.filter(|_| operation != "CreateBucket").ok_or_else(denied)?;
+            let name =
+                bucket.filter(|_| operation != Operation::CreateBucket).ok_or_else(denied)?;
             let bucket = self.0.bucket(name).await.map_err(|error| match error {
                 Error::NoSuchBucket => messages::NO_SUCH_BUCKET.refusal(),
                 error => {
@@ -38,7 +39,7 @@ impl AnonymousCheck for StoreAnonymousCheck {
             // The body may name versions, so both cases are tried.
             let could = [false, true].into_iter().any(|names_version| {
                 let case = RequestTraits { names_version, ..RequestTraits::default() };
-                let actions = actions(operation, case).unwrap_or_default();
+                let actions = actions(operation, case);
                 actions.first().is_some_and(|first| access.may_allow(&Requester::Anonymous, *first))
             });
             if could { Ok(()) } else { Err(denied()) }

@@ -1,10 +1,12 @@
 //! `GetBucketRequestPayment`, whose reply is constant: the bucket's owner pays.
 
-use s3s::dto::{GetBucketRequestPaymentInput, GetBucketRequestPaymentOutput, Payer};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{GetBucketRequestPaymentOutput, Payer};
 
 use super::Operations;
+use crate::dispatch::Reply;
 use crate::errors::s3_error;
+use crate::request::OperationRequest;
 
 impl Operations {
     /// Refuses a bucket that does not exist.
@@ -14,10 +16,10 @@ impl Operations {
 
     pub(super) async fn get_bucket_request_payment(
         &self,
-        request: S3Request<GetBucketRequestPaymentInput>,
-    ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
-        self.check_bucket(&request.input.bucket).await?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        self.check_bucket(request.bucket()).await?;
         let payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
-        Ok(S3Response::new(GetBucketRequestPaymentOutput { payer }))
+        Reply::xml(&GetBucketRequestPaymentOutput { payer })
     }
 }

@@ -1,21 +1,25 @@
 //! `GetObjectAttributes`: metadata of an object and of its parts, without the body.
 
-use http::{HeaderMap, StatusCode};
-use martlet_protocol::entry::{ChecksumAlgorithm, Object};
+use std::io::Write;
+
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, LAST_MODIFIED};
+use martlet_protocol::entry::{ETag, Object};
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{Error, ObjectPart as StoredPart};
-use s3s::dto::{
-    Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
-    ObjectPart,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 
-use super::versions::named;
-use super::{BareTags, Operations, ReplyStatus, limit, parsed_headers, wire_count, wire_size};
-use crate::attributes::{stamp_headers, wire_class, wire_etag, wire_time, wire_version};
-use crate::checksums::{carried, set_checksums, wire_kind};
+use super::{NAMESPACE, Operations, limit, wire_count, wire_size};
+use crate::attributes::{VERSION_ID, http_date, stamp_headers, wire_class, wire_version};
+use crate::checksums::{self, ChecksumElements};
+use crate::dispatch::{Reply, number};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
+
+const MAX_PARTS: HeaderName = HeaderName::from_static("x-amz-max-parts");
+const PART_NUMBER_MARKER: HeaderName = HeaderName::from_static("x-amz-part-number-marker");
 
 const ATTRIBUTES: &str = "x-amz-object-attributes";
 
@@ -39,45 +43,119 @@ struct PartsPage {
 impl Operations {
     pub(super) async fn get_object_attributes(
         &self,
-        mut request: S3Request<GetObjectAttributesInput>,
-    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let wanted = requested_attributes(&request.headers)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let parsed = request.conditions();
+        let headers = &request.headers;
+        let after = number(headers, &PART_NUMBER_MARKER)?.or(Some(0));
+        let max_parts = number(headers, &MAX_PARTS)?;
+        let wanted = requested_attributes(headers)?;
         let wants = |attribute| wanted.contains(&attribute);
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
+        let name = request.object_name()?;
         let page = PartsPage {
-            after: limit(input.part_number_marker.or(Some(0)), usize::MAX, "part-number-marker")?,
-            limit: limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?,
+            after: limit(after, usize::MAX, "part-number-marker")?,
+            limit: limit(max_parts, LIST_KEYS_MAX, "max-parts")?,
         };
-        let found = match self.store.parts(&input.bucket, name, &parsed.conditions).await {
+        let found = match self.store.parts(request.bucket(), name, &parsed.conditions).await {
             Ok(found) => found,
-            Err(Error::NotModified(_)) => {
-                let mut response = S3Response::new(GetObjectAttributesOutput::default());
-                response.extensions.insert(ReplyStatus(StatusCode::NOT_MODIFIED));
-                return Ok(response);
-            }
+            Err(Error::NotModified(_)) => return Ok(Reply::empty(StatusCode::NOT_MODIFIED)),
             Err(error) => return Err(s3_error(error)),
         };
         let object = &found.object;
         let has_parts = wants(Attribute::Parts) && !found.parts.is_empty();
         let class = object.attributes.storage_class.as_deref();
-        let output = GetObjectAttributesOutput {
-            checksum: if wants(Attribute::Checksum) { checksum(object) } else { None },
-            e_tag: wants(Attribute::ETag).then(|| wire_etag(object.etag)),
-            last_modified: Some(wire_time(object.modified_ms)),
-            object_parts: has_parts.then(|| parts(&found.parts, object, page)),
-            object_size: wants(Attribute::Size).then(|| wire_size(object.size)),
-            storage_class: wants(Attribute::Class).then(|| wire_class(class).into()),
-            version_id: wire_version(object),
-            ..Default::default()
+        let document = AttributesDocument {
+            checksums_of: wants(Attribute::Checksum).then_some(object),
+            etag: wants(Attribute::ETag).then(|| object.etag.to_string()),
+            parts: has_parts.then(|| PartsDocument::of(&found.parts, object.etag, page)),
+            size: wants(Attribute::Size).then(|| wire_size(object.size)),
+            storage_class: wants(Attribute::Class).then(|| wire_class(class)),
         };
-        let token = self.store.token(&input.bucket, &input.key, found.stamp);
-        let mut response = S3Response::with_headers(output, stamp_headers(token));
-        response.extensions.insert(BareTags);
-        let of_parts = found.parts.iter().filter_map(|part| part.checksum.as_ref());
-        carried::collect(&mut response.extensions, object.checksums.iter().chain(of_parts));
-        Ok(response)
+        let token = self.store.token(request.bucket(), request.key(), found.stamp);
+        let mut headers = stamp_headers(token);
+        headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
+        Reply::xml(&document)?.with_headers(headers).with_header(VERSION_ID, wire_version(object))
+    }
+}
+
+/// Attributes of an object. As in S3, the entity tag has no quotes, which those of s3s always have.
+struct AttributesDocument<'a> {
+    /// Object whose checksums are selected.
+    checksums_of: Option<&'a Object>,
+    etag: Option<String>,
+    parts: Option<PartsDocument<'a>>,
+    size: Option<i64>,
+    storage_class: Option<String>,
+}
+
+impl Serialize for AttributesDocument<'_> {
+    fn serialize<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.element_with_ns("GetObjectAttributesResponse", NAMESPACE, |s| {
+            if let Some(object) = self.checksums_of
+                && let Some(checksum) = object.checksums.first()
+            {
+                s.element("Checksum", |s| {
+                    ChecksumElements::of(object).serialize_content(s)?;
+                    s.content("ChecksumType", checksums::kind_name(checksum.kind))
+                })?;
+            }
+            if let Some(etag) = &self.etag {
+                s.content("ETag", etag)?;
+            }
+            if let Some(parts) = &self.parts {
+                s.content("ObjectParts", parts)?;
+            }
+            if let Some(size) = &self.size {
+                s.content("ObjectSize", size)?;
+            }
+            if let Some(class) = &self.storage_class {
+                s.content("StorageClass", class)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Page of an object's parts. Parts are numbered by their position in the object, as in reads.
+struct PartsDocument<'a> {
+    page: PartsPage,
+    shown: &'a [StoredPart],
+    /// Position after the page.
+    next: usize,
+    is_truncated: bool,
+    total: usize,
+    etag: ETag,
+}
+
+impl<'a> PartsDocument<'a> {
+    fn of(all: &'a [StoredPart], etag: ETag, page: PartsPage) -> Self {
+        let rest = all.get(page.after..).unwrap_or_default();
+        let shown = &rest[..rest.len().min(page.limit)];
+        let next = page.after.min(all.len()) + shown.len();
+        Self { page, shown, next, is_truncated: shown.len() < rest.len(), total: all.len(), etag }
+    }
+
+    /// The parts of the page with their numbers.
+    fn numbered(&self) -> impl Iterator<Item = (usize, &'a StoredPart)> {
+        (self.page.after + 1..).zip(self.shown)
+    }
+}
+
+impl SerializeContent for PartsDocument<'_> {
+    fn serialize_content<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.content("IsTruncated", &self.is_truncated)?;
+        s.content("MaxParts", &wire_count(self.page.limit))?;
+        s.content("NextPartNumberMarker", &wire_count(self.next))?;
+        s.content("PartNumberMarker", &wire_count(self.page.after))?;
+        for (number, part) in self.numbered() {
+            s.element("Part", |s| {
+                let checksums = part.checksum.as_slice();
+                ChecksumElements { checksums, etag: self.etag }.serialize_content(s)?;
+                s.content("PartNumber", &wire_count(number))?;
+                s.content("Size", &wire_size(part.size))
+            })?;
+        }
+        s.content("PartsCount", &wire_count(self.total))
     }
 }
 
@@ -103,42 +181,8 @@ fn requested_attributes(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
     Ok(wanted)
 }
 
-fn checksum(object: &Object) -> Option<Checksum> {
-    let kind = wire_kind(object.checksums.first()?.kind);
-    let mut wire = Checksum { checksum_type: Some(kind), ..Default::default() };
-    set_checksums!(wire, &object.checksums, object.etag);
-    Some(wire)
-}
-
-/// Page of an object's parts. Parts are numbered by their position in the object, as in reads.
-fn parts(all: &[StoredPart], object: &Object, page: PartsPage) -> GetObjectAttributesParts {
-    let count = |count| Some(wire_count(count));
-    let rest = all.get(page.after..).unwrap_or_default();
-    let shown = &rest[..rest.len().min(page.limit)];
-    let next = page.after.min(all.len()) + shown.len();
-    let wire = shown.iter().zip(page.after + 1..).map(|(part, number)| {
-        let mut wire = ObjectPart {
-            part_number: count(number),
-            size: Some(wire_size(part.size)),
-            ..Default::default()
-        };
-        set_checksums!(wire, part.checksum.iter(), object.etag);
-        wire
-    });
-    GetObjectAttributesParts {
-        is_truncated: Some(shown.len() < rest.len()),
-        max_parts: count(page.limit),
-        next_part_number_marker: count(next),
-        part_number_marker: count(page.after),
-        parts: Some(wire.collect()),
-        total_parts_count: count(all.len()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::entry::{Attributes, Body, ETag};
-
     use super::*;
 
     fn asked(lines: &[&str]) -> Result<Vec<Attribute>, String> {
@@ -147,19 +191,6 @@ mod tests {
             headers.append(ATTRIBUTES, line.parse().unwrap());
         }
         requested_attributes(&headers).map_err(|error| error.code().as_str().to_owned())
-    }
-
-    fn object() -> Object {
-        Object {
-            size: 6,
-            etag: ETag::Multipart { md5: [0; 16], parts: 3 },
-            modified_ms: 0,
-            attributes: Attributes::default(),
-            checksums: Vec::new(),
-            upload: None,
-            body: Body::Empty,
-            version: None,
-        }
     }
 
     #[test]
@@ -180,13 +211,13 @@ mod tests {
     fn pages_of_parts_follow_one_another() {
         let all: Vec<_> = (1..=3).map(|size| StoredPart { size, checksum: None }).collect();
         let page = |after, limit| {
-            let page = parts(&all, &object(), PartsPage { after, limit });
+            let page = PartsDocument::of(&all, ETag::Md5([0; 16]), PartsPage { after, limit });
             let numbers: Vec<_> =
-                page.parts.unwrap().iter().map(|part| (part.part_number, part.size)).collect();
-            assert_eq!(page.total_parts_count, Some(3));
-            (numbers, page.next_part_number_marker.unwrap(), page.is_truncated.unwrap())
+                page.numbered().map(|(number, part)| (number, part.size)).collect();
+            assert_eq!(page.total, 3);
+            (numbers, page.next, page.is_truncated)
         };
-        let part = |number| (Some(number), Some(i64::from(number)));
+        let part = |number| (number, number as u64);
         assert_eq!(page(0, 1000), (vec![part(1), part(2), part(3)], 3, false));
         assert_eq!(page(0, 2), (vec![part(1), part(2)], 2, true));
         assert_eq!(page(2, 2), (vec![part(3)], 3, false));

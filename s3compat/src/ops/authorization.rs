@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::Extensions;
 use martlet_protocol::lock::Bypass;
 use martlet_proxy::{Error, Guard, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
@@ -25,7 +24,7 @@ pub(crate) struct Authorization {
     /// Expected owner of a copy's source bucket.
     source_owner: ExpectedOwner,
     /// True if the object's list decides.
-    pub(super) is_guarded: bool,
+    is_guarded: bool,
 }
 
 /// Actions that the object's list decides.
@@ -69,9 +68,14 @@ impl Authorization {
         &self.access
     }
 
-    /// Session without a guard.
-    pub(super) fn session(&self) -> &Session {
-        &self.store
+    /// Records that the object's list decides, or not.
+    pub(super) fn guarded(self, is_guarded: bool) -> Self {
+        Self { is_guarded, ..self }
+    }
+
+    /// Returns true if the object's list decides.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.is_guarded
     }
 
     /// Guard that checks objects' lists for these actions. None if they need no list.
@@ -91,11 +95,6 @@ impl Authorization {
         (!wanted.is_empty() || !allowed.is_empty()).then(|| {
             Arc::new(ObjectAclGuard { requester, access, wanted, allowed }) as Arc<dyn Guard>
         })
-    }
-
-    /// Finds the rights in a request's extensions. Refuses requests that skipped the access check.
-    pub(super) fn find(extensions: &Extensions) -> S3Result<&Self> {
-        extensions.get().ok_or_else(denied)
     }
 
     /// Returns these rights with the tags that the request sets.

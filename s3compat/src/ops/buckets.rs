@@ -1,30 +1,34 @@
 //! CreateBucket, `HeadBucket`, DeleteBucket, ListBuckets, `GetBucketLocation`.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::LOCATION;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::entry::Bucket as StoredBucket;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{Setting, Settings};
 use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT, lock_from_the_beginning};
 use s3s::dto::{
-    Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput,
-    CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
-    GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
-    ListBucketsOutput, ObjectOwnership, OwnershipControls, OwnershipControlsRule, Tagging,
+    Bucket, BucketLocationConstraint, GetBucketLocationOutput, ListBucketsOutput, ObjectOwnership,
+    OwnershipControls, OwnershipControlsRule, Tagging,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Result, s3_error};
 
-use super::new_tags;
+use super::new_bucket::NewBucketDocument;
 use super::ownership::check_ownership;
 use super::settings::to_document;
-use super::{Operations, owner, parsed_headers};
+use super::{Operations, owner};
 use crate::attributes::wire_time;
 use crate::auth::UNNAMED_REGION;
 use crate::consistency::one;
+use crate::dispatch::{Reply, flag, query_text, query_value, text};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Header with a bucket's storage policy, in CreateBucket requests and in replies.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
+const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
+const LOCK_ENABLED: HeaderName = HeaderName::from_static("x-amz-bucket-object-lock-enabled");
+const OBJECT_OWNERSHIP: HeaderName = HeaderName::from_static("x-amz-object-ownership");
 const BUCKET_ARN: HeaderName = HeaderName::from_static("x-amz-bucket-arn");
 /// Maximum number of buckets in a page of ListBuckets, as in S3.
 const BUCKETS_MAX: usize = 10_000;
@@ -49,15 +53,16 @@ fn check_labels(name: &str) -> S3Result<()> {
 }
 
 /// Settings of a new bucket.
-fn settings_of_new(ownership: Option<ObjectOwnership>, tags: &Tagging) -> S3Result<Settings> {
+fn settings_of_new(ownership: Option<&str>, tags: &Tagging) -> S3Result<Settings> {
     let mut settings = Settings::default();
     if !tags.tag_set.is_empty() {
         let set = settings.set(Setting::Tagging, to_document(tags));
         set.map_err(|too_long| s3_error(too_long.into()))?;
     }
-    if let Some(object_ownership) = ownership {
+    if let Some(ownership) = ownership {
+        let object_ownership = ObjectOwnership::from(ownership.to_owned());
         if check_ownership(&object_ownership).is_err() {
-            let wrong = messages::OBJECT_OWNERSHIP.with_subject(object_ownership.as_str());
+            let wrong = messages::OBJECT_OWNERSHIP.with_subject(ownership);
             return Err(wrong.with_detail("ArgumentName", "x-amz-object-ownership").into());
         }
         let controls =
@@ -68,24 +73,26 @@ fn settings_of_new(ownership: Option<ObjectOwnership>, tags: &Tagging) -> S3Resu
     Ok(settings)
 }
 
+/// Reply to the creation of a bucket.
+fn created(name: &str) -> S3Result<Reply> {
+    Reply::empty(StatusCode::OK).with_header(LOCATION, Some(format!("/{name}")))
+}
+
 impl Operations {
-    pub(super) async fn create_bucket(
-        &self,
-        mut request: S3Request<CreateBucketInput>,
-    ) -> S3Result<S3Response<CreateBucketOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let owner = owner(&request.extensions)?;
-        let input = request.input;
-        check_labels(&input.bucket)?;
-        self.check_location(input.create_bucket_configuration.as_ref())?;
-        let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
-        let is_locked = input.object_lock_enabled_for_bucket == Some(true);
-        let tags = new_tags::of(&request.extensions)?;
-        let is_plain = policy.is_none()
-            && input.object_ownership.is_none()
-            && !is_locked
-            && tags.tag_set.is_empty();
-        let mut settings = settings_of_new(input.object_ownership, &tags)?;
+    pub(super) async fn create_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let headers = &request.headers;
+        let is_locked = flag(headers, &LOCK_ENABLED)? == Some(true);
+        let ownership = text(headers, &OBJECT_OWNERSHIP)?;
+        let document = NewBucketDocument::of(request)?;
+        request.refuse_conditions()?;
+        let owner = owner(request)?;
+        check_labels(request.bucket())?;
+        self.check_location(&document)?;
+        let policy = one(headers, &STORAGE_POLICY)?.map(str::to_owned);
+        let tags = document.tagging()?;
+        let is_plain =
+            policy.is_none() && ownership.is_none() && !is_locked && tags.tag_set.is_empty();
+        let mut settings = settings_of_new(ownership, &tags)?;
         if is_locked {
             lock_from_the_beginning(&mut settings).map_err(s3_error)?;
         }
@@ -93,22 +100,20 @@ impl Operations {
         let list = settings.get(Setting::Acl).map(<[u8]>::to_vec);
         let index_shards = INDEX_SHARDS_DEFAULT;
         let new = NewBucket { owner: owner.clone(), index_shards, policy, settings };
-        match self.store.create_bucket(&input.bucket, new).await {
+        match self.store.create_bucket(request.bucket(), new).await {
             Ok(bucket) => {
-                let location = Some(format!("/{}", input.bucket));
-                let headers = self.headers_of(&input.bucket, &bucket);
-                Ok(S3Response::with_headers(CreateBucketOutput { location }, headers))
+                let headers = self.headers_of(request.bucket(), &bucket);
+                created(request.bucket()).map(|reply| reply.with_headers(headers))
             }
             Err(Error::BucketExists { owner: holder }) if holder == owner => {
-                let before = self.store.bucket_setting(&input.bucket, Setting::Acl).await;
+                let before = self.store.bucket_setting(request.bucket(), Setting::Acl).await;
                 // The existing bucket has another list, so the request conflicts with it.
                 if before.map_err(s3_error)? != list {
                     return Err(s3_error(Error::BucketExists { owner }));
                 }
                 // In its first region S3 accepts a repeated CreateBucket that sets nothing else.
                 if &*self.region == UNNAMED_REGION && is_plain {
-                    let location = Some(format!("/{}", input.bucket));
-                    return Ok(S3Response::new(CreateBucketOutput { location }));
+                    return created(request.bucket());
                 }
                 Err(messages::BUCKET_OWNED.error())
             }
@@ -116,27 +121,23 @@ impl Operations {
         }
     }
 
-    fn check_location(&self, configuration: Option<&CreateBucketConfiguration>) -> S3Result<()> {
-        let Some(configuration) = configuration else { return Ok(()) };
-        if configuration.bucket.is_some() || configuration.location.is_some() {
+    fn check_location(&self, document: &NewBucketDocument) -> S3Result<()> {
+        if document.is_directory {
             return Err(s3_error!(NotImplemented, "Directory buckets are not implemented"));
         }
-        match configuration.location_constraint.as_ref().map(BucketLocationConstraint::as_str) {
+        match document.location_constraint.as_deref() {
             None | Some("") => Ok(()),
             Some(region) if region == &*self.region => Ok(()),
             Some(region) => Err(messages::LOCATION.with_subject(region).into()),
         }
     }
 
-    pub(super) async fn head_bucket(
-        &self,
-        request: S3Request<HeadBucketInput>,
-    ) -> S3Result<S3Response<HeadBucketOutput>> {
-        let bucket = self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
-        let bucket_region = Some(self.region.to_string());
-        let output = HeadBucketOutput { bucket_region, ..Default::default() };
-        let headers = self.headers_of(&request.input.bucket, &bucket);
-        Ok(S3Response::with_headers(output, headers))
+    pub(super) async fn head_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let bucket = self.store.bucket(request.bucket()).await.map_err(s3_error)?;
+        let headers = self.headers_of(request.bucket(), &bucket);
+        Reply::empty(StatusCode::OK)
+            .with_headers(headers)
+            .with_header(BUCKET_REGION, Some(&*self.region))
     }
 
     /// Headers with a bucket's ARN, and with its storage policy's name if a ring defines it.
@@ -148,54 +149,46 @@ impl Operations {
         policy.into_iter().chain(arn.map(|arn| (BUCKET_ARN, arn))).collect()
     }
 
-    pub(super) async fn delete_bucket(
-        &self,
-        mut request: S3Request<DeleteBucketInput>,
-    ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.store.delete_bucket(&request.input.bucket).await.map_err(s3_error)?;
-        Ok(S3Response::new(DeleteBucketOutput {}))
+    pub(super) async fn delete_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.store.delete_bucket(request.bucket()).await.map_err(s3_error)?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
-    pub(super) async fn get_bucket_location(
-        &self,
-        request: S3Request<GetBucketLocationInput>,
-    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
+    pub(super) async fn get_bucket_location(&self, request: &OperationRequest) -> S3Result<Reply> {
+        self.store.bucket(request.bucket()).await.map_err(s3_error)?;
         let location_constraint = (&*self.region != UNNAMED_REGION)
             .then(|| BucketLocationConstraint::from(self.region.to_string()));
-        Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+        Reply::xml(&GetBucketLocationOutput { location_constraint })
     }
 
-    pub(super) async fn list_buckets(
-        &self,
-        request: S3Request<ListBucketsInput>,
-    ) -> S3Result<S3Response<ListBucketsOutput>> {
-        let owner = owner(&request.extensions)?;
-        let input = request.input;
-        let limit = match input.max_buckets {
+    pub(super) async fn list_buckets(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let query = request.query()?;
+        let max_buckets: Option<i32> = query_value(&query, "max-buckets")?;
+        let owner = owner(request)?;
+        let limit = match max_buckets {
             None => BUCKETS_MAX,
             Some(asked) => usize::try_from(asked)
                 .ok()
                 .filter(|asked| (1..=BUCKETS_MAX).contains(asked))
                 .ok_or_else(|| messages::MAX_BUCKETS.argument("max-buckets", asked))?,
         };
-        let after = match input.continuation_token.as_deref() {
+        let after = match query.get("continuation-token") {
             None => None,
             Some(token) => Some(self.open_token(TOKEN_SCOPE, token)?),
         };
-        let prefix = input.prefix.unwrap_or_default();
-        let (buckets, more) = match input.bucket_region {
-            Some(region) if region != *self.region => (Vec::new(), false),
+        let prefix = query_text(&query, "prefix").unwrap_or_default();
+        let (buckets, more) = match query.get("bucket-region") {
+            Some(region) if region != &*self.region => (Vec::new(), false),
             _ => self.buckets_of(&owner, &prefix, after, limit).await?,
         };
         let last = buckets.last().filter(|_| more);
-        Ok(S3Response::new(ListBucketsOutput {
+        Reply::xml(&ListBucketsOutput {
             continuation_token: last.map(|last| self.tokens.seal(TOKEN_SCOPE, &last.name)),
             owner: Some(super::wire_owner(&self.store, &owner).await),
             prefix: (!prefix.is_empty()).then_some(prefix),
             buckets: Some(buckets.into_iter().map(|bucket| self.wire_bucket(bucket)).collect()),
-        }))
+        })
     }
 
     /// Page of the buckets of one owner, and true if there are more. Root sees all buckets.

@@ -1,52 +1,54 @@
 //! CopyObject, and the source of a copy.
 
-use http::HeaderMap;
-use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
-use martlet_protocol::{Version, VersionId};
-use martlet_proxy::{CopyObject, ObjectName, Written};
-use s3s::dto::{
-    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, MetadataDirective,
-    TaggingDirective,
-};
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use std::io::Write;
 
-use super::authorization::Authorization;
+use http::{HeaderMap, HeaderName};
+use martlet_protocol::entry::{ChecksumKind, Marks};
+use martlet_protocol::{Version, VersionId};
+use martlet_proxy::{CopyObject, ObjectName};
+use s3s::dto::{CopySource, TimestampFormat};
+use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
+use s3s::{S3Result, s3_error};
+
+use super::Operations;
 use super::versions::version;
-use super::{Operations, parsed_headers};
 use crate::attributes::{
-    from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
-    wire_etag, wire_new_version, wire_time,
+    VERSION_ID, from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of,
+    tags_of, wire_etag, wire_new_version, wire_time,
 };
-use crate::checksums::{self, carried, set_checksums, wire_kind};
+use crate::checksums::{self, ChecksumElements};
+use crate::dispatch::{Reply, text};
 use crate::encryption::Encryption;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::request::OperationRequest;
 use crate::{lock, messages};
 
-const TAGGING_DIRECTIVE: &str = "x-amz-tagging-directive";
+const METADATA_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-metadata-directive");
+const TAGGING_DIRECTIVE: HeaderName = HeaderName::from_static("x-amz-tagging-directive");
+const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+/// Header with the version that was copied.
+pub(super) const COPIED_VERSION: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-version-id");
 
 impl Operations {
-    pub(super) async fn copy_object(
-        &self,
-        mut request: S3Request<CopyObjectInput>,
-    ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let input = request.input;
+    pub(super) async fn copy_object(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let parsed = request.conditions();
         let headers = &request.headers;
-        let (source, source_version) = copy_source(input.copy_source)?;
-        let authorization = Authorization::find(&request.extensions)?;
-        let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
-        let new_metadata = replaces(directive, "x-amz-metadata-directive")?;
-        let directive = input.tagging_directive.as_ref().map(TaggingDirective::as_str);
-        let new_tags = replaces(directive, TAGGING_DIRECTIVE)?;
-        let tags_to = (!new_tags).then_some(input.key.as_str());
+        let (source, source_version) = copy_source(source_of(headers)?)?;
+        let authorization = request.authorization()?;
+        let directive = text(headers, &METADATA_DIRECTIVE)?;
+        let new_metadata = replaces(directive, METADATA_DIRECTIVE.as_str())?;
+        let directive = text(headers, &TAGGING_DIRECTIVE)?;
+        let new_tags = replaces(directive, TAGGING_DIRECTIVE.as_str())?;
+        let tags_to = (!new_tags).then_some(request.key());
         let from = ObjectName { key: &source.1, version: source_version };
         let guard = authorization.check_source((&source.0, from), tags_to).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let onto_itself =
-            source.0 == input.bucket && source.1 == input.key && source_version.is_none();
+            source.0 == request.bucket() && source.1 == request.key() && source_version.is_none();
         check_purpose(headers, onto_itself, new_metadata)?;
-        let attributes = from_request(headers, input.metadata, &parsed)?;
+        let attributes = from_request(headers, &parsed)?;
         let mut marks = Marks::default();
         lock::from_request(headers)?.write(&mut marks);
         self.mark_owner(authorization, headers, &mut marks).await?;
@@ -61,34 +63,48 @@ impl Operations {
             checksum: checksums::requested_algorithm(headers)?,
             conditions: parsed.write_conditions()?,
         };
-        let written = store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
-        let token = self.store.token(&input.bucket, &input.key, written.stamp);
-        let output = CopyObjectOutput {
-            copy_object_result: Some(copy_result(&written)),
-            copy_source_version_id: copied_version(source_version, written.source_version),
-            version_id: wire_new_version(&written.object),
-            ..Default::default()
-        };
+        let written = store.copy(request.bucket(), request.key(), copy).await.map_err(s3_error)?;
+        let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let mut headers = stamp_headers(token);
-        let place = (input.bucket.as_str(), input.key.as_str());
+        let place = (request.bucket(), request.key());
         self.tell_expiration(&mut headers, place, &written.object).await;
-        let mut response = S3Response::with_headers(output, headers);
-        carried::collect(&mut response.extensions, &written.object.checksums);
-        response.extensions.insert(ObjectEvents::wrote(Event::Copy, &input.key, &written));
-        Ok(response)
+        let copied = copied_version(source_version, written.source_version);
+        let object = &written.object;
+        let document = CopyDocument {
+            root: "CopyObjectResult",
+            checksums: ChecksumElements::of(object),
+            kind: object.checksums.first().map(|checksum| checksum.kind),
+            modified_ms: object.modified_ms,
+        };
+        let reply = Reply::xml(&document)?
+            .with_headers(headers)
+            .with_header(COPIED_VERSION, copied)?
+            .with_header(VERSION_ID, wire_new_version(&written.object))?;
+        Ok(reply.with_events(ObjectEvents::wrote(Event::Copy, request.key(), &written)))
     }
 }
 
-fn copy_result(written: &Written) -> CopyObjectResult {
-    let object = &written.object;
-    let mut result = CopyObjectResult {
-        checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-        e_tag: Some(wire_etag(object.etag)),
-        last_modified: Some(wire_time(object.modified_ms)),
-        ..Default::default()
-    };
-    set_checksums!(result, &object.checksums, object.etag);
-    result
+/// Result of a copy.
+pub(super) struct CopyDocument<'a> {
+    pub(super) root: &'static str,
+    pub(super) checksums: ChecksumElements<'a>,
+    /// None for parts.
+    pub(super) kind: Option<ChecksumKind>,
+    pub(super) modified_ms: u64,
+}
+
+impl Serialize for CopyDocument<'_> {
+    fn serialize<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.element(self.root, |s| {
+            self.checksums.serialize_content(s)?;
+            if let Some(kind) = self.kind {
+                s.content("ChecksumType", checksums::kind_name(kind))?;
+            }
+            s.content("ETag", &wire_etag(self.checksums.etag))?;
+            let modified = wire_time(self.modified_ms);
+            s.timestamp("LastModified", &modified, TimestampFormat::DateTime)
+        })
+    }
 }
 
 /// Version that was copied: the requested one, or the current one of a bucket with versions.
@@ -97,12 +113,12 @@ pub(super) fn copied_version(asked: Option<VersionId>, found: Option<Version>) -
 }
 
 /// Returns true if a directive is REPLACE. COPY is the default.
-fn replaces(directive: Option<&str>, name: &'static str) -> S3Result<bool> {
+fn replaces(directive: Option<&str>, name: &str) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
         Some(given) => {
-            let what = if name == TAGGING_DIRECTIVE { "tagging" } else { "metadata" };
+            let what = if TAGGING_DIRECTIVE == name { "tagging" } else { "metadata" };
             let wrong = messages::DIRECTIVE.with_subject(what).with_detail("ArgumentName", name);
             Err(wrong.with_detail("ArgumentValue", given).into())
         }
@@ -124,6 +140,15 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
         return Err(messages::COPY_ONTO_ITSELF.error());
     }
     Ok(())
+}
+
+/// Source in the headers of a copy.
+pub(super) fn source_of(headers: &HeaderMap) -> S3Result<CopySource> {
+    let Some(value) = headers.get(COPY_SOURCE).filter(|value| !value.is_empty()) else {
+        return Err(s3_error!(InvalidRequest, "missing header: {COPY_SOURCE}"));
+    };
+    let source = value.to_str().ok().and_then(|text| CopySource::parse(text).ok());
+    source.ok_or_else(|| s3_error!(InvalidArgument, "invalid header: {COPY_SOURCE}: {value:?}"))
 }
 
 /// Bucket, key and version of a copy's source.

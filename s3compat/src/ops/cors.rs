@@ -2,20 +2,19 @@
 //! by the HTTP pipeline.
 
 use futures::future::BoxFuture;
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 use martlet_protocol::Setting;
 use martlet_proxy::{Error, ObjectStore};
-use s3s::dto::{
-    CORSConfiguration, CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, GetBucketCorsInput,
-    GetBucketCorsOutput, PutBucketCorsInput, PutBucketCorsOutput,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{CORSConfiguration, CORSRule, GetBucketCorsOutput};
 
+use super::Operations;
 use super::settings::from_document;
-use super::{Operations, parsed_headers};
 use crate::auth::Refusal;
+use crate::dispatch::Reply;
 use crate::http::{CorsRules, is_cors_method};
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -106,34 +105,25 @@ fn check_names(element: &str, names: Option<&Vec<String>>) -> S3Result<()> {
 }
 
 impl Operations {
-    pub(super) async fn get_bucket_cors(
-        &self,
-        request: S3Request<GetBucketCorsInput>,
-    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+    pub(super) async fn get_bucket_cors(&self, request: &OperationRequest) -> S3Result<Reply> {
         let rules: Option<CORSConfiguration> =
-            self.setting(&request.input.bucket, Setting::Cors).await?;
+            self.setting(request.bucket(), Setting::Cors).await?;
         let rules = rules.ok_or_else(|| messages::NO_SUCH_CORS.error())?;
-        Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules.cors_rules) }))
+        Reply::xml(&GetBucketCorsOutput { cors_rules: Some(rules.cors_rules) })
     }
 
-    pub(super) async fn put_bucket_cors(
-        &self,
-        mut request: S3Request<PutBucketCorsInput>,
-    ) -> S3Result<S3Response<PutBucketCorsOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        check(&input.cors_configuration.cors_rules)?;
-        self.set(&input.bucket, Setting::Cors, &input.cors_configuration).await?;
-        Ok(S3Response::new(PutBucketCorsOutput {}))
+    pub(super) async fn put_bucket_cors(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let configuration: CORSConfiguration = request.parse_document()?;
+        request.refuse_conditions()?;
+        check(&configuration.cors_rules)?;
+        self.set(request.bucket(), Setting::Cors, &configuration).await?;
+        Ok(Reply::empty(StatusCode::OK))
     }
 
-    pub(super) async fn delete_bucket_cors(
-        &self,
-        mut request: S3Request<DeleteBucketCorsInput>,
-    ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.unset(&request.input.bucket, Setting::Cors).await?;
-        Ok(S3Response::new(DeleteBucketCorsOutput {}))
+    pub(super) async fn delete_bucket_cors(&self, request: &OperationRequest) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.unset(request.bucket(), Setting::Cors).await?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }
 

@@ -1,48 +1,46 @@
 //! DeleteObject and DeleteObjects.
 
-use std::sync::Arc;
-
 use futures::StreamExt;
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
 use martlet_protocol::lock::Bypass;
 use martlet_proxy::{DeleteConditions, Deleted, ETagCondition, ObjectName};
-use s3s::dto::{
-    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-    Error, ObjectIdentifier, Timestamp,
-};
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::dto::{Delete, DeleteObjectsOutput, DeletedObject, Error, ObjectIdentifier, Timestamp};
+use s3s::{S3Result, s3_error};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 
+use super::Operations;
 use super::authorization::Authorization;
 use super::lock::bypass_of;
 use super::versions::named;
-use super::{Operations, parsed_headers};
-use crate::attributes::stamp_headers;
+use crate::attributes::{VERSION_ID, stamp_headers, version_header};
 use crate::checksums;
 use crate::decode::BodyFacts;
+use crate::dispatch::{Reply, date, flag, number};
 use crate::errors::s3_error;
 use crate::events::{ObjectEvent, ObjectEvents};
 use crate::logging::{BatchOutcome, BatchedKey};
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Maximum number of concurrent deletes of one request: enough to share syncs, few enough to leave
 /// the node to other requests.
 const CONCURRENT_DELETES: usize = 64;
-const IF_MODIFIED: &str = "x-amz-if-match-last-modified-time";
-const IF_SIZE: &str = "x-amz-if-match-size";
+/// Header of a request that bypasses retentions in governance mode.
+pub(super) const BYPASS: HeaderName = HeaderName::from_static("x-amz-bypass-governance-retention");
+const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
+const IF_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
+const IF_SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 
 impl Operations {
-    pub(super) async fn delete_object(
-        &self,
-        mut request: S3Request<DeleteObjectInput>,
-    ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let conditions = parsed.write_conditions()?;
+    pub(super) async fn delete_object(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let headers = &request.headers;
+        let bypass = bypass_of(flag(headers, &BYPASS)?);
+        let (modified, size) = (date(headers, &IF_MODIFIED)?, number(headers, &IF_SIZE)?);
+        let name = request.object_name()?;
+        let conditions = request.conditions().write_conditions()?;
         if conditions.if_none_match.is_some() {
             return Err(s3_error!(
                 NotImplemented,
@@ -51,42 +49,39 @@ impl Operations {
         }
         let conditions = DeleteConditions {
             if_match: conditions.if_match,
-            modified_s: seconds_of(IF_MODIFIED, input.if_match_last_modified_time.as_ref())?,
-            size: size_of(IF_SIZE, input.if_match_size)?,
+            modified_s: seconds_of(IF_MODIFIED.as_str(), modified.as_ref())?,
+            size: size_of("x-amz-if-match-size", size)?,
         };
-        let bypass = bypass_of(input.bypass_governance_retention);
-        let deleted = self.delete_object_named(&input.bucket, name, &conditions, bypass).await?;
-        let mut response = S3Response::new(DeleteObjectOutput {
-            delete_marker: deleted.is_marker.then_some(true),
-            request_charged: None,
-            version_id: deleted.version.map(|version| version.to_string()),
-        });
+        let deleted = self.delete_object_named(request.bucket(), name, &conditions, bypass).await?;
+        let mut reply = Reply::empty(StatusCode::NO_CONTENT);
         if let Some(stamp) = deleted.stamp {
-            let token = self.store.token(&input.bucket, &input.key, stamp);
-            response.headers = stamp_headers(token);
+            let token = self.store.token(request.bucket(), request.key(), stamp);
+            reply.headers = stamp_headers(token);
         }
-        let is_named = input.version_id.is_some();
-        response.extensions.insert(ObjectEvents::deleted(&input.key, is_named, &deleted));
-        Ok(response)
+        if deleted.is_marker {
+            reply.headers.insert(DELETE_MARKER, HeaderValue::from_static("true"));
+        }
+        if let Some(version) = deleted.version {
+            reply.headers.insert(VERSION_ID, version_header(version));
+        }
+        let is_named = name.version.is_some();
+        Ok(reply.with_events(ObjectEvents::deleted(request.key(), is_named, &deleted)))
     }
 
-    pub(super) async fn delete_objects(
-        &self,
-        mut request: S3Request<DeleteObjectsInput>,
-    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        check_digest(&request.headers, &request.extensions)?;
-        let authorization = Authorization::find(&request.extensions)?;
-        let DeleteObjectsInput { bucket, delete, bypass_governance_retention, .. } = request.input;
-        let bypass = bypass_of(bypass_governance_retention);
+    pub(super) async fn delete_objects(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let bypass = bypass_of(flag(&request.headers, &BYPASS)?);
+        let delete: Delete = request.parse_document()?;
+        request.refuse_conditions()?;
+        check_digest(&request.headers, &request.context.facts)?;
+        let (bucket, authorization) = (request.bucket(), request.authorization()?);
         if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
             return Err(messages::MALFORMED_XML.error());
         }
-        self.store.bucket(&bucket).await.map_err(s3_error)?;
+        self.store.bucket(bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
         let judging = &Mutex::new(());
         let mut outcomes = futures::stream::iter(delete.objects)
-            .map(|object| self.delete_named((authorization, bypass, judging), &bucket, object))
+            .map(|object| self.delete_named((authorization, bypass, judging), bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         let (mut happened, mut batched) = (ObjectEvents::default(), BatchOutcome::default());
@@ -107,14 +102,13 @@ impl Operations {
                 }),
             }
         }
-        let mut response = S3Response::new(DeleteObjectsOutput {
+        let mut reply = Reply::xml(&DeleteObjectsOutput {
             deleted: Some(deleted),
             errors: Some(errors),
             request_charged: None,
-        });
-        response.extensions.insert(happened);
-        response.extensions.insert(batched);
-        Ok(response)
+        })?;
+        (reply.effects.events, reply.effects.batch) = (happened, batched);
+        Ok(reply)
     }
 
     async fn delete_named(
@@ -163,15 +157,13 @@ impl Operations {
 
 /// Refuses a list of keys without a digest or checksum. The HTTP pipeline has compared the given
 /// ones.
-fn check_digest(headers: &HeaderMap, extensions: &Extensions) -> S3Result<()> {
-    let facts = extensions.get::<Arc<BodyFacts>>();
+fn check_digest(headers: &HeaderMap, facts: &BodyFacts) -> S3Result<()> {
     let is_given = |algorithm: ChecksumAlgorithm| {
         let name = checksums::header(algorithm);
-        let trailers = facts.and_then(|facts| facts.trailers());
-        headers.contains_key(name) || trailers.is_some_and(|trailers| trailers.contains_key(name))
+        headers.contains_key(name)
+            || facts.trailers().is_some_and(|trailers| trailers.contains_key(name))
     };
-    let has_md5 = facts.is_some_and(|facts| facts.content_md5().is_some());
-    if has_md5 || ChecksumAlgorithm::ALL.into_iter().any(is_given) {
+    if facts.content_md5().is_some() || ChecksumAlgorithm::ALL.into_iter().any(is_given) {
         return Ok(());
     }
     Err(messages::MISSING_DIGEST.error())
@@ -225,7 +217,7 @@ fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
 }
 
 /// Time at which an object must have been modified, in seconds, if the argument `name` is given.
-fn seconds_of(name: &'static str, time: Option<&Timestamp>) -> S3Result<Option<u64>> {
+fn seconds_of(name: &str, time: Option<&Timestamp>) -> S3Result<Option<u64>> {
     let Some(time) = time else { return Ok(None) };
     let seconds = OffsetDateTime::from(time.clone()).unix_timestamp();
     let seconds = u64::try_from(seconds).map_err(|_| messages::DELETE_TIME.named(name))?;

@@ -1,33 +1,35 @@
 //! Default encryption of a bucket, `GetBucketEncryption`, `PutBucketEncryption` and
 //! `DeleteBucketEncryption`; and the encryption keys of all other operations.
 
-use http::{Extensions, StatusCode};
+use http::StatusCode;
 use martlet_protocol::Setting;
 use martlet_proxy::{Error, Session};
-use s3s::dto::{
-    DeleteBucketEncryptionInput, DeleteBucketEncryptionOutput, GetBucketEncryptionInput,
-    GetBucketEncryptionOutput, PutBucketEncryptionInput, PutBucketEncryptionOutput,
-    ServerSideEncryptionConfiguration, ServerSideEncryptionRule,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{ServerSideEncryptionConfiguration, ServerSideEncryptionRule};
 
+use super::Operations;
 use super::settings::missing;
-use super::{Operations, ReplyStatus, parsed_headers};
-use crate::encryption::{AES256, Encryption, KeyUse, no_kms};
+use crate::dispatch::Reply;
+use crate::encryption::{AES256, KeyUse, no_kms};
 use crate::errors::s3_error;
+use crate::http::Operation;
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Passes the keys in a request's headers to its session.
-pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
-    let Some(said) = request.get::<Encryption>() else { return Ok(()) };
-    let used = match operation {
-        "put_object"
-        | "copy_object"
-        | "create_multipart_upload"
-        | "upload_part"
-        | "upload_part_copy" => KeyUse::Make,
-        "get_object" | "head_object" | "get_object_attributes" => KeyUse::Read,
-        "complete_multipart_upload" => KeyUse::Complete,
+pub(crate) fn unlock(request: &OperationRequest, session: &Session) -> S3Result<()> {
+    let Some(said) = &request.encryption else { return Ok(()) };
+    let used = match request.operation() {
+        Operation::PutObject
+        | Operation::PostObject
+        | Operation::CopyObject
+        | Operation::CreateMultipartUpload
+        | Operation::UploadPart
+        | Operation::UploadPartCopy => KeyUse::Make,
+        Operation::GetObject | Operation::HeadObject | Operation::GetObjectAttributes => {
+            KeyUse::Read
+        }
+        Operation::CompleteMultipartUpload => KeyUse::Complete,
         _ => KeyUse::Nothing,
     };
     session.set_keys(said.keys(used)?);
@@ -52,45 +54,40 @@ fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
 impl Operations {
     pub(super) async fn get_bucket_encryption(
         &self,
-        request: S3Request<GetBucketEncryptionInput>,
-    ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
         let configuration: Option<ServerSideEncryptionConfiguration> =
-            self.setting(&request.input.bucket, Setting::Encryption).await?;
-        if configuration.is_none() {
-            return Err(missing(
+            self.setting(request.bucket(), Setting::Encryption).await?;
+        let configuration = configuration.ok_or_else(|| {
+            missing(
                 "ServerSideEncryptionConfigurationNotFoundError",
                 "The server side encryption configuration was not found",
-            ));
-        }
-        Ok(S3Response::new(GetBucketEncryptionOutput {
-            server_side_encryption_configuration: configuration,
-        }))
+            )
+        })?;
+        Reply::xml(&configuration)
     }
 
     pub(super) async fn put_bucket_encryption(
         &self,
-        mut request: S3Request<PutBucketEncryptionInput>,
-    ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let configuration = input.server_side_encryption_configuration;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let configuration: ServerSideEncryptionConfiguration = request.parse_document()?;
+        request.refuse_conditions()?;
         check(&configuration)?;
         if !self.store.can_encrypt() {
             return Err(s3_error(Error::NoMasterKey));
         }
-        self.set(&input.bucket, Setting::Encryption, &configuration).await?;
-        Ok(S3Response::new(PutBucketEncryptionOutput {}))
+        self.set(request.bucket(), Setting::Encryption, &configuration).await?;
+        Ok(Reply::empty(StatusCode::OK))
     }
 
     pub(super) async fn delete_bucket_encryption(
         &self,
-        mut request: S3Request<DeleteBucketEncryptionInput>,
-    ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.unset(&request.input.bucket, Setting::Encryption).await?;
-        let mut response = S3Response::new(DeleteBucketEncryptionOutput {});
-        response.extensions.insert(ReplyStatus(StatusCode::NO_CONTENT));
-        Ok(response)
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.unset(request.bucket(), Setting::Encryption).await?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }
 

@@ -6,18 +6,20 @@
 mod expiration;
 mod wire;
 
+use http::{HeaderName, StatusCode};
 use martlet_protocol::Setting;
 use martlet_protocol::lifecycle::Lifecycle;
-use s3s::dto::{
-    DeleteBucketLifecycleInput, DeleteBucketLifecycleOutput, GetBucketLifecycleConfigurationInput,
-    GetBucketLifecycleConfigurationOutput, PutBucketLifecycleConfigurationInput,
-    PutBucketLifecycleConfigurationOutput, TransitionDefaultMinimumObjectSize,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::GetBucketLifecycleConfigurationOutput;
 
-use super::{Operations, parsed_headers};
+use super::Operations;
+use crate::dispatch::{Reply, text};
 use crate::errors::{internal, s3_error};
 use crate::messages;
+use crate::request::OperationRequest;
+
+const MINIMUM_SIZE: HeaderName =
+    HeaderName::from_static("x-amz-transition-default-minimum-object-size");
 
 /// Default of the minimum object size for transitions.
 const MINIMUM_DEFAULT: &str = "all_storage_classes_128K";
@@ -26,9 +28,9 @@ const MINIMA: [&str; 2] = [MINIMUM_DEFAULT, "varies_by_storage_class"];
 impl Operations {
     pub(super) async fn get_bucket_lifecycle_configuration(
         &self,
-        request: S3Request<GetBucketLifecycleConfigurationInput>,
-    ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
-        let bucket = &request.input.bucket;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let bucket = request.bucket();
         let document = self.store.bucket_setting(bucket, Setting::Lifecycle).await;
         let document =
             document.map_err(s3_error)?.ok_or_else(|| messages::NO_SUCH_LIFECYCLE.error())?;
@@ -37,44 +39,39 @@ impl Operations {
             internal()
         })?;
         let minimum = lifecycle.transition_minimum.as_deref().unwrap_or(MINIMUM_DEFAULT);
-        Ok(S3Response::new(GetBucketLifecycleConfigurationOutput {
-            transition_default_minimum_object_size: Some(minimum_size(minimum)),
+        let minimum = Some(minimum.to_owned());
+        Reply::xml(&GetBucketLifecycleConfigurationOutput {
+            transition_default_minimum_object_size: None,
             rules: Some(lifecycle.rules.into_iter().map(wire::to_wire).collect()),
-        }))
+        })?
+        .with_header(MINIMUM_SIZE, minimum)
     }
 
     pub(super) async fn put_bucket_lifecycle_configuration(
         &self,
-        mut request: S3Request<PutBucketLifecycleConfigurationInput>,
-    ) -> S3Result<S3Response<PutBucketLifecycleConfigurationOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let given = input.transition_default_minimum_object_size;
-        let given = given.map(|minimum| minimum.as_str().to_owned());
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let configuration = request.parse_optional_document()?;
+        let given = text(&request.headers, &MINIMUM_SIZE)?.map(str::to_owned);
+        request.refuse_conditions()?;
         if given.as_deref().is_some_and(|minimum| !MINIMA.contains(&minimum)) {
             return Err(messages::LIFECYCLE_MINIMUM.with_subject(MINIMA.join(", ")).into());
         }
-        let rules = wire::from_wire(input.lifecycle_configuration)?;
+        let rules = wire::from_wire(configuration)?;
         let lifecycle = Lifecycle { rules, transition_minimum: given };
         let document = lifecycle.document();
-        let put = self.store.put_bucket_setting(&input.bucket, Setting::Lifecycle, document);
+        let put = self.store.put_bucket_setting(request.bucket(), Setting::Lifecycle, document);
         put.await.map_err(s3_error)?;
         let minimum = lifecycle.transition_minimum.as_deref().unwrap_or(MINIMUM_DEFAULT);
-        Ok(S3Response::new(PutBucketLifecycleConfigurationOutput {
-            transition_default_minimum_object_size: Some(minimum_size(minimum)),
-        }))
+        Reply::empty(StatusCode::OK).with_header(MINIMUM_SIZE, Some(minimum))
     }
 
     pub(super) async fn delete_bucket_lifecycle(
         &self,
-        mut request: S3Request<DeleteBucketLifecycleInput>,
-    ) -> S3Result<S3Response<DeleteBucketLifecycleOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.unset(&request.input.bucket, Setting::Lifecycle).await?;
-        Ok(S3Response::new(DeleteBucketLifecycleOutput {}))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.unset(request.bucket(), Setting::Lifecycle).await?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
-}
-
-fn minimum_size(text: &str) -> TransitionDefaultMinimumObjectSize {
-    TransitionDefaultMinimumObjectSize::from(text.to_owned())
 }

@@ -1,14 +1,10 @@
 //! ListObjects and `ListObjectsV2`.
 
-use http::Uri;
 use martlet_protocol::entry::Object as Stored;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListObjects, ObjectPage};
-use s3s::dto::{
-    CommonPrefix, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
-    Object, Owner,
-};
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::dto::{CommonPrefix, ListObjectsOutput, ListObjectsV2Output, Object, Owner};
+use s3s::{S3Result, s3_error};
 
 use super::acl::OwnerNames;
 use super::encoding::Encoding;
@@ -16,7 +12,9 @@ use super::{Operations, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::auth::Query;
 use crate::checksums::{wire_algorithm, wire_kind};
+use crate::dispatch::{Reply, query_text, query_value};
 use crate::errors::s3_error;
+use crate::request::OperationRequest;
 
 /// Request parameters of both versions.
 struct ListParameters {
@@ -38,32 +36,30 @@ struct ListResults {
 }
 
 impl Operations {
-    pub(super) async fn list_objects(
-        &self,
-        request: S3Request<ListObjectsInput>,
-    ) -> S3Result<S3Response<ListObjectsOutput>> {
-        let input = request.input;
-        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
-        let prefix = input.prefix.unwrap_or_default();
-        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-        check_order(&request.uri, delimiter.as_deref())?;
-        let marker = input.marker.unwrap_or_default();
+    pub(super) async fn list_objects(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let query = request.query()?;
+        let max_keys = query_value(&query, "max-keys")?;
+        let encoding = Encoding::requested(query.get("encoding-type"))?;
+        let limit = limit(max_keys, LIST_KEYS_MAX, "max-keys")?;
+        let prefix = query_text(&query, "prefix").unwrap_or_default();
+        let delimiter = query_text(&query, "delimiter").filter(|it| !it.is_empty());
+        check_order(&query, delimiter.as_deref())?;
+        let marker = query_text(&query, "marker").unwrap_or_default();
         let listed = self
             .listing(ListParameters {
-                bucket: input.bucket.clone(),
+                bucket: request.bucket().to_owned(),
                 prefix: prefix.clone(),
                 delimiter: delimiter.clone(),
                 after: (!marker.is_empty()).then(|| marker.clone()),
                 limit,
-                owners: Some(self.owners_in(&input.bucket).await?),
+                owners: Some(self.owners_in(request.bucket()).await?),
                 encoding,
             })
             .await?;
         // Without a delimiter the last key is the marker, and S3 omits the next marker.
         let next_marker = listed.next.clone().filter(|_| delimiter.is_some());
-        Ok(S3Response::new(ListObjectsOutput {
-            name: Some(input.bucket),
+        Reply::xml(&ListObjectsOutput {
+            name: Some(request.bucket().to_owned()),
             prefix: Some(encoding.write_sparingly(prefix)),
             marker: Some(encoding.write(marker)),
             max_keys: Some(wire_count(limit)),
@@ -74,30 +70,29 @@ impl Operations {
             next_marker: next_marker.map(|marker| encoding.write(marker)),
             encoding_type: encoding.wire(),
             request_charged: None,
-        }))
+        })
     }
 
-    pub(super) async fn list_objects_v2(
-        &self,
-        request: S3Request<ListObjectsV2Input>,
-    ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        let input = request.input;
-        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
-        let prefix = input.prefix.unwrap_or_default();
-        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-        check_order(&request.uri, delimiter.as_deref())?;
-        let start_after = input.start_after.filter(|start| !start.is_empty());
-        let after = match input.continuation_token.as_deref() {
+    pub(super) async fn list_objects_v2(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let query = request.query()?;
+        let fetch_owner: Option<bool> = query_value(&query, "fetch-owner")?;
+        let max_keys = query_value(&query, "max-keys")?;
+        let encoding = Encoding::requested(query.get("encoding-type"))?;
+        let limit = limit(max_keys, LIST_KEYS_MAX, "max-keys")?;
+        let prefix = query_text(&query, "prefix").unwrap_or_default();
+        let delimiter = query_text(&query, "delimiter").filter(|it| !it.is_empty());
+        check_order(&query, delimiter.as_deref())?;
+        let start_after = query_text(&query, "start-after").filter(|start| !start.is_empty());
+        let after = match query.get("continuation-token") {
             None | Some("") => start_after.clone(),
-            Some(token) => Some(self.open_token(&input.bucket, token)?),
+            Some(token) => Some(self.open_token(request.bucket(), token)?),
         };
-        let owners = match input.fetch_owner {
-            Some(true) => Some(self.owners_in(&input.bucket).await?),
+        let owners = match fetch_owner {
+            Some(true) => Some(self.owners_in(request.bucket()).await?),
             _ => None,
         };
         let asked = ListParameters {
-            bucket: input.bucket.clone(),
+            bucket: request.bucket().to_owned(),
             prefix: prefix.clone(),
             delimiter: delimiter.clone(),
             after,
@@ -106,13 +101,13 @@ impl Operations {
             encoding,
         };
         let listed = self.listing(asked).await?;
-        let token = listed.next.as_deref().map(|next| self.tokens.seal(&input.bucket, next));
-        Ok(S3Response::new(ListObjectsV2Output {
-            name: Some(input.bucket),
+        let token = listed.next.as_deref().map(|next| self.tokens.seal(request.bucket(), next));
+        Reply::xml(&ListObjectsV2Output {
+            name: Some(request.bucket().to_owned()),
             prefix: Some(encoding.write(prefix)),
             max_keys: Some(wire_count(limit)),
             key_count: Some(wire_count(listed.contents.len() + listed.common_prefixes.len())),
-            continuation_token: input.continuation_token,
+            continuation_token: query_text(&query, "continuation-token"),
             is_truncated: Some(token.is_some()),
             next_continuation_token: token,
             contents: Some(listed.contents),
@@ -121,7 +116,7 @@ impl Operations {
             encoding_type: encoding.wire(),
             start_after: start_after.map(|start| encoding.write(start)),
             request_charged: None,
-        }))
+        })
     }
 
     async fn listing(&self, asked: ListParameters) -> S3Result<ListResults> {
@@ -153,8 +148,7 @@ impl Operations {
 
 /// Accepts `allow-unordered`, and lists in order. Refuses it with a delimiter, because common
 /// prefixes need an order.
-fn check_order(uri: &Uri, delimiter: Option<&str>) -> S3Result<()> {
-    let query = Query::parse(uri.query().unwrap_or_default())?;
+fn check_order(query: &Query<'_>, delimiter: Option<&str>) -> S3Result<()> {
     let is_any = query.get("allow-unordered").is_some_and(|any| any.eq_ignore_ascii_case("true"));
     if is_any && delimiter.is_some() {
         return Err(s3_error!(InvalidArgument, "allow-unordered can't go with a delimiter"));

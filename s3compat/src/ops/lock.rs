@@ -6,26 +6,25 @@ use martlet_protocol::entry::Object;
 use martlet_protocol::lock::{BucketLock, Bypass, DefaultRetention, Lock, Period, Retention};
 use martlet_proxy::{ObjectName, ReadAfter, ReadConditions, Selection};
 use s3s::dto::{
-    DefaultRetention as WireDefault, GetObjectLegalHoldInput, GetObjectLegalHoldOutput,
-    GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, GetObjectRetentionInput,
-    GetObjectRetentionOutput, ObjectLockConfiguration, ObjectLockEnabled, ObjectLockLegalHold,
-    ObjectLockLegalHoldStatus, ObjectLockRetention, ObjectLockRetentionMode, ObjectLockRule,
-    PutObjectLegalHoldInput, PutObjectLegalHoldOutput, PutObjectLockConfigurationInput,
-    PutObjectLockConfigurationOutput, PutObjectRetentionInput, PutObjectRetentionOutput,
+    DefaultRetention as WireDefault, ObjectLockConfiguration, ObjectLockEnabled,
+    ObjectLockLegalHold, ObjectLockLegalHoldStatus, ObjectLockRetention, ObjectLockRetentionMode,
+    ObjectLockRule,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Result};
 
+use super::Operations;
 use super::authorization::Authorization;
+use super::delete::BYPASS;
 use super::settings::missing;
-use super::versions::named;
-use super::{Operations, parsed_headers};
 use crate::access::Action;
 use crate::attributes::stamp_headers;
+use crate::dispatch::{Reply, flag};
 use crate::errors::{custom, s3_error};
 use crate::lock::{
     hold_name, hold_of, mode_name, mode_of, ms_of, wire_date, write_hold, write_retention,
 };
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Maximum default retention, in days and in years.
 const DAYS_MAX: u32 = 36_500;
@@ -142,101 +141,87 @@ pub(super) async fn add_lock(
 impl Operations {
     pub(super) async fn get_object_lock_configuration(
         &self,
-        request: S3Request<GetObjectLockConfigurationInput>,
-    ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-        let lock = self.store.object_lock(&request.input.bucket).await.map_err(s3_error)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let lock = self.store.object_lock(request.bucket()).await.map_err(s3_error)?;
         let lock = lock.ok_or_else(|| {
             missing(
                 "ObjectLockConfigurationNotFoundError",
                 "Object Lock configuration does not exist for this bucket",
             )
         })?;
-        let object_lock_configuration = Some(wire_bucket_lock(lock));
-        Ok(S3Response::new(GetObjectLockConfigurationOutput { object_lock_configuration }))
+        Reply::xml(&wire_bucket_lock(lock))
     }
 
     pub(super) async fn put_object_lock_configuration(
         &self,
-        mut request: S3Request<PutObjectLockConfigurationInput>,
-    ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let lock = bucket_lock(input.object_lock_configuration)?;
-        self.store.set_object_lock(&input.bucket, lock).await.map_err(s3_error)?;
-        Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let configuration = request.parse_optional_document()?;
+        request.refuse_conditions()?;
+        let lock = bucket_lock(configuration)?;
+        self.store.set_object_lock(request.bucket(), lock).await.map_err(s3_error)?;
+        Ok(Reply::empty(StatusCode::OK))
     }
 
     /// Lock of an object, and the read token. Refuses a bucket without object lock.
-    async fn lock_of(
-        &self,
-        bucket: &str,
-        (key, version): (&str, Option<&str>),
-    ) -> S3Result<(Lock, ReadAfter)> {
-        let name = named(key, version)?;
+    async fn lock_of(&self, request: &OperationRequest) -> S3Result<(Lock, ReadAfter)> {
+        let (bucket, name) = (request.bucket(), request.object_name()?);
         let conditions = ReadConditions::default();
         let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
         let read = read.map_err(s3_error)?;
         self.store.check_lockable(bucket).await.map_err(s3_error)?;
         let lock = Lock::of(&read.object.attributes.marks);
         let lock = lock.map_err(|error| s3_error(error.into()))?;
-        Ok((lock, self.store.token(bucket, key, read.stamp)))
+        Ok((lock, self.store.token(bucket, name.key, read.stamp)))
     }
 
-    pub(super) async fn get_object_retention(
-        &self,
-        request: S3Request<GetObjectRetentionInput>,
-    ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
-        let input = request.input;
-        let asked = (input.key.as_str(), input.version_id.as_deref());
-        let (lock, token) = self.lock_of(&input.bucket, asked).await?;
+    pub(super) async fn get_object_retention(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let (lock, token) = self.lock_of(request).await?;
         let retention = lock.retention.ok_or_else(no_lock)?;
-        let retention = Some(ObjectLockRetention {
+        let retention = ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from_static(mode_name(retention.mode))),
             retain_until_date: Some(wire_date(retention.until_ms)),
-        });
-        Ok(S3Response::with_headers(GetObjectRetentionOutput { retention }, stamp_headers(token)))
+        };
+        Ok(Reply::xml(&retention)?.with_headers(stamp_headers(token)))
     }
 
-    pub(super) async fn put_object_retention(
-        &self,
-        mut request: S3Request<PutObjectRetentionInput>,
-    ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let retention = retention(input.retention.as_ref())?;
-        let bypass = bypass_of(input.bypass_governance_retention);
-        let written = self.store.set_retention(&input.bucket, name, retention, bypass).await;
+    pub(super) async fn put_object_retention(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let bypass = bypass_of(flag(&request.headers, &BYPASS)?);
+        let document: ObjectLockRetention = request.parse_whole_document()?;
+        let retention = retention(Some(&document))?;
+        self.check_retention(request, retention).await?;
+        request.refuse_conditions()?;
+        let name = request.object_name()?;
+        let written = self.store.set_retention(request.bucket(), name, retention, bypass).await;
         let stamp = written.map_err(s3_error)?.stamp;
-        let token = self.store.token(&input.bucket, &input.key, stamp);
-        Ok(S3Response::with_headers(PutObjectRetentionOutput::default(), stamp_headers(token)))
+        let token = self.store.token(request.bucket(), request.key(), stamp);
+        Ok(Reply::empty(StatusCode::OK).with_headers(stamp_headers(token)))
     }
 
     pub(super) async fn get_object_legal_hold(
         &self,
-        request: S3Request<GetObjectLegalHoldInput>,
-    ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
-        let input = request.input;
-        let asked = (input.key.as_str(), input.version_id.as_deref());
-        let (lock, token) = self.lock_of(&input.bucket, asked).await?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let (lock, token) = self.lock_of(request).await?;
         let is_on = lock.legal_hold.ok_or_else(no_lock)?;
         let status = Some(ObjectLockLegalHoldStatus::from_static(hold_name(is_on)));
-        let legal_hold = Some(ObjectLockLegalHold { status });
-        Ok(S3Response::with_headers(GetObjectLegalHoldOutput { legal_hold }, stamp_headers(token)))
+        Ok(Reply::xml(&ObjectLockLegalHold { status })?.with_headers(stamp_headers(token)))
     }
 
     pub(super) async fn put_object_legal_hold(
         &self,
-        mut request: S3Request<PutObjectLegalHoldInput>,
-    ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let is_on = legal_hold(input.legal_hold.as_ref())?;
-        let written = self.store.set_legal_hold(&input.bucket, name, is_on).await;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let document: ObjectLockLegalHold = request.parse_whole_document()?;
+        let is_on = legal_hold(Some(&document))?;
+        self.check_legal_hold(request, is_on).await?;
+        request.refuse_conditions()?;
+        let name = request.object_name()?;
+        let written = self.store.set_legal_hold(request.bucket(), name, is_on).await;
         let stamp = written.map_err(s3_error)?.stamp;
-        let token = self.store.token(&input.bucket, &input.key, stamp);
-        Ok(S3Response::with_headers(PutObjectLegalHoldOutput::default(), stamp_headers(token)))
+        let token = self.store.token(request.bucket(), request.key(), stamp);
+        Ok(Reply::empty(StatusCode::OK).with_headers(stamp_headers(token)))
     }
 }
 

@@ -10,22 +10,22 @@ use martlet_protocol::Setting;
 use martlet_protocol::entry::{Bucket, Marks};
 use martlet_protocol::limits::KEY_BYTES_MAX;
 use s3s::dto::{
-    BucketLogsPermission, GetBucketLoggingInput, GetBucketLoggingOutput, Grant as WireGrant,
+    BucketLoggingStatus, BucketLogsPermission, GetBucketLoggingOutput, Grant as WireGrant,
     LoggingEnabled, PartitionDateSource, PartitionedPrefix, Permission as WirePermission,
-    PutBucketLoggingInput, PutBucketLoggingOutput, SimplePrefix, TargetGrant,
-    TargetObjectKeyFormat,
+    SimplePrefix, TargetGrant, TargetObjectKeyFormat,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Result};
 
+use super::Operations;
 use super::access::denied;
 use super::acl::{AclSettings, OwnerNames, mark, resolve_grants};
-use super::authorization::Authorization;
 use super::bucket_access::{AccessDecision, BucketAccess};
-use super::{Operations, parsed_headers};
 use crate::access::{Acl, Action, Context, Grant, Question, Requester};
+use crate::dispatch::Reply;
 use crate::errors::{custom, internal, s3_error};
 use crate::logging::{KeyFormat, Logging};
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Maximum length of a log's key after its prefix, in bytes.
 const AFTER_PREFIX_BYTES: usize = 256;
@@ -62,14 +62,11 @@ pub(crate) fn mark_log(marks: &mut Marks, target: &Bucket, logging: &Logging) {
 }
 
 impl Operations {
-    pub(super) async fn get_bucket_logging(
-        &self,
-        request: S3Request<GetBucketLoggingInput>,
-    ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
-        let bucket = &request.input.bucket;
+    pub(super) async fn get_bucket_logging(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let bucket = request.bucket();
         let document = self.store.bucket_setting(bucket, Setting::Logging).await;
         let Some(document) = document.map_err(s3_error)? else {
-            return Ok(S3Response::new(GetBucketLoggingOutput::default()));
+            return Reply::xml(&GetBucketLoggingOutput::default());
         };
         let Some(logging) = Logging::of(&document) else {
             tracing::error!(bucket, "could not read the logging settings of a bucket");
@@ -79,24 +76,22 @@ impl Operations {
         let acl = Acl { owner: owner.clone(), grants: logging.grants.clone() };
         let (_, grants) = OwnerNames::new(&self.store, &owner, false).await.write(&acl).await;
         let logging_enabled = Some(to_wire(logging, grants));
-        Ok(S3Response::new(GetBucketLoggingOutput { logging_enabled }))
+        Reply::xml(&GetBucketLoggingOutput { logging_enabled })
     }
 
-    pub(super) async fn put_bucket_logging(
-        &self,
-        mut request: S3Request<PutBucketLoggingInput>,
-    ) -> S3Result<S3Response<PutBucketLoggingOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let authorization = Authorization::find(&request.extensions)?;
+    pub(super) async fn put_bucket_logging(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let status: BucketLoggingStatus = request.parse_document()?;
+        request.refuse_conditions()?;
+        let authorization = request.authorization()?;
         let owner = authorization.bucket_access().owner.clone();
         // An allow by policy is not enough: logs belong to the owner.
         if !authorization.requester().owns(&owner) {
             return Err(denied());
         }
-        let PutBucketLoggingInput { bucket, bucket_logging_status: status, .. } = request.input;
+        let bucket = request.bucket();
         let Some(enabled) = status.logging_enabled else {
-            self.unset(&bucket, Setting::Logging).await?;
-            return Ok(S3Response::new(PutBucketLoggingOutput {}));
+            self.unset(bucket, Setting::Logging).await?;
+            return Ok(Reply::empty(StatusCode::OK));
         };
         let logging = self.logging_of(enabled, &owner).await?;
         let target = self.store.bucket(&logging.target).await.map_err(|error| match error {
@@ -109,12 +104,12 @@ impl Operations {
         if !logging.grants.is_empty() && AclSettings::of(&target.settings).is_enforced() {
             return Err(messages::LOGGING_GRANTS.error());
         }
-        if !may_deliver(&target, (&bucket, &owner), &logging) {
+        if !may_deliver(&target, (bucket, &owner), &logging) {
             return Err(denied());
         }
-        let put = self.store.put_bucket_setting(&bucket, Setting::Logging, logging.document());
+        let put = self.store.put_bucket_setting(bucket, Setting::Logging, logging.document());
         put.await.map_err(s3_error)?;
-        Ok(S3Response::new(PutBucketLoggingOutput {}))
+        Ok(Reply::empty(StatusCode::OK))
     }
 
     async fn logging_of(&self, enabled: LoggingEnabled, owner: &str) -> S3Result<Logging> {

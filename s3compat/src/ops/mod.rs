@@ -1,8 +1,7 @@
 //! S3 operations over the object layer, one file for each group of operations.
 //!
-//! Each operation parses its request, calls the store and writes its reply. Operations that this
-//! module lacks return NotImplemented. Replies to object reads set headers directly, because s3s
-//! has three types with the same fields: GET, HEAD and "not modified".
+//! Each operation reads the fields of its request, calls the store and builds its reply. Replies to
+//! reads and writes of objects are headers, set directly. Documents are values of s3s's types.
 
 mod access;
 mod acl;
@@ -12,6 +11,7 @@ mod attributes;
 mod authorization;
 mod bucket_access;
 mod buckets;
+mod completion;
 mod copy;
 mod cors;
 mod delete;
@@ -23,7 +23,7 @@ mod list;
 mod lock;
 mod logging;
 mod multipart;
-mod new_tags;
+mod new_bucket;
 mod notification;
 mod object_acl;
 mod ownership;
@@ -32,7 +32,6 @@ mod policy;
 mod policy_context;
 mod principals;
 mod read;
-mod response_stream;
 mod settings;
 mod tagging;
 mod uploads;
@@ -42,70 +41,45 @@ mod write;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use http::{Extensions, StatusCode};
-use martlet_proxy::{Ask, ObjectStore, Session};
-#[allow(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
-use s3s::dto::*;
-use s3s::{S3, S3Request, S3Response, S3Result};
+use martlet_protocol::Clock;
+use martlet_proxy::{ObjectStore, Session};
+use s3s::S3Result;
+use s3s::dto::Owner;
 
-pub(crate) use access::{NoSecrets, PolicyAccess};
+pub(crate) use access::{AccessCheck, conceal, denied};
 pub(crate) use anonymous_check::StoreAnonymousCheck;
+pub(crate) use authorization::Authorization;
 pub(crate) use cors::BucketCorsRules;
+pub(crate) use encryption::unlock;
 pub(crate) use logging::{mark_log, may_deliver};
-pub(crate) use notification::{ConfiguredTargets, NotificationTargets, target_of};
-pub(crate) use policy_context::{add_extensions, add_requester, add_time};
+pub(crate) use notification::target_of;
+pub(crate) use policy_context::{add_connection, add_requester, add_time};
 pub(crate) use principals::{BindError, bind};
+pub(crate) use versions::named;
 
-use crate::auth::Identity;
+use crate::body::RequestBody;
+use crate::dispatch::Reply;
+use crate::http::Operation;
 use crate::messages;
-use crate::request_headers::ParsedHeaders;
+use crate::request::OperationRequest;
 use crate::token::TokenKey;
 
-/// Implementation of the S3 operations.
+/// Namespace of S3's documents.
+const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+
+/// Operations of one request.
 pub(crate) struct Operations {
     /// Session of the request, over the store.
     pub(crate) store: Session,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Region that this store reports to clients.
     pub(crate) region: Arc<str>,
     pub(crate) tokens: TokenKey,
 }
 
-impl Operations {
-    /// Returns the operations of one request, with the session in the request's extensions.
-    fn of(&self, request: &Extensions) -> Self {
-        Self {
-            store: session(request, &self.store),
-            region: self.region.clone(),
-            tokens: self.tokens.clone(),
-        }
-    }
-}
-
-/// Returns the session of a request, or a new session with default settings.
-fn session(request: &Extensions, store: &ObjectStore) -> Session {
-    request.get::<Session>().cloned().unwrap_or_else(|| store.session(Ask::default()))
-}
-
-/// HTTP status of a reply, where it differs from the s3s default for that type of reply.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplyStatus(pub(crate) StatusCode);
-
-/// Marks a reply whose document has its entity tag without quotes, as some of S3's documents do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BareTags;
-
-/// Removes and returns the leniently parsed headers of a request.
-fn parsed_headers<T>(request: &mut S3Request<T>) -> ParsedHeaders {
-    request.extensions.remove().unwrap_or_default()
-}
-
 /// Canonical id of the requester. Anonymous requests are refused: they own nothing.
-fn owner(extensions: &Extensions) -> S3Result<String> {
-    extensions
-        .get::<Identity>()
-        .and_then(Identity::name)
-        .map(str::to_owned)
-        .ok_or_else(access::denied)
+fn owner(request: &OperationRequest) -> S3Result<String> {
+    request.context.identity.name().map(str::to_owned).ok_or_else(denied)
 }
 
 /// Returns the requested limit, at most `maximum`, which is also the default. Refuses negative
@@ -138,85 +112,98 @@ async fn wire_owner(store: &ObjectStore, canonical_id: &str) -> Owner {
     Owner { id: Some(canonical_id.to_owned()), display_name: Some(name.to_string()) }
 }
 
-/// Forwards each call of the s3s trait to the method of that name in `Operations`.
-macro_rules! operations {
-    ($($name:ident: $input:ident => $output:ident,)*) => {
-        #[async_trait::async_trait]
-        impl S3 for Operations {
-            $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                let authorization = request.extensions.get().cloned();
-                let operations = self.of(&request.extensions);
-                encryption::unlock(stringify!($name), &request.extensions, &operations.store)?;
-                let outcome: BoxFuture<'_, _> = Box::pin(Operations::$name(&operations, request));
-                access::conceal(authorization, outcome.await).await
-            })*
+/// Declares the method of each operation. Methods that store a body receive the body; all others
+/// receive the head alone.
+macro_rules! methods {
+    (
+        with body { $($storing:ident => $store:ident,)* }
+        with head { $($operation:ident => $method:ident,)* }
+    ) => {
+        impl Operations {
+            /// Runs the operation of a request. The future is boxed: one of all operations together
+            /// would be as large as the largest.
+            pub(crate) fn call<'a>(
+                &'a self,
+                request: &'a OperationRequest,
+                body: RequestBody,
+            ) -> BoxFuture<'a, S3Result<Reply>> {
+                match request.operation() {
+                    $(Operation::$storing => Box::pin(self.$store(request, body)),)*
+                    $(Operation::$operation => Box::pin(self.$method(request)),)*
+                }
+            }
         }
     };
 }
 
-operations! {
-    abort_multipart_upload: AbortMultipartUploadInput => AbortMultipartUploadOutput,
-    complete_multipart_upload: CompleteMultipartUploadInput => CompleteMultipartUploadOutput,
-    copy_object: CopyObjectInput => CopyObjectOutput,
-    create_bucket: CreateBucketInput => CreateBucketOutput,
-    create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput,
-    delete_bucket: DeleteBucketInput => DeleteBucketOutput,
-    delete_bucket_cors: DeleteBucketCorsInput => DeleteBucketCorsOutput,
-    delete_bucket_encryption: DeleteBucketEncryptionInput => DeleteBucketEncryptionOutput,
-    delete_bucket_lifecycle: DeleteBucketLifecycleInput => DeleteBucketLifecycleOutput,
-    delete_bucket_ownership_controls: DeleteBucketOwnershipControlsInput => DeleteBucketOwnershipControlsOutput,
-    delete_bucket_tagging: DeleteBucketTaggingInput => DeleteBucketTaggingOutput,
-    delete_bucket_policy: DeleteBucketPolicyInput => DeleteBucketPolicyOutput,
-    delete_object: DeleteObjectInput => DeleteObjectOutput,
-    delete_object_tagging: DeleteObjectTaggingInput => DeleteObjectTaggingOutput,
-    delete_objects: DeleteObjectsInput => DeleteObjectsOutput,
-    delete_public_access_block: DeletePublicAccessBlockInput => DeletePublicAccessBlockOutput,
-    get_bucket_acl: GetBucketAclInput => GetBucketAclOutput,
-    get_bucket_cors: GetBucketCorsInput => GetBucketCorsOutput,
-    get_bucket_encryption: GetBucketEncryptionInput => GetBucketEncryptionOutput,
-    get_bucket_lifecycle_configuration: GetBucketLifecycleConfigurationInput => GetBucketLifecycleConfigurationOutput,
-    get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput,
-    get_bucket_logging: GetBucketLoggingInput => GetBucketLoggingOutput,
-    get_bucket_notification_configuration: GetBucketNotificationConfigurationInput => GetBucketNotificationConfigurationOutput,
-    get_bucket_ownership_controls: GetBucketOwnershipControlsInput => GetBucketOwnershipControlsOutput,
-    get_bucket_request_payment: GetBucketRequestPaymentInput => GetBucketRequestPaymentOutput,
-    get_bucket_tagging: GetBucketTaggingInput => GetBucketTaggingOutput,
-    get_bucket_versioning: GetBucketVersioningInput => GetBucketVersioningOutput,
-    get_bucket_policy: GetBucketPolicyInput => GetBucketPolicyOutput,
-    get_bucket_policy_status: GetBucketPolicyStatusInput => GetBucketPolicyStatusOutput,
-    get_object: GetObjectInput => GetObjectOutput,
-    get_object_acl: GetObjectAclInput => GetObjectAclOutput,
-    get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput,
-    get_object_legal_hold: GetObjectLegalHoldInput => GetObjectLegalHoldOutput,
-    get_object_lock_configuration: GetObjectLockConfigurationInput => GetObjectLockConfigurationOutput,
-    get_object_retention: GetObjectRetentionInput => GetObjectRetentionOutput,
-    get_object_tagging: GetObjectTaggingInput => GetObjectTaggingOutput,
-    get_public_access_block: GetPublicAccessBlockInput => GetPublicAccessBlockOutput,
-    head_bucket: HeadBucketInput => HeadBucketOutput,
-    head_object: HeadObjectInput => HeadObjectOutput,
-    list_buckets: ListBucketsInput => ListBucketsOutput,
-    list_multipart_uploads: ListMultipartUploadsInput => ListMultipartUploadsOutput,
-    list_object_versions: ListObjectVersionsInput => ListObjectVersionsOutput,
-    list_objects: ListObjectsInput => ListObjectsOutput,
-    list_objects_v2: ListObjectsV2Input => ListObjectsV2Output,
-    list_parts: ListPartsInput => ListPartsOutput,
-    put_bucket_acl: PutBucketAclInput => PutBucketAclOutput,
-    put_bucket_cors: PutBucketCorsInput => PutBucketCorsOutput,
-    put_bucket_encryption: PutBucketEncryptionInput => PutBucketEncryptionOutput,
-    put_bucket_lifecycle_configuration: PutBucketLifecycleConfigurationInput => PutBucketLifecycleConfigurationOutput,
-    put_bucket_logging: PutBucketLoggingInput => PutBucketLoggingOutput,
-    put_bucket_notification_configuration: PutBucketNotificationConfigurationInput => PutBucketNotificationConfigurationOutput,
-    put_bucket_ownership_controls: PutBucketOwnershipControlsInput => PutBucketOwnershipControlsOutput,
-    put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput,
-    put_bucket_policy: PutBucketPolicyInput => PutBucketPolicyOutput,
-    put_bucket_versioning: PutBucketVersioningInput => PutBucketVersioningOutput,
-    put_object: PutObjectInput => PutObjectOutput,
-    put_object_acl: PutObjectAclInput => PutObjectAclOutput,
-    put_object_legal_hold: PutObjectLegalHoldInput => PutObjectLegalHoldOutput,
-    put_object_lock_configuration: PutObjectLockConfigurationInput => PutObjectLockConfigurationOutput,
-    put_object_retention: PutObjectRetentionInput => PutObjectRetentionOutput,
-    put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput,
-    put_public_access_block: PutPublicAccessBlockInput => PutPublicAccessBlockOutput,
-    upload_part: UploadPartInput => UploadPartOutput,
-    upload_part_copy: UploadPartCopyInput => UploadPartCopyOutput,
+methods! {
+    with body {
+        PostObject => put_object,
+        PutObject => put_object,
+        UploadPart => upload_part,
+    }
+    with head {
+        AbortMultipartUpload => abort_multipart_upload,
+        CompleteMultipartUpload => complete_multipart_upload,
+        CopyObject => copy_object,
+        CreateBucket => create_bucket,
+        CreateMultipartUpload => create_multipart_upload,
+        DeleteBucket => delete_bucket,
+        DeleteBucketCors => delete_bucket_cors,
+        DeleteBucketEncryption => delete_bucket_encryption,
+        DeleteBucketLifecycle => delete_bucket_lifecycle,
+        DeleteBucketOwnershipControls => delete_bucket_ownership_controls,
+        DeleteBucketPolicy => delete_bucket_policy,
+        DeleteBucketTagging => delete_bucket_tagging,
+        DeleteObject => delete_object,
+        DeleteObjectTagging => delete_object_tagging,
+        DeleteObjects => delete_objects,
+        DeletePublicAccessBlock => delete_public_access_block,
+        GetBucketAcl => get_bucket_acl,
+        GetBucketCors => get_bucket_cors,
+        GetBucketEncryption => get_bucket_encryption,
+        GetBucketLifecycleConfiguration => get_bucket_lifecycle_configuration,
+        GetBucketLocation => get_bucket_location,
+        GetBucketLogging => get_bucket_logging,
+        GetBucketNotificationConfiguration => get_bucket_notification_configuration,
+        GetBucketOwnershipControls => get_bucket_ownership_controls,
+        GetBucketPolicy => get_bucket_policy,
+        GetBucketPolicyStatus => get_bucket_policy_status,
+        GetBucketRequestPayment => get_bucket_request_payment,
+        GetBucketTagging => get_bucket_tagging,
+        GetBucketVersioning => get_bucket_versioning,
+        GetObject => get_object,
+        GetObjectAcl => get_object_acl,
+        GetObjectAttributes => get_object_attributes,
+        GetObjectLegalHold => get_object_legal_hold,
+        GetObjectLockConfiguration => get_object_lock_configuration,
+        GetObjectRetention => get_object_retention,
+        GetObjectTagging => get_object_tagging,
+        GetPublicAccessBlock => get_public_access_block,
+        HeadBucket => head_bucket,
+        HeadObject => head_object,
+        ListBuckets => list_buckets,
+        ListMultipartUploads => list_multipart_uploads,
+        ListObjectVersions => list_object_versions,
+        ListObjects => list_objects,
+        ListObjectsV2 => list_objects_v2,
+        ListParts => list_parts,
+        PutBucketAcl => put_bucket_acl,
+        PutBucketCors => put_bucket_cors,
+        PutBucketEncryption => put_bucket_encryption,
+        PutBucketLifecycleConfiguration => put_bucket_lifecycle_configuration,
+        PutBucketLogging => put_bucket_logging,
+        PutBucketNotificationConfiguration => put_bucket_notification_configuration,
+        PutBucketOwnershipControls => put_bucket_ownership_controls,
+        PutBucketPolicy => put_bucket_policy,
+        PutBucketTagging => put_bucket_tagging,
+        PutBucketVersioning => put_bucket_versioning,
+        PutObjectAcl => put_object_acl,
+        PutObjectLegalHold => put_object_legal_hold,
+        PutObjectLockConfiguration => put_object_lock_configuration,
+        PutObjectRetention => put_object_retention,
+        PutObjectTagging => put_object_tagging,
+        PutPublicAccessBlock => put_public_access_block,
+        UploadPartCopy => upload_part_copy,
+    }
 }

@@ -1,113 +1,114 @@
 //! Multipart uploads: `CreateMultipartUpload`, CompleteMultipartUpload, `AbortMultipartUpload`.
 
 use http::header::HOST;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, StatusCode};
 use martlet_protocol::UploadId;
-use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::limits::PARTS_MAX;
 use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
-use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
-    CompleteMultipartUploadOutput, CompletedMultipartUpload, CompletedPart,
-    CreateMultipartUploadInput, CreateMultipartUploadOutput,
-};
-use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::dto::CreateMultipartUploadOutput;
+use s3s::{S3Error, S3Result};
 
-use super::authorization::Authorization;
+use super::Operations;
+use super::completion::{CompletedDocument, RequestedPart, RequestedParts};
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
-use super::{Operations, parsed_headers};
-use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
-use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
+use crate::attributes::{VERSION_ID, from_request, stamp_headers, wire_new_version};
+use crate::checksums;
+use crate::dispatch::{Reply, number, required_query};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::request::OperationRequest;
 use crate::{lock, messages};
 
+/// Headers with the abortion of an upload by a lifecycle rule.
+pub(super) const ABORT_DATE: HeaderName = HeaderName::from_static("x-amz-abort-date");
+pub(super) const ABORT_RULE: HeaderName = HeaderName::from_static("x-amz-abort-rule-id");
+const CHECKSUM_ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
+const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 impl Operations {
     pub(super) async fn create_multipart_upload(
         &self,
-        mut request: S3Request<CreateMultipartUploadInput>,
-    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let parsed = parsed_headers(&mut request);
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let parsed = request.conditions();
         parsed.refuse_conditions()?;
-        let input = request.input;
         let checksum = checksums::of_upload(&request.headers)?;
-        let mut attributes = from_request(&request.headers, input.metadata, &parsed)?;
+        let mut attributes = from_request(&request.headers, &parsed)?;
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
-        let authorization = Authorization::find(&request.extensions)?;
+        let authorization = request.authorization()?;
         self.mark_owner(authorization, &request.headers, &mut attributes.marks).await?;
         mark_initiator(&mut attributes.marks, authorization);
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
-        let upload =
-            self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
-        let place = (input.bucket.as_str(), input.key.as_str());
+        let upload = self
+            .store
+            .create_upload(request.bucket(), request.key(), new)
+            .await
+            .map_err(s3_error)?;
+        let place = (request.bucket(), request.key());
         let (abort_date, abort_rule_id) = self.abort_of(place, upload.initiated_ms).await;
-        Ok(S3Response::new(CreateMultipartUploadOutput {
-            abort_date,
-            abort_rule_id,
-            bucket: Some(input.bucket),
-            key: Some(input.key),
+        let output = CreateMultipartUploadOutput {
+            bucket: Some(request.bucket().to_owned()),
+            key: Some(request.key().to_owned()),
             upload_id: Some(upload.id.to_string()),
-            checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
-            checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
             ..Default::default()
-        }))
+        };
+        let (algorithm, kind) = checksum.unzip();
+        Reply::xml(&output)?
+            .with_date(ABORT_DATE, abort_date.as_ref())?
+            .with_header(ABORT_RULE, abort_rule_id)?
+            .with_header(CHECKSUM_ALGORITHM, algorithm.map(checksums::name))?
+            .with_header(CHECKSUM_TYPE, kind.map(checksums::kind_name))
     }
 
     pub(super) async fn complete_multipart_upload(
         &self,
-        mut request: S3Request<CompleteMultipartUploadInput>,
-    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let input = request.input;
-        let upload = upload_id(&input.upload_id)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let parsed = request.conditions();
+        let query = request.query()?;
+        let size = number(&request.headers, &OBJECT_SIZE)?;
+        let requested: RequestedParts = request.parse_whole_document()?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
         let complete = CompleteUpload {
-            parts: named_parts(input.multipart_upload)?,
+            parts: named_parts(requested)?,
             conditions: parsed.write_conditions()?,
             checksum: checksums::in_headers(&request.headers, checksums::decode_whole)?,
             checksum_kind: checksums::kind(&request.headers)?,
-            object_size: object_size(input.mpu_object_size)?,
+            object_size: object_size(size)?,
         };
         let written = self
             .store
-            .complete_upload(&input.bucket, &input.key, upload, complete)
+            .complete_upload(request.bucket(), request.key(), upload, complete)
             .await
             .map_err(s3_error)?;
-        let token = self.store.token(&input.bucket, &input.key, written.stamp);
+        let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let object = &written.object;
         let mut headers = stamp_headers(token);
-        self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
-        let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, &input.key, &written);
-        let mut output = CompleteMultipartUploadOutput {
-            location: Some(location(&request.headers, &input.bucket, &input.key)),
-            bucket: Some(input.bucket),
-            key: Some(input.key),
-            e_tag: Some(wire_etag(object.etag)),
-            checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-            version_id: wire_new_version(object),
-            ..Default::default()
+        self.tell_expiration(&mut headers, (request.bucket(), request.key()), object).await;
+        let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, request.key(), &written);
+        let document = CompletedDocument {
+            request,
+            object,
+            location: location(&request.headers, request.bucket(), request.key()),
         };
-        set_checksums!(output, &object.checksums, object.etag);
-        let mut response = S3Response::with_headers(output, headers);
-        carried::collect(&mut response.extensions, &object.checksums);
-        response.extensions.insert(happened);
-        Ok(response)
+        let reply = Reply::xml(&document)?
+            .with_headers(headers)
+            .with_header(VERSION_ID, wire_new_version(object))?;
+        Ok(reply.with_events(happened))
     }
 
     pub(super) async fn abort_multipart_upload(
         &self,
-        mut request: S3Request<AbortMultipartUploadInput>,
-    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        if input.if_match_initiated_time.is_some() {
-            return Err(s3_error!(NotImplemented, "An abort can't be made conditional"));
-        }
-        let upload = upload_id(&input.upload_id)?;
-        self.store.abort_upload(&input.bucket, &input.key, upload).await.map_err(s3_error)?;
-        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        let query = request.query()?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
+        self.store.abort_upload(request.bucket(), request.key(), upload).await.map_err(s3_error)?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }
 
@@ -129,8 +130,7 @@ fn malformed() -> S3Error {
 }
 
 /// Parts that a CompleteMultipartUpload names: 1 to 10,000.
-fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPart>> {
-    let parts = upload.and_then(|upload| upload.parts).unwrap_or_default();
+fn named_parts(RequestedParts(parts): RequestedParts) -> S3Result<Vec<NamedPart>> {
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
         return Err(malformed());
     }
@@ -146,22 +146,15 @@ fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPa
     Ok(named)
 }
 
-fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
-    let number = part.part_number.ok_or_else(malformed)?;
+fn named_part(part: RequestedPart) -> S3Result<NamedPart> {
+    let number = part.number.ok_or_else(malformed)?;
     if number < 1 {
         return Err(messages::PART_NUMBER_OF_COMPLETE.argument("PartNumber", number).into());
     }
     let number = part_number(number)?;
-    let etag = part.e_tag.ok_or_else(malformed)?.value().to_owned();
-    let given = [
-        part.checksum_crc32.map(|text| (ChecksumAlgorithm::Crc32, text)),
-        part.checksum_crc32c.map(|text| (ChecksumAlgorithm::Crc32c, text)),
-        part.checksum_crc64nvme.map(|text| (ChecksumAlgorithm::Crc64Nvme, text)),
-        part.checksum_sha1.map(|text| (ChecksumAlgorithm::Sha1, text)),
-        part.checksum_sha256.map(carried::loaded),
-    ];
+    let etag = part.etag.ok_or_else(malformed)?.value().to_owned();
     let mut checksums = Vec::new();
-    for (algorithm, text) in given.into_iter().flatten() {
+    for (algorithm, text) in part.checksums {
         let value = checksums::decode(algorithm, &text).filter(|_| checksums.is_empty());
         let Some(value) = value else {
             return Err(messages::PART_CHECKSUM.argument("Checksum", text).into());
@@ -190,21 +183,18 @@ fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use martlet_protocol::entry::ChecksumAlgorithm;
     use s3s::dto::ETag;
 
     use super::*;
 
-    fn part(number: Option<i32>, etag: Option<&str>) -> CompletedPart {
-        CompletedPart {
-            part_number: number,
-            e_tag: etag.map(|etag| ETag::Strong(etag.to_owned())),
-            ..Default::default()
-        }
+    fn part(number: Option<i32>, etag: Option<&str>) -> RequestedPart {
+        let etag = etag.map(|etag| ETag::Strong(etag.to_owned()));
+        RequestedPart { number, etag, checksums: Vec::new() }
     }
 
-    fn parts_of(parts: Vec<CompletedPart>) -> Result<Vec<NamedPart>, String> {
-        named_parts(Some(CompletedMultipartUpload { parts: Some(parts) }))
-            .map_err(|error| error.code().as_str().to_owned())
+    fn parts_of(parts: Vec<RequestedPart>) -> Result<Vec<NamedPart>, String> {
+        named_parts(RequestedParts(parts)).map_err(|error| error.code().as_str().to_owned())
     }
 
     #[test]
@@ -217,7 +207,6 @@ mod tests {
         assert_eq!(parts_of(vec![part(Some(0), Some("a"))]).unwrap_err(), "InvalidArgument");
         let many = (1..=10_001).map(|number| part(Some(number), Some("a"))).collect();
         assert_eq!(parts_of(many).unwrap_err(), "MalformedXML");
-        assert_eq!(named_parts(None).unwrap_err().code().as_str(), "MalformedXML");
     }
 
     #[test]
@@ -236,22 +225,20 @@ mod tests {
 
     #[test]
     fn checksums_of_parts_are_read() {
-        let with = |text: &str| CompletedPart {
-            checksum_crc32: Some(text.to_owned()),
+        let with_all = |checksums: &[(ChecksumAlgorithm, &str)]| RequestedPart {
+            checksums: checksums.iter().map(|(it, text)| (*it, (*text).to_owned())).collect(),
             ..part(Some(1), Some("a"))
         };
+        let with = |text: &str| with_all(&[(ChecksumAlgorithm::Crc32, text)]);
         let named = parts_of(vec![with("AAAAAA==")]).unwrap();
         assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
         assert_eq!(parts_of(vec![with("?")]).unwrap_err(), "InvalidArgument");
-        let other = |text: &str| CompletedPart {
-            checksum_sha256: Some(carried::load(ChecksumAlgorithm::Xxhash3, text)),
-            ..part(Some(1), Some("a"))
-        };
+        let other = |text: &str| with_all(&[(ChecksumAlgorithm::Xxhash3, text)]);
         let named = parts_of(vec![other("AAAAAAAAAAA=")]).unwrap();
         assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Xxhash3, vec![0; 8])]);
         assert_eq!(parts_of(vec![other("AAAAAA==")]).unwrap_err(), "InvalidArgument");
-        let sha1 = Some("Kq5sNclPz7QV2+lfQIuc6R7oRu0=".to_owned());
-        let both = CompletedPart { checksum_sha1: sha1, ..with("AAAAAA==") };
+        let sha1 = (ChecksumAlgorithm::Sha1, "Kq5sNclPz7QV2+lfQIuc6R7oRu0=");
+        let both = with_all(&[(ChecksumAlgorithm::Crc32, "AAAAAA=="), sha1]);
         assert_eq!(parts_of(vec![both]).unwrap_err(), "InvalidArgument");
     }
 

@@ -7,23 +7,25 @@
 //! store's.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
+use http::{HeaderName, StatusCode};
 use martlet_protocol::Setting;
 use martlet_protocol::id::random_bytes;
 use s3s::dto::{
-    Event, FilterRule, FilterRuleName, GetBucketNotificationConfigurationInput,
-    GetBucketNotificationConfigurationOutput, LambdaFunctionConfiguration,
-    NotificationConfiguration, NotificationConfigurationFilter,
-    PutBucketNotificationConfigurationInput, PutBucketNotificationConfigurationOutput,
+    Event, FilterRule, FilterRuleName, GetBucketNotificationConfigurationOutput,
+    LambdaFunctionConfiguration, NotificationConfiguration, NotificationConfigurationFilter,
     QueueConfiguration, S3KeyFilter, TopicConfiguration,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Result};
 
-use super::{Operations, parsed_headers};
+use super::Operations;
+use crate::dispatch::{Reply, flag};
 use crate::errors::{internal, s3_error};
-use crate::events::{EventSink, Rule, RuleConflict, Rules, TargetKind, is_known};
+use crate::events::{Rule, RuleConflict, Rules, TargetKind, is_known};
 use crate::messages;
+use crate::request::OperationRequest;
+
+const SKIP_VALIDATION: HeaderName = HeaderName::from_static("x-amz-skip-destination-validation");
 
 /// Maximum number of rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -32,20 +34,12 @@ const END_BYTES_MAX: usize = 1024;
 /// Maximum length of an id, in characters.
 const ID_CHARS_MAX: usize = 255;
 
-/// Targets in the settings of the process, in the extensions of each request.
-#[derive(Clone, Debug)]
-pub(crate) struct NotificationTargets(pub(crate) Option<Arc<dyn EventSink>>);
-
-/// Targets of a new configuration, in the extensions of its reply.
-#[derive(Clone, Debug)]
-pub(crate) struct ConfiguredTargets(pub(crate) Vec<String>);
-
 impl Operations {
     pub(super) async fn get_bucket_notification_configuration(
         &self,
-        request: S3Request<GetBucketNotificationConfigurationInput>,
-    ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
-        let bucket = &request.input.bucket;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let bucket = request.bucket();
         let document = self.store.bucket_setting(bucket, Setting::Notification).await;
         let document = document.map_err(s3_error)?;
         let rules = document.map_or_else(|| Some(Rules::default()), |it| Rules::of(&it));
@@ -57,20 +51,20 @@ impl Operations {
         for rule in rules {
             to_wire(rule, &mut output);
         }
-        Ok(S3Response::new(output))
+        Reply::xml(&output)
     }
 
     pub(super) async fn put_bucket_notification_configuration(
         &self,
-        mut request: S3Request<PutBucketNotificationConfigurationInput>,
-    ) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let sink =
-            request.extensions.get::<NotificationTargets>().and_then(|targets| targets.0.clone());
-        let input = request.input;
-        let rules = from_wire(input.notification_configuration, &self.region)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let configuration: NotificationConfiguration = request.parse_document()?;
+        let skips_validation = flag(&request.headers, &SKIP_VALIDATION)? == Some(true);
+        request.refuse_conditions()?;
+        let sink = &request.context.observation.sink;
+        let rules = from_wire(configuration, &self.region)?;
         let tenant =
-            if rules.0.is_empty() { None } else { Some(self.tenant_of(&input.bucket).await?) };
+            if rules.0.is_empty() { None } else { Some(self.tenant_of(request.bucket()).await?) };
         let is_known = |name: &str| {
             let sink = sink.as_ref().zip(tenant.as_deref());
             sink.is_some_and(|(sink, tenant)| sink.admits(name, tenant))
@@ -80,7 +74,7 @@ impl Operations {
             let target = target_of(&rule.arn).filter(|name| is_known(name));
             targets.push(target.ok_or_else(unknown_target)?.to_owned());
         }
-        let bucket = &input.bucket;
+        let bucket = request.bucket();
         if rules.0.is_empty() {
             self.unset(bucket, Setting::Notification).await?;
         } else {
@@ -88,13 +82,13 @@ impl Operations {
                 self.store.put_bucket_setting(bucket, Setting::Notification, rules.document());
             put.await.map_err(s3_error)?;
         }
-        let mut response = S3Response::new(PutBucketNotificationConfigurationOutput {});
-        if input.skip_destination_validation != Some(true) {
+        let mut reply = Reply::empty(StatusCode::OK);
+        if !skips_validation {
             targets.sort_unstable();
             targets.dedup();
-            response.extensions.insert(ConfiguredTargets(targets));
+            reply.effects.configured_targets = targets;
         }
-        Ok(response)
+        Ok(reply)
     }
 }
 

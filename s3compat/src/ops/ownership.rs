@@ -2,22 +2,20 @@
 //! `PutPublicAccessBlock`, `DeletePublicAccessBlock`, `GetBucketOwnershipControls`,
 //! `PutBucketOwnershipControls`, `DeleteBucketOwnershipControls`.
 
+use http::StatusCode;
 use martlet_protocol::{Setting, Settings};
+use s3s::S3Result;
 use s3s::dto::{
-    DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput,
-    DeletePublicAccessBlockInput, DeletePublicAccessBlockOutput, GetBucketOwnershipControlsInput,
-    GetBucketOwnershipControlsOutput, GetPublicAccessBlockInput, GetPublicAccessBlockOutput,
     ObjectOwnership, OwnershipControls, OwnershipControlsRule, PublicAccessBlockConfiguration,
-    PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput, PutPublicAccessBlockInput,
-    PutPublicAccessBlockOutput,
 };
-use s3s::{S3Request, S3Response, S3Result};
 
+use super::Operations;
 use super::acl::{AclSettings, bucket_has_list};
 use super::settings::{missing, to_document};
-use super::{Operations, parsed_headers};
+use crate::dispatch::Reply;
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 
 /// Sets the absent fields of a public access block to false.
 fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
@@ -50,63 +48,62 @@ pub(super) fn check_ownership(ownership: &ObjectOwnership) -> S3Result<()> {
 impl Operations {
     pub(super) async fn get_public_access_block(
         &self,
-        request: S3Request<GetPublicAccessBlockInput>,
-    ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
         let block: Option<PublicAccessBlockConfiguration> =
-            self.setting(&request.input.bucket, Setting::PublicAccessBlock).await?;
+            self.setting(request.bucket(), Setting::PublicAccessBlock).await?;
         let block = block.ok_or_else(|| {
             missing(
                 "NoSuchPublicAccessBlockConfiguration",
                 "The public access block configuration was not found",
             )
         })?;
-        let public_access_block_configuration = Some(block);
-        Ok(S3Response::new(GetPublicAccessBlockOutput { public_access_block_configuration }))
+        Reply::xml(&block)
     }
 
     pub(super) async fn put_public_access_block(
         &self,
-        mut request: S3Request<PutPublicAccessBlockInput>,
-    ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let block = complete(&request.input.public_access_block_configuration);
-        self.set(&request.input.bucket, Setting::PublicAccessBlock, &block).await?;
-        Ok(S3Response::new(PutPublicAccessBlockOutput {}))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let block = request.parse_document()?;
+        request.refuse_conditions()?;
+        let block = complete(&block);
+        self.set(request.bucket(), Setting::PublicAccessBlock, &block).await?;
+        Ok(Reply::empty(StatusCode::OK))
     }
 
     pub(super) async fn delete_public_access_block(
         &self,
-        mut request: S3Request<DeletePublicAccessBlockInput>,
-    ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.unset(&request.input.bucket, Setting::PublicAccessBlock).await?;
-        Ok(S3Response::new(DeletePublicAccessBlockOutput {}))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.unset(request.bucket(), Setting::PublicAccessBlock).await?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
     pub(super) async fn get_bucket_ownership_controls(
         &self,
-        request: S3Request<GetBucketOwnershipControlsInput>,
-    ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
         let controls: Option<OwnershipControls> =
-            self.setting(&request.input.bucket, Setting::OwnershipControls).await?;
+            self.setting(request.bucket(), Setting::OwnershipControls).await?;
         let controls = controls.ok_or_else(|| {
             missing(
                 "OwnershipControlsNotFoundError",
                 "The bucket ownership controls were not found",
             )
         })?;
-        let ownership_controls = Some(controls);
-        Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls }))
+        Reply::xml(&controls)
     }
 
     pub(super) async fn put_bucket_ownership_controls(
         &self,
-        mut request: S3Request<PutBucketOwnershipControlsInput>,
-    ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        one_rule(&input.ownership_controls)?;
-        let document = to_document(&input.ownership_controls);
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let controls: OwnershipControls = request.parse_document()?;
+        request.refuse_conditions()?;
+        one_rule(&controls)?;
+        let document = to_document(&controls);
         let mut has_list = false;
         let put = |settings: &mut Settings| {
             let mut after = settings.clone();
@@ -117,20 +114,20 @@ impl Operations {
             }
             Ok(())
         };
-        self.store.change_bucket_settings(&input.bucket, put).await.map_err(s3_error)?;
+        self.store.change_bucket_settings(request.bucket(), put).await.map_err(s3_error)?;
         if has_list {
             return Err(bucket_has_list());
         }
-        Ok(S3Response::new(PutBucketOwnershipControlsOutput {}))
+        Ok(Reply::empty(StatusCode::OK))
     }
 
     pub(super) async fn delete_bucket_ownership_controls(
         &self,
-        mut request: S3Request<DeleteBucketOwnershipControlsInput>,
-    ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.unset(&request.input.bucket, Setting::OwnershipControls).await?;
-        Ok(S3Response::new(DeleteBucketOwnershipControlsOutput {}))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.unset(request.bucket(), Setting::OwnershipControls).await?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }
 

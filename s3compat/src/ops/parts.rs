@@ -1,131 +1,131 @@
 //! Parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
 
-use http::HeaderMap;
+use std::io::Write;
+
+use http::StatusCode;
+use http::header::{ETAG, HeaderMap, HeaderName};
 use martlet_protocol::entry::{
-    Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
+    Checksum, ChecksumAlgorithm, ChecksumKind, ETag as StoredETag, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
-use s3s::dto::{
-    CopyPartResult, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
-    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{Initiator, Owner, TimestampFormat};
+use s3s::xml::{SerResult, Serialize, SerializeContent, Serializer};
 
-use super::authorization::Authorization;
-use super::copy::{copied_version, copy_source};
+use super::copy::{COPIED_VERSION, CopyDocument, copied_version, copy_source, source_of};
 use super::initiator::initiator_of;
-use super::multipart::{part_number, upload_id};
+use super::multipart::{ABORT_DATE, ABORT_RULE, part_number, upload_id};
 use super::write::incoming;
-use super::{Operations, limit, parsed_headers, wire_count, wire_size};
-use crate::attributes::{wire_class, wire_etag, wire_time};
-use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
+use super::{NAMESPACE, Operations, limit, wire_count, wire_size};
+use crate::attributes::{etag_header, wire_class, wire_etag, wire_time};
+use crate::auth::Query;
+use crate::body::RequestBody;
+use crate::checksums::{self, ChecksumElements};
+use crate::dispatch::{Reply, query_value, required_query, text};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 use crate::request_headers::parse_range;
+
+const COPY_RANGE: HeaderName = HeaderName::from_static("x-amz-copy-source-range");
 
 impl Operations {
     pub(super) async fn upload_part(
         &self,
-        mut request: S3Request<UploadPartInput>,
-    ) -> S3Result<S3Response<UploadPartOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let mut input = request.input;
-        let upload = upload_id(&input.upload_id)?;
-        let number = part_number(input.part_number)?;
-        let body = incoming(&request.headers, &request.extensions, input.body.take())?;
+        request: &OperationRequest,
+        body: RequestBody,
+    ) -> S3Result<Reply> {
+        let query = request.query()?;
+        let number = requested_number(&query)?;
+        request.refuse_conditions()?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
+        let number = part_number(number)?;
+        let body = incoming(&request.headers, &request.context.facts, body)?;
         let given = body.compute.clone();
-        let part = self.store.upload_part(&input.bucket, &input.key, upload, number, body).await;
+        let part =
+            self.store.upload_part(request.bucket(), request.key(), upload, number, body).await;
         let part = part.map_err(s3_error)?;
-        let output = UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
         // The reply has the checksums that the client sent. ListParts adds those that the upload
         // needs.
         let told = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::from_iter([(ETAG, etag_header(part.etag))]);
         checksums::set_headers(&mut headers, part.checksums.iter().filter(told), part.etag);
-        Ok(S3Response::with_headers(output, headers))
+        Ok(Reply::empty(StatusCode::OK).with_headers(headers))
     }
 
-    pub(super) async fn upload_part_copy(
-        &self,
-        mut request: S3Request<UploadPartCopyInput>,
-    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let parsed = parsed_headers(&mut request);
+    pub(super) async fn upload_part_copy(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let parsed = request.conditions();
+        let query = request.query()?;
+        let (source, range) = (source_of(&request.headers)?, text(&request.headers, &COPY_RANGE)?);
+        let number = requested_number(&query)?;
         parsed.refuse_conditions()?;
-        let input = request.input;
-        let number = part_number(input.part_number)?;
-        let (source, source_version) = copy_source(input.copy_source)?;
-        let upload = upload_id(&input.upload_id)?;
-        let authorization = Authorization::find(&request.extensions)?;
+        let number = part_number(number)?;
+        let (source, source_version) = copy_source(source)?;
+        let upload = upload_id(required_query(&query, "uploadId")?)?;
+        let authorization = request.authorization()?;
         let from = ObjectName { key: &source.1, version: source_version };
         let guard = authorization.check_source((&source.0, from), None).await?;
         let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
-        let selection = copy_range(input.copy_source_range.as_deref())?;
+        let selection = copy_range(range)?;
         check_copy_range(&store, (&source.0, from), selection).await?;
         let source_conditions = parsed.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
-        let part = store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
+        let part = store.copy_part(request.bucket(), request.key(), upload, number, copy).await;
         let part = part.map_err(s3_error)?;
-        let mut result = CopyPartResult {
-            e_tag: Some(wire_etag(part.etag)),
-            last_modified: Some(wire_time(part.modified_ms)),
-            ..Default::default()
+        let result = CopyDocument {
+            root: "CopyPartResult",
+            checksums: ChecksumElements { checksums: &part.checksums, etag: part.etag },
+            kind: None,
+            modified_ms: part.modified_ms,
         };
-        set_checksums!(result, &part.checksums, part.etag);
-        let output = UploadPartCopyOutput {
-            copy_part_result: Some(result),
-            copy_source_version_id: copied_version(source_version, part.source_version),
-            ..Default::default()
-        };
-        let mut response = S3Response::new(output);
-        carried::collect(&mut response.extensions, &part.checksums);
-        Ok(response)
+        let copied = copied_version(source_version, part.source_version);
+        Reply::xml(&result)?.with_header(COPIED_VERSION, copied)
     }
 
-    pub(super) async fn list_parts(
-        &self,
-        request: S3Request<ListPartsInput>,
-    ) -> S3Result<S3Response<ListPartsOutput>> {
-        let input = request.input;
-        let upload = upload_id(&input.upload_id)?;
-        let limit = limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?;
-        let marker = input.part_number_marker.unwrap_or(0);
+    pub(super) async fn list_parts(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let query = request.query()?;
+        let max_parts = query_value(&query, "max-parts")?;
+        let marker: i32 = query_value(&query, "part-number-marker")?.unwrap_or(0);
+        let id = required_query(&query, "uploadId")?;
+        let upload = upload_id(id)?;
+        let limit = limit(max_parts, LIST_KEYS_MAX, "max-parts")?;
         let after = u32::try_from(marker).map_err(|_| {
             messages::LIMIT
                 .with_subject("part-number-marker")
                 .with_detail("ArgumentName", "part-number-marker")
                 .with_detail("ArgumentValue", marker.to_string())
         })?;
-        let page = self.store.list_parts(&input.bucket, &input.key, upload, after, limit).await;
+        let page =
+            self.store.list_parts(request.bucket(), request.key(), upload, after, limit).await;
         let page = page.map_err(s3_error)?;
-        let owner = self.owners_in(&input.bucket).await?.of(&page.upload.marks).await;
+        let owner = self.owners_in(request.bucket()).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
-        let checksum = page.upload.checksum;
-        let place = (input.bucket.as_str(), input.key.as_str());
+        let place = (request.bucket(), request.key());
         let (abort_date, abort_rule_id) = self.abort_of(place, page.upload.initiated_ms).await;
-        let output = ListPartsOutput {
-            abort_date,
-            abort_rule_id,
-            bucket: Some(input.bucket),
-            key: Some(input.key),
-            upload_id: Some(input.upload_id),
-            checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
-            checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
-            initiator: Some(initiator_of(&page.upload.marks, &owner)),
-            owner: Some(owner),
-            is_truncated: Some(page.truncated),
-            max_parts: Some(wire_count(limit)),
-            part_number_marker: Some(marker),
-            next_part_number_marker: i32::try_from(last).ok(),
-            parts: Some(page.parts.iter().map(|(number, part)| wire_part(*number, part)).collect()),
-            storage_class: Some(wire_class(page.upload.storage_class.as_deref()).into()),
-            ..Default::default()
+        let document = PartsDocument {
+            request,
+            upload_id: id,
+            checksum: page.upload.checksum,
+            initiator: initiator_of(&page.upload.marks, &owner),
+            owner,
+            is_truncated: page.truncated,
+            limit,
+            marker,
+            next: i32::try_from(last).ok(),
+            parts: &page.parts,
+            storage_class: wire_class(page.upload.storage_class.as_deref()),
         };
-        let mut response = S3Response::new(output);
-        let checksums = page.parts.iter().flat_map(|(_, part)| &part.checksums);
-        carried::collect(&mut response.extensions, checksums);
-        Ok(response)
+        Reply::xml(&document)?
+            .with_date(ABORT_DATE, abort_date.as_ref())?
+            .with_header(ABORT_RULE, abort_rule_id)
     }
+}
+
+/// Number of a part in the query.
+fn requested_number(query: &Query<'_>) -> S3Result<i32> {
+    required_query(query, "partNumber")?;
+    Ok(query_value(query, "partNumber")?.unwrap_or_default())
 }
 
 /// Refuses a copy range that ends beyond the source. Reads shorten such ranges; copies must not.
@@ -144,17 +144,54 @@ async fn check_copy_range(
     Err(s3_error(martlet_proxy::Error::InvalidRange { size }))
 }
 
-fn wire_part(number: u32, part: &StoredPart) -> Part {
+/// Parts of an upload.
+struct PartsDocument<'a> {
+    request: &'a OperationRequest,
+    upload_id: &'a str,
+    checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
+    initiator: Initiator,
+    owner: Owner,
+    is_truncated: bool,
+    limit: usize,
+    marker: i32,
+    next: Option<i32>,
+    parts: &'a [(u32, Box<StoredPart>)],
+    storage_class: String,
+}
+
+impl Serialize for PartsDocument<'_> {
+    fn serialize<W: Write>(&self, s: &mut Serializer<W>) -> SerResult {
+        s.element_with_ns("ListPartsResult", NAMESPACE, |s| {
+            s.content("Bucket", self.request.bucket())?;
+            if let Some((algorithm, kind)) = self.checksum {
+                s.content("ChecksumAlgorithm", checksums::name(algorithm))?;
+                s.content("ChecksumType", checksums::kind_name(kind))?;
+            }
+            s.content("Initiator", &self.initiator)?;
+            s.content("IsTruncated", &self.is_truncated)?;
+            s.content("Key", self.request.key())?;
+            s.content("MaxParts", &wire_count(self.limit))?;
+            if let Some(next) = &self.next {
+                s.content("NextPartNumberMarker", next)?;
+            }
+            s.content("Owner", &self.owner)?;
+            s.content("PartNumberMarker", &self.marker)?;
+            for (number, part) in self.parts {
+                s.element("Part", |s| write_part(s, *number, part))?;
+            }
+            s.content("StorageClass", &self.storage_class)?;
+            s.content("UploadId", self.upload_id)
+        })
+    }
+}
+
+fn write_part<W: Write>(s: &mut Serializer<W>, number: u32, part: &StoredPart) -> SerResult {
     let etag = StoredETag::Md5(part.md5);
-    let mut wire = Part {
-        e_tag: Some(wire_etag(etag)),
-        last_modified: Some(wire_time(part.modified_ms)),
-        part_number: i32::try_from(number).ok(),
-        size: Some(wire_size(part.size)),
-        ..Default::default()
-    };
-    set_checksums!(wire, &part.checksums, etag);
-    wire
+    ChecksumElements { checksums: &part.checksums, etag }.serialize_content(s)?;
+    s.content("ETag", &wire_etag(etag))?;
+    s.timestamp("LastModified", &wire_time(part.modified_ms), TimestampFormat::DateTime)?;
+    s.content("PartNumber", &wire_size(number.into()))?;
+    s.content("Size", &wire_size(part.size))
 }
 
 /// Parses `x-amz-copy-source-range`, which must have both ends. Without the header selects the

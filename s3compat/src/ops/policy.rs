@@ -4,43 +4,42 @@
 //! A policy is stored byte for byte and parsed at each use. A second setting holds the ids of the
 //! principals that it names.
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use martlet_protocol::{Setting, Settings};
-use s3s::dto::{
-    DeleteBucketPolicyInput, DeleteBucketPolicyOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
-    GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, PolicyStatus,
-    PublicAccessBlockConfiguration, PutBucketPolicyInput, PutBucketPolicyOutput,
-};
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::dto::{PolicyStatus, PublicAccessBlockConfiguration};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
+use super::Operations;
 use super::access::denied;
 use super::acl::AclSettings;
 use super::principals::{BindError, bind};
 use super::settings::{from_document, missing};
-use super::{Operations, parsed_headers};
 use crate::access::{Acl, Policy};
+use crate::dispatch::{Reply, flag};
 use crate::errors::{internal, s3_error};
+use crate::request::OperationRequest;
+
+const CONFIRM_REMOVAL: HeaderName =
+    HeaderName::from_static("x-amz-confirm-remove-self-bucket-access");
 
 impl Operations {
-    pub(super) async fn get_bucket_policy(
-        &self,
-        request: S3Request<GetBucketPolicyInput>,
-    ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-        let document = self.store.bucket_setting(&request.input.bucket, Setting::Policy).await;
+    pub(super) async fn get_bucket_policy(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let document = self.store.bucket_setting(request.bucket(), Setting::Policy).await;
         let document = document
             .map_err(s3_error)?
             .ok_or_else(|| missing("NoSuchBucketPolicy", "The bucket policy does not exist"))?;
-        let policy = String::from_utf8(document).map_err(|_| internal())?;
-        Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
+        let mut reply = Reply::empty(StatusCode::OK);
+        reply.body = document.into();
+        Ok(reply)
     }
 
-    pub(super) async fn put_bucket_policy(
-        &self,
-        mut request: S3Request<PutBucketPolicyInput>,
-    ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let PutBucketPolicyInput { bucket, policy: document, .. } = request.input;
-        let policy = Policy::parse(document.as_bytes(), &bucket)
+    pub(super) async fn put_bucket_policy(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let document = std::str::from_utf8(request.document())
+            .map_err(|_| s3_error!(InvalidRequest, "expected UTF-8 body"))?;
+        flag(&request.headers, &CONFIRM_REMOVAL)?;
+        request.refuse_conditions()?;
+        let bucket = request.bucket();
+        let policy = Policy::parse(document.as_bytes(), bucket)
             .map_err(|why| malformed(&why.to_string()))?;
         let bound = bind(&self.store, document.as_bytes(), policy.names()).await;
         let bindings = bound.map_err(|unbound| match unbound {
@@ -54,45 +53,41 @@ impl Operations {
             if is_blocked {
                 return Ok(());
             }
-            settings.set(Setting::Policy, document.clone().into_bytes())?;
+            settings.set(Setting::Policy, document.as_bytes().to_vec())?;
             Ok(settings.set(Setting::PolicyPrincipals, bindings.encode())?)
         };
-        self.store.change_bucket_settings(&bucket, put).await.map_err(s3_error)?;
+        self.store.change_bucket_settings(bucket, put).await.map_err(s3_error)?;
         if is_blocked {
             return Err(denied());
         }
-        Ok(S3Response::new(PutBucketPolicyOutput {}))
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
-    pub(super) async fn delete_bucket_policy(
-        &self,
-        mut request: S3Request<DeleteBucketPolicyInput>,
-    ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
+    pub(super) async fn delete_bucket_policy(&self, request: &OperationRequest) -> S3Result<Reply> {
+        request.refuse_conditions()?;
         let delete = |settings: &mut Settings| {
             settings.remove(Setting::Policy);
             settings.remove(Setting::PolicyPrincipals);
             Ok(())
         };
-        let changed = self.store.change_bucket_settings(&request.input.bucket, delete).await;
+        let changed = self.store.change_bucket_settings(request.bucket(), delete).await;
         changed.map_err(s3_error)?;
-        Ok(S3Response::new(DeleteBucketPolicyOutput {}))
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
     /// Reports a bucket as public by its policy, or by grants that are not ignored.
     pub(super) async fn get_bucket_policy_status(
         &self,
-        request: S3Request<GetBucketPolicyStatusInput>,
-    ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-        let bucket = &request.input.bucket;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let bucket = request.bucket();
         let settings = self.store.bucket_settings(bucket).await.map_err(s3_error)?;
         let document = settings.get(Setting::Policy);
         let policy = document.map(|document| Policy::parse(document, bucket)).transpose();
         let policy = policy.map_err(|_| internal())?;
         let is_public =
             policy.is_some_and(|policy| policy.is_public()) || has_public_list(&settings);
-        let policy_status = Some(PolicyStatus { is_public: Some(is_public) });
-        Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
+        Reply::xml(&PolicyStatus { is_public: Some(is_public) })
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use http::{Extensions, HeaderMap};
-use martlet_proxy::ETagCondition;
+use http::HeaderMap;
+use martlet_proxy::{ETagCondition, ReadConditions};
 use percent_encoding::percent_decode_str;
 use s3s::S3Result;
 use time::OffsetDateTime;
@@ -15,23 +15,29 @@ use crate::attributes::tags_of;
 use crate::auth::{Mechanism, Query};
 use crate::http::Operation;
 use crate::lock;
-use crate::request_headers::ParsedHeaders;
-use crate::service::{Peer, TlsParameters};
+use crate::request::{Connection, OperationRequest};
 
 /// Canned lists that change nothing: the owner's rights stay as they are.
 const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
 /// Operations on parts of an upload. The object's attributes were set when the upload began.
-const OF_PARTS: [&str; 3] = ["UploadPart", "UploadPartCopy", "CompleteMultipartUpload"];
+const OF_PARTS: [Operation; 3] =
+    [Operation::UploadPart, Operation::UploadPartCopy, Operation::CompleteMultipartUpload];
 
 /// Head of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PolicyRequest<'a> {
-    pub(super) operation: &'a str,
+    pub(super) operation: Operation,
     pub(super) headers: &'a HeaderMap,
     pub(super) query: &'a str,
 }
 
 impl<'a> PolicyRequest<'a> {
+    /// Head of a request.
+    pub(super) fn of(request: &'a OperationRequest) -> Self {
+        let OperationRequest { headers, raw_query: query, .. } = request;
+        Self { operation: request.operation(), headers, query }
+    }
+
     fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -58,7 +64,7 @@ impl<'a> PolicyRequest<'a> {
 
     /// Tags that the headers set. A copy sets tags only with the directive REPLACE.
     fn new_tags(&self) -> S3Result<Option<Vec<(String, String)>>> {
-        if self.operation == "CopyObject"
+        if self.operation == Operation::CopyObject
             && self.header("x-amz-tagging-directive") != Some("REPLACE")
         {
             return Ok(None);
@@ -125,35 +131,46 @@ pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
     }
 }
 
-/// Adds the connection, the signature's kind and the conditions from the request's extensions.
-pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
-    if let Some(Peer(address)) = extensions.get() {
+/// Adds the connection.
+pub(crate) fn add_connection(context: &mut Context, connection: Connection) {
+    let Connection { peer, tls } = connection;
+    if let Some(address) = peer {
         let address: IpAddr = address.to_canonical();
         context.add("aws:SourceIp", address.to_string());
     }
-    let tls = extensions.get::<TlsParameters>();
     context.add("aws:SecureTransport", tls.is_some().to_string());
     if let Some(tls) = tls {
         context.add("s3:TlsVersion", tls.version.number());
     }
-    if extensions.get::<&'static Operation>().is_some_and(|row| row.name == "PostObject") {
+}
+
+/// Adds the connection, the signature's kind and the conditions of a request.
+pub(super) fn add_request(context: &mut Context, request: &OperationRequest) {
+    add_connection(context, request.context.connection);
+    if request.operation() == Operation::PostObject {
         context.add("s3:authType", "POST");
     }
-    let (kind, version) = match extensions.get::<Mechanism>() {
-        None | Some(Mechanism::None) => (None, None),
-        Some(Mechanism::Header) => (Some("REST-HEADER"), Some("AWS4-HMAC-SHA256")),
-        Some(Mechanism::Query) => (Some("REST-QUERY-STRING"), Some("AWS4-HMAC-SHA256")),
-        Some(Mechanism::HeaderV2) => (Some("REST-HEADER"), Some("AWS")),
-        Some(Mechanism::QueryV2) => (Some("REST-QUERY-STRING"), Some("AWS")),
+    add_mechanism(context, request.context.mechanism);
+    add_conditions(context, &request.conditions().conditions);
+}
+
+/// Adds the kind of the signature.
+fn add_mechanism(context: &mut Context, mechanism: Mechanism) {
+    let (kind, version) = match mechanism {
+        Mechanism::None => return,
+        Mechanism::Header => ("REST-HEADER", "AWS4-HMAC-SHA256"),
+        Mechanism::Query => ("REST-QUERY-STRING", "AWS4-HMAC-SHA256"),
+        Mechanism::HeaderV2 => ("REST-HEADER", "AWS"),
+        Mechanism::QueryV2 => ("REST-QUERY-STRING", "AWS"),
     };
-    if let (Some(kind), Some(version)) = (kind, version) {
-        context.add("s3:authType", kind);
-        context.add("s3:signatureversion", version);
-    }
-    if let Some(parsed) = extensions.get::<ParsedHeaders>() {
-        add_tags(context, "s3:if-match", parsed.conditions.if_match.as_ref());
-        add_tags(context, "s3:if-none-match", parsed.conditions.if_none_match.as_ref());
-    }
+    context.add("s3:authType", kind);
+    context.add("s3:signatureversion", version);
+}
+
+/// Adds the conditions on entity tags.
+fn add_conditions(context: &mut Context, conditions: &ReadConditions) {
+    add_tags(context, "s3:if-match", conditions.if_match.as_ref());
+    add_tags(context, "s3:if-none-match", conditions.if_none_match.as_ref());
 }
 
 /// Adds the entity tags of a condition.
@@ -174,7 +191,8 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::service::TlsVersion;
+    use crate::request_headers::ParsedHeaders;
+    use crate::service::{TlsParameters, TlsVersion};
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
@@ -183,31 +201,37 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    fn case(operation: &'static str, pairs: &[(&'static str, &'static str)]) -> RequestTraits {
+    fn case(operation: Operation, pairs: &[(&'static str, &'static str)]) -> RequestTraits {
         PolicyRequest { operation, headers: &headers(pairs), query: "" }.case().unwrap()
     }
 
     #[test]
     fn headers_decide_which_actions_it_is() {
         let tags = ("x-amz-tagging", "a=b");
-        assert!(case("PutObject", &[tags]).sets_tags);
-        assert!(!case("PutObject", &[("x-amz-tagging", "")]).sets_tags);
-        assert!(case("CopyObject", &[tags]).sets_tags);
-        assert!(case("CopyObject", &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags);
-        assert!(case("PutObject", &[("x-amz-acl", "public-read")]).sets_acl);
-        assert!(!case("PutObject", &[("x-amz-acl", "private")]).sets_acl);
-        assert!(case("PutObject", &[("x-amz-grant-write-acp", "id=1")]).sets_acl);
-        assert!(case("PutObject", &[("x-amz-object-lock-mode", "GOVERNANCE")]).sets_retention);
+        assert!(case(Operation::PutObject, &[tags]).sets_tags);
+        assert!(!case(Operation::PutObject, &[("x-amz-tagging", "")]).sets_tags);
+        assert!(case(Operation::CopyObject, &[tags]).sets_tags);
+        assert!(
+            case(Operation::CopyObject, &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags
+        );
+        assert!(case(Operation::PutObject, &[("x-amz-acl", "public-read")]).sets_acl);
+        assert!(!case(Operation::PutObject, &[("x-amz-acl", "private")]).sets_acl);
+        assert!(case(Operation::PutObject, &[("x-amz-grant-write-acp", "id=1")]).sets_acl);
+        assert!(
+            case(Operation::PutObject, &[("x-amz-object-lock-mode", "GOVERNANCE")]).sets_retention
+        );
         let bypass = ("x-amz-bypass-governance-retention", "True");
-        assert!(case("DeleteObject", &[bypass]).bypasses_governance);
+        assert!(case(Operation::DeleteObject, &[bypass]).bypasses_governance);
         let none = HeaderMap::new();
         let version =
-            PolicyRequest { operation: "GetObject", headers: &none, query: "versionId=3" };
+            PolicyRequest { operation: Operation::GetObject, headers: &none, query: "versionId=3" };
         assert!(version.case().unwrap().names_version);
         assert_eq!(source_of("bkt/a?b%3Fc?versionId=3"), "bkt/a?b?c");
         let broken = headers(&[("x-amz-tagging", "a=b&a=c")]);
         assert!(
-            PolicyRequest { operation: "PutObject", headers: &broken, query: "" }.case().is_err()
+            PolicyRequest { operation: Operation::PutObject, headers: &broken, query: "" }
+                .case()
+                .is_err()
         );
     }
 
@@ -218,8 +242,11 @@ mod tests {
             ("x-amz-tagging", "a=b"),
             ("referer", "https://example.com/"),
         ]);
-        let asked =
-            PolicyRequest { operation: "PutObject", headers: &headers, query: "prefix=a%2F&x" };
+        let asked = PolicyRequest {
+            operation: Operation::PutObject,
+            headers: &headers,
+            query: "prefix=a%2F&x",
+        };
         let expected = Context::default()
             .with("aws:Referer", "https://example.com/")
             .with("s3:prefix", "a/")
@@ -229,15 +256,14 @@ mod tests {
             .with("aws:CurrentTime", "2026-01-01T00:00:00Z")
             .with("aws:EpochTime", "1767225600");
         assert_eq!(asked.context(1_767_225_600_000).unwrap(), expected);
-        let mut part = PolicyRequest { operation: "UploadPart", ..asked }.context(0).unwrap();
+        let mut part =
+            PolicyRequest { operation: Operation::UploadPart, ..asked }.context(0).unwrap();
         assert_ne!(part, Context::default());
         part = Context::default();
-        let mut extensions = Extensions::new();
-        extensions.insert(Peer("::ffff:192.0.2.7".parse().unwrap()));
-        extensions.insert(Mechanism::QueryV2);
-        let conditions = headers_of_conditions();
-        extensions.insert(conditions);
-        add_extensions(&mut part, &extensions);
+        let peer = Some("::ffff:192.0.2.7".parse().unwrap());
+        add_connection(&mut part, Connection { peer, tls: None });
+        add_mechanism(&mut part, Mechanism::QueryV2);
+        add_conditions(&mut part, &headers_of_conditions().conditions);
         let expected = Context::default()
             .with("aws:SourceIp", "192.0.2.7")
             .with("aws:SecureTransport", "false")
@@ -246,15 +272,14 @@ mod tests {
             .with("s3:if-none-match", "*");
         assert_eq!(part, expected);
         part = Context::default();
-        extensions = Extensions::new();
-        extensions.insert(TlsParameters { version: TlsVersion::V1_2, cipher: None });
-        add_extensions(&mut part, &extensions);
+        let tls = Some(TlsParameters { version: TlsVersion::V1_2, cipher: None });
+        add_connection(&mut part, Connection { peer: None, tls });
         let secure =
             Context::default().with("aws:SecureTransport", "true").with("s3:TlsVersion", "1.2");
         assert_eq!(part, secure);
     }
 
     fn headers_of_conditions() -> ParsedHeaders {
-        ParsedHeaders::take(&mut headers(&[("if-none-match", "*")]))
+        ParsedHeaders::parse(&headers(&[("if-none-match", "*")]))
     }
 }

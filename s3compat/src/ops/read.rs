@@ -4,98 +4,70 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, EXPIRES,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::entry::{Checksum, Object};
 use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
-use s3s::dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{Timestamp, TimestampFormat};
 
+use super::Operations;
 use super::authorization::Authorization;
 use super::lock::add_lock;
-use super::response_stream::response_stream;
 use super::versions::named;
-use super::{Operations, ReplyStatus, parsed_headers};
-use crate::attributes::{metadata, object_headers, validators};
+use crate::attributes::{object_headers, validators};
 use crate::auth::Query;
+use crate::body::ResponseBody;
 use crate::checksums;
+use crate::dispatch::{Reply, malformed_query, query_value, text, write_metadata};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 use crate::request_headers::ParsedHeaders;
 
+const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
 const RESPONSE_EXPIRES: &str = "response-expires";
 const PARTS_MAX: i32 = martlet_protocol::limits::PARTS_MAX as i32;
 
 impl Operations {
-    pub(super) async fn get_object(
-        &self,
-        mut request: S3Request<GetObjectInput>,
-    ) -> S3Result<S3Response<GetObjectOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let selection = selection(parsed.range, input.part_number)?;
-        let bucket = &input.bucket;
-        let asked = ReadRequest { bucket, name, parsed: &parsed, wants_bytes: true };
+    pub(super) async fn get_object(&self, request: &OperationRequest) -> S3Result<Reply> {
+        self.read_object(request, true).await
+    }
+
+    pub(super) async fn head_object(&self, request: &OperationRequest) -> S3Result<Reply> {
+        self.read_object(request, false).await
+    }
+
+    async fn read_object(&self, request: &OperationRequest, wants_bytes: bool) -> S3Result<Reply> {
+        let query = request.query()?;
+        let part = query_value(&query, "partNumber")?;
+        let overrides = HeaderOverrides::of(&query)?;
+        let mode = text(&request.headers, &CHECKSUM_MODE)?;
+        let parsed = request.conditions();
+        let (bucket, name) = (request.bucket(), named(request.key(), query.get("versionId"))?);
+        let selection = selection(parsed.range, part)?;
+        let asked = ReadRequest { bucket, name, parsed: &parsed, wants_bytes };
         let mut read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
             Err(error) => return Err(s3_error(error)),
         };
-        let length = read.range.end - read.range.start;
-        let output = GetObjectOutput {
-            body: read.body.take().map(|bytes| response_stream(bytes, length)),
-            metadata: metadata(&read.object.attributes),
-            ..Default::default()
-        };
-        let overrides = HeaderOverrides {
-            cache_control: input.response_cache_control,
-            content_disposition: input.response_content_disposition,
-            content_encoding: input.response_content_encoding,
-            content_language: input.response_content_language,
-            content_type: input.response_content_type,
-            expires: as_sent(&request.uri, RESPONSE_EXPIRES),
-        };
-        let token = self.store.token(bucket, asked.name.key, read.stamp);
-        let checksum_mode = input.checksum_mode.as_ref();
-        let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
-        let authorization = request.extensions.get();
-        self.tell_beside(&mut response.headers, &asked, &read.object, authorization).await?;
-        Ok(response)
-    }
-
-    pub(super) async fn head_object(
-        &self,
-        mut request: S3Request<HeadObjectInput>,
-    ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let selection = selection(parsed.range, input.part_number)?;
-        let bucket = &input.bucket;
-        let asked = ReadRequest { bucket, name, parsed: &parsed, wants_bytes: false };
-        let read = match self.read_range(&asked, selection).await {
-            Ok(read) => read,
-            Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
-            Err(error) => return Err(s3_error(error)),
-        };
-        let output =
-            HeadObjectOutput { metadata: metadata(&read.object.attributes), ..Default::default() };
-        let overrides = HeaderOverrides {
-            cache_control: input.response_cache_control,
-            content_disposition: input.response_content_disposition,
-            content_encoding: input.response_content_encoding,
-            content_language: input.response_content_language,
-            content_type: input.response_content_type,
-            expires: as_sent(&request.uri, RESPONSE_EXPIRES),
-        };
-        let token = self.store.token(bucket, asked.name.key, read.stamp);
-        let checksum_mode = input.checksum_mode.as_ref();
-        let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
-        let authorization = request.extensions.get();
-        self.tell_beside(&mut response.headers, &asked, &read.object, authorization).await?;
-        Ok(response)
+        let token = self.store.token(bucket, name.key, read.stamp);
+        let mut headers = headers_of(&read, token);
+        write_metadata(&mut headers, &read.object.attributes.user_metadata)?;
+        if mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ENABLED")) {
+            checksum_headers(&mut headers, &read);
+        }
+        overrides.apply(&mut headers)?;
+        let authorization = request.authorization.as_ref();
+        self.tell_beside(&mut headers, &asked, &read.object, authorization).await?;
+        let status = if read.partial { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+        let mut reply = Reply::empty(status).with_headers(headers);
+        if let Some(bytes) = read.body.take() {
+            reply.body = ResponseBody::stream(bytes, read.range.end - read.range.start);
+        }
+        Ok(reply)
     }
 }
 
@@ -176,33 +148,29 @@ fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection>
     }
 }
 
-/// `response-*`: reply headers that a signed request may override.
-struct HeaderOverrides {
-    cache_control: Option<String>,
-    content_disposition: Option<String>,
-    content_encoding: Option<String>,
-    content_language: Option<String>,
-    content_type: Option<String>,
-    expires: Option<String>,
-}
+/// `response-*`: reply headers that a signed request may override, as sent.
+struct HeaderOverrides<'a>([(HeaderName, Option<&'a str>); 6]);
 
-/// Value of a query key as sent, if not empty: s3s would reformat a date.
-fn as_sent(uri: &Uri, name: &str) -> Option<String> {
-    let query = Query::parse(uri.query()?).ok()?;
-    query.get(name).filter(|text| !text.is_empty()).map(str::to_owned)
-}
+impl<'a> HeaderOverrides<'a> {
+    fn of(query: &'a Query<'_>) -> S3Result<Self> {
+        let expires = query.get(RESPONSE_EXPIRES);
+        if let Some(text) = expires
+            && Timestamp::parse(TimestampFormat::HttpDate, text).is_err()
+        {
+            return Err(malformed_query(RESPONSE_EXPIRES, text));
+        }
+        Ok(Self([
+            (CACHE_CONTROL, query.get("response-cache-control")),
+            (CONTENT_DISPOSITION, query.get("response-content-disposition")),
+            (CONTENT_ENCODING, query.get("response-content-encoding")),
+            (CONTENT_LANGUAGE, query.get("response-content-language")),
+            (CONTENT_TYPE, query.get("response-content-type")),
+            (EXPIRES, expires),
+        ]))
+    }
 
-impl HeaderOverrides {
     fn apply(self, headers: &mut HeaderMap) -> S3Result<()> {
-        let texts = [
-            (CACHE_CONTROL, self.cache_control),
-            (CONTENT_DISPOSITION, self.content_disposition),
-            (CONTENT_ENCODING, self.content_encoding),
-            (CONTENT_LANGUAGE, self.content_language),
-            (CONTENT_TYPE, self.content_type),
-            (EXPIRES, self.expires),
-        ];
-        for (name, text) in texts {
+        for (name, text) in self.0 {
             let Some(text) = text else { continue };
             let Ok(value) = HeaderValue::try_from(text) else {
                 return Err(messages::OVERRIDE_VALUE.named(format!("response-{name}")).into());
@@ -213,37 +181,17 @@ impl HeaderOverrides {
     }
 }
 
-/// Builds the reply to a read: everything but user metadata and body, which are in `output`.
-fn reply<T>(
-    output: T,
-    (read, token): (&ObjectRead, ReadAfter),
-    checksum_mode: Option<&ChecksumMode>,
-    overrides: HeaderOverrides,
-) -> S3Result<S3Response<T>> {
-    let object = &read.object;
-    let mut headers = object_headers(object, token);
+/// Headers of the reply to a read, without checksums and user metadata.
+fn headers_of(read: &ObjectRead, token: ReadAfter) -> HeaderMap {
+    let mut headers = object_headers(&read.object, token);
     headers.insert(CONTENT_LENGTH, (read.range.end - read.range.start).into());
     if let Some(parts) = read.parts {
         headers.insert(PARTS_COUNT, parts.into());
     }
-    let wants_checksums =
-        checksum_mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case("ENABLED"));
-    let told = match &read.checksum {
-        Some(of_part) => std::slice::from_ref(of_part),
-        None if read.partial => &[],
-        None => &object.checksums,
-    };
-    if wants_checksums {
-        checksum_headers(&mut headers, object, told);
-    }
-    overrides.apply(&mut headers)?;
-    let mut response = S3Response::new(output);
     if read.partial {
         headers.insert(CONTENT_RANGE, content_range(read));
-        response.extensions.insert(ReplyStatus(StatusCode::PARTIAL_CONTENT));
     }
-    response.headers = headers;
-    Ok(response)
+    headers
 }
 
 fn content_range(read: &ObjectRead) -> HeaderValue {
@@ -257,7 +205,13 @@ fn content_range(read: &ObjectRead) -> HeaderValue {
 }
 
 /// Adds the checksums of an object or a part, with the checksum type of the object.
-fn checksum_headers(headers: &mut HeaderMap, object: &Object, told: &[Checksum]) {
+fn checksum_headers(headers: &mut HeaderMap, read: &ObjectRead) {
+    let object = &read.object;
+    let told: &[Checksum] = match &read.checksum {
+        Some(of_part) => std::slice::from_ref(of_part),
+        None if read.partial => &[],
+        None => &object.checksums,
+    };
     checksums::set_headers(headers, told, object.etag);
     if let Some(checksum) = told.first() {
         let own = object.checksums.first().map_or(checksum.kind, |own| own.kind);
@@ -267,11 +221,10 @@ fn checksum_headers(headers: &mut HeaderMap, object: &Object, told: &[Checksum])
 }
 
 /// 304: only the headers that validate the client's copy.
-fn not_modified<T: Default>(object: &Object) -> S3Response<T> {
-    let mut response = S3Response::new(T::default());
-    validators(&mut response.headers, object);
-    response.extensions.insert(ReplyStatus(StatusCode::NOT_MODIFIED));
-    response
+fn not_modified(object: &Object) -> Reply {
+    let mut reply = Reply::empty(StatusCode::NOT_MODIFIED);
+    validators(&mut reply.headers, object);
+    reply
 }
 
 #[cfg(test)]

@@ -3,15 +3,14 @@
 
 use http::StatusCode;
 use martlet_protocol::Setting;
-use s3s::dto::{
-    DeleteBucketTaggingInput, DeleteBucketTaggingOutput, GetBucketTaggingInput,
-    GetBucketTaggingOutput, PutBucketTaggingInput, PutBucketTaggingOutput, Tagging,
-};
+use s3s::dto::{GetBucketTaggingOutput, Tagging};
 use s3s::xml::{Deserialize, Deserializer, Serialize, Serializer};
-use s3s::{S3Error, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Result};
 
-use super::{Operations, ReplyStatus, parsed_headers};
+use super::Operations;
+use crate::dispatch::Reply;
 use crate::errors::{custom, internal, s3_error};
+use crate::request::OperationRequest;
 use crate::{messages, tags};
 
 /// Serializes a setting to the document that is stored.
@@ -63,41 +62,32 @@ impl Operations {
         self.store.delete_bucket_setting(bucket, setting).await.map_err(s3_error)
     }
 
-    pub(super) async fn get_bucket_tagging(
-        &self,
-        request: S3Request<GetBucketTaggingInput>,
-    ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-        let tagging: Option<Tagging> =
-            self.setting(&request.input.bucket, Setting::Tagging).await?;
+    pub(super) async fn get_bucket_tagging(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let tagging: Option<Tagging> = self.setting(request.bucket(), Setting::Tagging).await?;
         let tagging = tagging.ok_or_else(|| messages::NO_SUCH_TAGS.error())?;
-        Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tagging.tag_set }))
+        Reply::xml(&GetBucketTaggingOutput { tag_set: tagging.tag_set })
     }
 
-    pub(super) async fn put_bucket_tagging(
-        &self,
-        mut request: S3Request<PutBucketTaggingInput>,
-    ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let tags = tags::from_bucket_xml(input.tagging.tag_set)?;
+    pub(super) async fn put_bucket_tagging(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let tagging: Tagging = request.parse_document()?;
+        request.refuse_conditions()?;
+        let tags = tags::from_bucket_xml(tagging.tag_set)?;
         if tags.is_empty() {
-            self.unset(&input.bucket, Setting::Tagging).await?;
+            self.unset(request.bucket(), Setting::Tagging).await?;
         } else {
             let tagging = Tagging { tag_set: tags::to_xml(&tags) };
-            self.set(&input.bucket, Setting::Tagging, &tagging).await?;
+            self.set(request.bucket(), Setting::Tagging, &tagging).await?;
         }
-        let mut response = S3Response::new(PutBucketTaggingOutput {});
-        response.extensions.insert(ReplyStatus(StatusCode::NO_CONTENT));
-        Ok(response)
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
     pub(super) async fn delete_bucket_tagging(
         &self,
-        mut request: S3Request<DeleteBucketTaggingInput>,
-    ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        self.unset(&request.input.bucket, Setting::Tagging).await?;
-        Ok(S3Response::new(DeleteBucketTaggingOutput {}))
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        self.unset(request.bucket(), Setting::Tagging).await?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }
 

@@ -1,69 +1,67 @@
 //! Tags of objects: `GetObjectTagging`, `PutObjectTagging`, `DeleteObjectTagging`.
 
-use martlet_proxy::{ReadConditions, Selection};
-use s3s::dto::{
-    DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput,
-    GetObjectTaggingOutput, PutObjectTaggingInput, PutObjectTaggingOutput,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use http::StatusCode;
+use martlet_proxy::{ReadConditions, Selection, Written};
+use s3s::S3Result;
+use s3s::dto::{GetObjectTaggingOutput, Tagging};
 
-use super::versions::named;
-use super::{Operations, parsed_headers};
-use crate::attributes::{stamp_headers, wire_version};
+use super::Operations;
+use crate::attributes::{VERSION_ID, stamp_headers, wire_version};
+use crate::dispatch::Reply;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::request::OperationRequest;
 use crate::tags;
 
 impl Operations {
-    pub(super) async fn get_object_tagging(
-        &self,
-        request: S3Request<GetObjectTaggingInput>,
-    ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
+    pub(super) async fn get_object_tagging(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let name = request.object_name()?;
         let conditions = ReadConditions::default();
-        let read = self.store.head(&input.bucket, name, Selection::Whole, &conditions).await;
+        let read = self.store.head(request.bucket(), name, Selection::Whole, &conditions).await;
         let read = read.map_err(s3_error)?;
         let output = GetObjectTaggingOutput {
             tag_set: tags::to_xml(&read.object.attributes.tags),
-            version_id: wire_version(&read.object),
+            version_id: None,
         };
-        Ok(S3Response::with_headers(
-            output,
-            stamp_headers(self.store.token(&input.bucket, &input.key, read.stamp)),
-        ))
+        let token = self.store.token(request.bucket(), request.key(), read.stamp);
+        Reply::xml(&output)?
+            .with_headers(stamp_headers(token))
+            .with_header(VERSION_ID, wire_version(&read.object))
     }
 
-    pub(super) async fn put_object_tagging(
-        &self,
-        mut request: S3Request<PutObjectTaggingInput>,
-    ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let tags = tags::from_xml(input.tagging.tag_set)?;
-        let written = self.store.set_tags(&input.bucket, name, tags).await;
+    pub(super) async fn put_object_tagging(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let tagging: Tagging = request.parse_document()?;
+        self.check_tagging(request, &tagging).await?;
+        request.refuse_conditions()?;
+        let name = request.object_name()?;
+        let tags = tags::from_xml(tagging.tag_set)?;
+        let written = self.store.set_tags(request.bucket(), name, tags).await;
         let written = written.map_err(s3_error)?;
-        let output = PutObjectTaggingOutput { version_id: wire_version(&written.object) };
-        let token = self.store.token(&input.bucket, &input.key, written.stamp);
-        let mut response = S3Response::with_headers(output, stamp_headers(token));
-        response.extensions.insert(ObjectEvents::wrote(Event::TaggingPut, &input.key, &written));
-        Ok(response)
+        let reply = self.tagged(request, Reply::empty(StatusCode::OK), &written)?;
+        Ok(reply.with_events(ObjectEvents::wrote(Event::TaggingPut, request.key(), &written)))
     }
 
     pub(super) async fn delete_object_tagging(
         &self,
-        mut request: S3Request<DeleteObjectTaggingInput>,
-    ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let name = named(&input.key, input.version_id.as_deref())?;
-        let written = self.store.set_tags(&input.bucket, name, Vec::new()).await;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        request.refuse_conditions()?;
+        let name = request.object_name()?;
+        let written = self.store.set_tags(request.bucket(), name, Vec::new()).await;
         let written = written.map_err(s3_error)?;
-        let output = DeleteObjectTaggingOutput { version_id: wire_version(&written.object) };
-        let token = self.store.token(&input.bucket, &input.key, written.stamp);
-        let mut response = S3Response::with_headers(output, stamp_headers(token));
-        response.extensions.insert(ObjectEvents::wrote(Event::TaggingDelete, &input.key, &written));
-        Ok(response)
+        let reply = self.tagged(request, Reply::empty(StatusCode::NO_CONTENT), &written)?;
+        Ok(reply.with_events(ObjectEvents::wrote(Event::TaggingDelete, request.key(), &written)))
+    }
+
+    /// Adds the token and the version of an object whose tags changed.
+    fn tagged(
+        &self,
+        request: &OperationRequest,
+        reply: Reply,
+        written: &Written,
+    ) -> S3Result<Reply> {
+        let token = self.store.token(request.bucket(), request.key(), written.stamp);
+        let reply = reply.with_headers(stamp_headers(token));
+        reply.with_header(VERSION_ID, wire_version(&written.object))
     }
 }

@@ -3,31 +3,32 @@
 use martlet_protocol::UploadId;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListUploads, UploadInfo, UploadPage};
-use s3s::dto::{
-    CommonPrefix, ListMultipartUploadsInput, ListMultipartUploadsOutput, MultipartUpload, Owner,
-};
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::S3Result;
+use s3s::dto::{CommonPrefix, ListMultipartUploadsOutput, MultipartUpload, Owner};
 
 use super::encoding::Encoding;
 use super::initiator::initiator_of;
 use super::{Operations, limit, wire_count};
 use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
+use crate::dispatch::{Reply, query_text, query_value};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 
 impl Operations {
     pub(super) async fn list_multipart_uploads(
         &self,
-        request: S3Request<ListMultipartUploadsInput>,
-    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        let input = request.input;
-        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_uploads, LIST_KEYS_MAX, "max-uploads")?;
-        let prefix = input.prefix.unwrap_or_default();
-        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-        let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
-        let id_marker = input.upload_id_marker.filter(|marker| !marker.is_empty());
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let query = request.query()?;
+        let max_uploads = query_value(&query, "max-uploads")?;
+        let encoding = Encoding::requested(query.get("encoding-type"))?;
+        let limit = limit(max_uploads, LIST_KEYS_MAX, "max-uploads")?;
+        let prefix = query_text(&query, "prefix").unwrap_or_default();
+        let delimiter = query_text(&query, "delimiter").filter(|it| !it.is_empty());
+        let key_marker = query_text(&query, "key-marker").filter(|marker| !marker.is_empty());
+        let id_marker = query_text(&query, "upload-id-marker").filter(|it| !it.is_empty());
         // S3 ignores an id without a key, and does not repeat it.
         let id_marker = id_marker.filter(|_| key_marker.is_some());
         let list = ListUploads {
@@ -37,8 +38,8 @@ impl Operations {
             after_id: after_id(key_marker.as_deref(), id_marker.as_deref())?,
             limit,
         };
-        let page = self.uploads_of(&input.bucket, list).await?;
-        let mut owners = self.owners_in(&input.bucket).await?;
+        let page = self.uploads_of(request.bucket(), list).await?;
+        let mut owners = self.owners_in(request.bucket()).await?;
         let mut uploads = Vec::with_capacity(page.uploads.len());
         for upload in page.uploads {
             let owner = owners.of(&upload.marks).await;
@@ -46,8 +47,8 @@ impl Operations {
         }
         let prefixes = page.prefixes.into_iter();
         let (next_key, next_id) = page.next.map_or((None, None), |(key, id)| (Some(key), id));
-        Ok(S3Response::new(ListMultipartUploadsOutput {
-            bucket: Some(input.bucket),
+        Reply::xml(&ListMultipartUploadsOutput {
+            bucket: Some(request.bucket().to_owned()),
             common_prefixes: Some(
                 prefixes
                     .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
@@ -64,7 +65,7 @@ impl Operations {
             request_charged: None,
             upload_id_marker: Some(id_marker.unwrap_or_default()),
             uploads: Some(uploads),
-        }))
+        })
     }
 
     async fn uploads_of(&self, bucket: &str, list: ListUploads) -> S3Result<UploadPage> {

@@ -1,22 +1,24 @@
 //! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`, `ListObjectVersions`, and
 //! version ids in other operations.
 
+use http::StatusCode;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_protocol::{VersionId, Versioning};
 use martlet_proxy::{ListVersions, ListedVersion, ObjectName, VersionPage};
 use s3s::dto::{
-    BucketVersioningStatus, CommonPrefix, DeleteMarkerEntry, GetBucketVersioningInput,
-    GetBucketVersioningOutput, ListObjectVersionsInput, ListObjectVersionsOutput, MFADelete,
-    ObjectVersion, Owner, PutBucketVersioningInput, PutBucketVersioningOutput,
+    BucketVersioningStatus, CommonPrefix, DeleteMarkerEntry, GetBucketVersioningOutput,
+    ListObjectVersionsOutput, MFADelete, ObjectVersion, Owner, VersioningConfiguration,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Result, s3_error};
 
 use super::encoding::Encoding;
-use super::{Operations, limit, parsed_headers, wire_count, wire_size};
+use super::{Operations, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
+use crate::dispatch::{Reply, query_text, query_value};
 use crate::errors::s3_error;
 use crate::messages;
+use crate::request::OperationRequest;
 
 const VERSION_ID_MARKER: &str = "version-id-marker";
 
@@ -36,16 +38,16 @@ fn version_in(name: &'static str, text: Option<&str>) -> S3Result<Option<Version
 }
 
 /// Object with a key and, if given, a version id.
-pub(super) fn named<'a>(key: &'a str, version_id: Option<&str>) -> S3Result<ObjectName<'a>> {
+pub(crate) fn named<'a>(key: &'a str, version_id: Option<&str>) -> S3Result<ObjectName<'a>> {
     Ok(ObjectName { key, version: version(version_id)? })
 }
 
 impl Operations {
     pub(super) async fn get_bucket_versioning(
         &self,
-        request: S3Request<GetBucketVersioningInput>,
-    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        let state = self.store.versioning(&request.input.bucket).await.map_err(s3_error)?;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let state = self.store.versioning(request.bucket()).await.map_err(s3_error)?;
         let status = match state {
             // A bucket that never had versions returns no status.
             Versioning::Off | Versioning::Preparing => None,
@@ -53,16 +55,15 @@ impl Operations {
             Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
         };
         let status = status.map(BucketVersioningStatus::from_static);
-        Ok(S3Response::new(GetBucketVersioningOutput { status, ..Default::default() }))
+        Reply::xml(&GetBucketVersioningOutput { status, ..Default::default() })
     }
 
     pub(super) async fn put_bucket_versioning(
         &self,
-        mut request: S3Request<PutBucketVersioningInput>,
-    ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
-        parsed_headers(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let asked = input.versioning_configuration;
+        request: &OperationRequest,
+    ) -> S3Result<Reply> {
+        let asked: VersioningConfiguration = request.parse_document()?;
+        request.refuse_conditions()?;
         if asked.mfa_delete.as_ref().map(MFADelete::as_str) == Some("Enabled") {
             return Err(s3_error!(NotImplemented, "MFA delete is not implemented"));
         }
@@ -76,21 +77,19 @@ impl Operations {
                 return Err(messages::VERSIONING_STATUS.error());
             }
         };
-        self.store.set_versioning(&input.bucket, is_on).await.map_err(s3_error)?;
-        Ok(S3Response::new(PutBucketVersioningOutput {}))
+        self.store.set_versioning(request.bucket(), is_on).await.map_err(s3_error)?;
+        Ok(Reply::empty(StatusCode::OK))
     }
 
-    pub(super) async fn list_object_versions(
-        &self,
-        request: S3Request<ListObjectVersionsInput>,
-    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-        let input = request.input;
-        let encoding = Encoding::requested(input.encoding_type.as_ref())?;
-        let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
-        let prefix = input.prefix.unwrap_or_default();
-        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
-        let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
-        let version_marker = input.version_id_marker;
+    pub(super) async fn list_object_versions(&self, request: &OperationRequest) -> S3Result<Reply> {
+        let query = request.query()?;
+        let max_keys = query_value(&query, "max-keys")?;
+        let encoding = Encoding::requested(query.get("encoding-type"))?;
+        let limit = limit(max_keys, LIST_KEYS_MAX, "max-keys")?;
+        let prefix = query_text(&query, "prefix").unwrap_or_default();
+        let delimiter = query_text(&query, "delimiter").filter(|it| !it.is_empty());
+        let key_marker = query_text(&query, "key-marker").filter(|marker| !marker.is_empty());
+        let version_marker = query_text(&query, "version-id-marker");
         let after_version = after_version(key_marker.as_deref(), version_marker.as_deref())?;
         let list = ListVersions {
             prefix: prefix.clone(),
@@ -99,8 +98,8 @@ impl Operations {
             after_version,
             limit,
         };
-        let page = self.store.list_versions(&input.bucket, list).await.map_err(s3_error)?;
-        let mut owners = self.owners_in(&input.bucket).await?;
+        let page = self.store.list_versions(request.bucket(), list).await.map_err(s3_error)?;
+        let mut owners = self.owners_in(request.bucket()).await?;
         let VersionPage { versions, prefixes, next } = page;
         let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
         let (mut listed, mut markers) = (Vec::new(), Vec::new());
@@ -113,7 +112,7 @@ impl Operations {
             }
         }
         let prefixes = prefixes.into_iter();
-        Ok(S3Response::new(ListObjectVersionsOutput {
+        Reply::xml(&ListObjectVersionsOutput {
             common_prefixes: Some(
                 prefixes
                     .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
@@ -125,14 +124,14 @@ impl Operations {
             is_truncated: Some(next_key.is_some()),
             key_marker: Some(encoding.write(key_marker.unwrap_or_default())),
             max_keys: Some(wire_count(limit)),
-            name: Some(input.bucket),
+            name: Some(request.bucket().to_owned()),
             next_key_marker: next_key.map(|key| encoding.write(key)),
             next_version_id_marker: next_version.map(|id| id.to_string()),
             prefix: Some(encoding.write(prefix)),
             request_charged: None,
             version_id_marker: Some(version_marker.unwrap_or_default()),
             versions: Some(listed),
-        }))
+        })
     }
 }
 

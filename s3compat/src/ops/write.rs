@@ -2,71 +2,75 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
-use http::{Extensions, HeaderMap};
+use http::StatusCode;
+use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::entry::ChecksumAlgorithm;
-use martlet_protocol::{ByteStream, Error};
 use martlet_proxy::{Incoming, PutObject, Result};
-use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
-use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
+use s3s::S3Result;
 
-use super::authorization::Authorization;
-use super::{Operations, parsed_headers};
-use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
-use crate::checksums::{self, wire_kind};
+use super::Operations;
+use crate::attributes::{
+    VERSION_ID, etag_header, from_request, new_version_of, stamp_headers, version_header,
+};
+use crate::body::RequestBody;
+use crate::checksums;
 use crate::decode::BodyFacts;
+use crate::dispatch::Reply;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
 use crate::http::Operation;
+use crate::request::OperationRequest;
 use crate::{lock, messages};
+
+const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
 impl Operations {
     pub(super) async fn put_object(
         &self,
-        mut request: S3Request<PutObjectInput>,
-    ) -> S3Result<S3Response<PutObjectOutput>> {
-        let parsed = parsed_headers(&mut request);
-        let mut input = request.input;
-        if input.write_offset_bytes.is_some() {
-            return Err(s3_error!(NotImplemented, "Appending to objects is not implemented"));
-        }
-        let mut body = incoming(&request.headers, &request.extensions, input.body.take())?;
+        request: &OperationRequest,
+        body: RequestBody,
+    ) -> S3Result<Reply> {
+        let (bucket, key) = (request.bucket(), request.key());
+        let headers = &request.headers;
+        let parsed = request.conditions();
+        let mut body = incoming(headers, &request.context.facts, body)?;
         if body.compute.is_empty() {
             body.compute.push(checksums::DEFAULT.0);
         }
-        let mut attributes = from_request(&request.headers, input.metadata.take(), &parsed)?;
-        lock::from_request(&request.headers)?.write(&mut attributes.marks);
-        let authorization = Authorization::find(&request.extensions)?;
-        self.mark_owner(authorization, &request.headers, &mut attributes.marks).await?;
+        let mut attributes = from_request(headers, &parsed)?;
+        lock::from_request(headers)?.write(&mut attributes.marks);
+        self.mark_owner(request.authorization()?, headers, &mut attributes.marks).await?;
         let put = PutObject { conditions: parsed.write_conditions()?, attributes, body };
-        let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
-        let token = self.store.token(&input.bucket, &input.key, written.stamp);
+        let written = self.store.put(bucket, key, put).await.map_err(s3_error)?;
+        let token = self.store.token(bucket, key, written.stamp);
         let object = &written.object;
-        let output = PutObjectOutput {
-            e_tag: Some(wire_etag(object.etag)),
-            checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-            version_id: wire_new_version(object),
-            ..Default::default()
-        };
         let mut headers = stamp_headers(token);
+        headers.insert(ETAG, etag_header(object.etag));
+        if let Some(version) = new_version_of(object) {
+            headers.insert(VERSION_ID, version_header(version));
+        }
+        if let Some(checksum) = object.checksums.first() {
+            let kind = HeaderValue::from_static(checksums::kind_name(checksum.kind));
+            headers.insert(CHECKSUM_TYPE, kind);
+        }
         checksums::set_headers(&mut headers, &object.checksums, object.etag);
-        self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
-        let operation = request.extensions.get::<&'static Operation>();
-        let is_form = operation.is_some_and(|row| row.name == "PostObject");
-        let event = if is_form { Event::Post } else { Event::Put };
-        let mut response = S3Response::with_headers(output, headers);
-        response.extensions.insert(ObjectEvents::wrote(event, &input.key, &written));
-        Ok(response)
+        self.tell_expiration(&mut headers, (bucket, key), object).await;
+        let event = match request.operation() {
+            Operation::PostObject => Event::Post,
+            _ => Event::Put,
+        };
+        let reply = Reply::empty(StatusCode::OK).with_headers(headers);
+        Ok(reply.with_events(ObjectEvents::wrote(event, key, &written)))
     }
 }
 
 /// Body of a write, with the length, MD5 and checksums that its headers and trailers announce.
 pub(super) fn incoming(
     headers: &HeaderMap,
-    extensions: &Extensions,
-    body: Option<StreamingBlob>,
+    facts: &Arc<BodyFacts>,
+    body: RequestBody,
 ) -> S3Result<Incoming> {
-    let facts = extensions.get::<Arc<BodyFacts>>().cloned().unwrap_or_default();
+    let facts = facts.clone();
     let in_header = checksums::in_headers(headers, checksums::decode)?;
     let in_trailer = announced_trailers(&facts);
     let compute: Vec<ChecksumAlgorithm> = in_header
@@ -79,7 +83,7 @@ pub(super) fn incoming(
     }
     checksums::check_announced(headers, &compute)?;
     Ok(Incoming {
-        bytes: byte_stream(body),
+        bytes: body.into_stream(),
         size: facts.length(),
         md5: facts.content_md5(),
         compute,
@@ -120,16 +124,6 @@ fn trailing(
         .collect()
 }
 
-/// Converts a body to the object layer's stream. All its errors count as the client's.
-fn byte_stream(body: Option<StreamingBlob>) -> ByteStream {
-    let client_error =
-        |error: StdError| Error::invalid("the body ended in an error").with_source(error);
-    match body {
-        Some(body) => Box::pin(body.map_err(client_error)),
-        None => Box::pin(futures::stream::empty()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures::StreamExt;
@@ -142,13 +136,11 @@ mod tests {
     fn body_of(pairs: &[(&'static str, &str)], facts: BodyFacts) -> S3Result<Incoming> {
         let headers =
             pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        let mut extensions = Extensions::new();
-        extensions.insert(Arc::new(facts));
-        incoming(&headers.collect(), &extensions, None)
+        incoming(&headers.collect(), &Arc::new(facts), RequestBody::default())
     }
 
     fn announcing(trailer: &'static str) -> BodyFacts {
-        BodyFacts::new(Some(3), None, vec![http::HeaderName::from_static(trailer)])
+        BodyFacts::new(Some(3), None, vec![HeaderName::from_static(trailer)])
     }
 
     #[test]
@@ -200,8 +192,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_decoders_errors_keep_their_type() {
-        let broken = futures::stream::iter([Err::<bytes::Bytes, _>(BodyError::Incomplete)]);
-        let error = byte_stream(Some(StreamingBlob::wrap(broken))).next().await.unwrap();
+        let broken = futures::stream::iter([Err(BodyError::Incomplete)]);
+        let body = RequestBody::new(http_body_util::StreamBody::new(broken));
+        let error = body.into_stream().next().await.unwrap();
         assert_eq!(BodyError::find(&error.unwrap_err()), Some(&BodyError::Incomplete));
     }
 }

@@ -1,6 +1,5 @@
 //! Actions of the token service: `AssumeRole`, `AssumeRoleWithWebIdentity` and `GetCallerIdentity`.
 
-use http::Extensions;
 use martlet_proxy::{SESSION_S, SESSION_S_DEFAULT};
 
 use super::form::StsForm;
@@ -12,7 +11,8 @@ use crate::access::{
     AssumeMethod, AssumeRequest, Context, IdentityPolicy, Requester, provider_name,
 };
 use crate::auth::{AccountIdentity, Credential, Timestamp};
-use crate::ops::{add_extensions, add_requester, add_time};
+use crate::ops::{add_connection, add_requester, add_time};
+use crate::request::Connection;
 
 /// Limit of a session's policy in bytes.
 const POLICY_BYTES_MAX: usize = 2048;
@@ -22,7 +22,7 @@ const SESSION_NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
 pub(super) struct StsRequest<'a> {
     pub(super) sessions: &'a Sessions,
     pub(super) form: &'a StsForm<'a>,
-    pub(super) extensions: &'a Extensions,
+    pub(super) connection: Connection,
     pub(super) now_ms: u64,
 }
 
@@ -171,7 +171,7 @@ impl StsRequest<'_> {
         let mut context = Context::default();
         add_time(&mut context, self.now_ms);
         add_requester(&mut context, requester);
-        add_extensions(&mut context, self.extensions);
+        add_connection(&mut context, self.connection);
         context
     }
 

@@ -10,6 +10,15 @@
 //! * [`jwt`], [`jwks`]: tokens of identity providers, and the public keys that verify them.
 //! * [`form`], [`assume`], [`reply`]: the actions, in the form and XML of the SDKs.
 //!
+//! Its only caller is the HTTP pipeline, in two places. `http::tokens` passes on forms that are
+//! posted to no bucket, and this module answers them whole. The authenticator requests
+//! the credentials of an S3 request that carries a session token.
+//!
+//! A session has no state in the store. Its token, sealed with the cluster's key, holds the role,
+//! the issuing key and the end of the session. The role, its tenant and the issuing key are looked
+//! up at each use, so that their deletion ends the session. Decisions about trust are made by
+//! `access`; this module finds the role, and binds the result to a token.
+//!
 //! The service comes before the S3 operations. Such a form can't be posted to a bucket, so requests
 //! for the service and for buckets are never confused.
 
@@ -24,7 +33,6 @@ mod sessions;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri};
-use s3s::Body;
 
 use self::assume::StsRequest;
 use self::form::{StsAction, StsForm};
@@ -34,7 +42,8 @@ pub use self::sessions::IdentityProvider;
 pub(crate) use self::sessions::Sessions;
 use crate::access::Requester;
 use crate::auth::{Authenticator, Caller, Query, Refusal, RequestHead, RequestTarget};
-use crate::service::Peer;
+use crate::body::ResponseBody;
+use crate::request::Connection;
 
 /// Limit of a form in bytes: a token, a policy and some names, all of them encoded.
 pub(crate) const FORM_BYTES_MAX: u64 = 128 * 1024;
@@ -53,7 +62,7 @@ pub(crate) async fn answer(
     (authenticator, parts): (&Authenticator, &Parts),
     read: Result<(&RequestTarget, &[u8]), &Refusal>,
     id: &str,
-) -> Response<Body> {
+) -> Response<ResponseBody> {
     let outcome = match read {
         Ok((target, body)) => act(authenticator, (parts, target), body).await,
         Err(refusal) => Err(refusal.clone().into()),
@@ -84,7 +93,8 @@ async fn act(
         return Err(StsError::new(StsCode::InvalidAction, "Roles are not supported here"));
     };
     let now_ms = authenticator.now().unix_ms();
-    let call = StsRequest { sessions, form, extensions: &parts.extensions, now_ms };
+    let connection = Connection::of(&parts.extensions);
+    let call = StsRequest { sessions, form, connection, now_ms };
     if form.action == StsAction::AssumeRoleWithWebIdentity {
         let result = Box::pin(call.assume_role_with_web_identity()).await?;
         return Ok((form.action, result));
@@ -93,8 +103,7 @@ async fn act(
         let message = "Request is missing Authentication Token";
         return Err(StsError::new(StsCode::MissingAuthenticationToken, message));
     }
-    let peer = parts.extensions.get().map(|Peer(address)| *address);
-    let caller: Caller = authenticator.caller(&parts.headers, "", peer).await?;
+    let caller: Caller = authenticator.caller(&parts.headers, "", connection.peer).await?;
     let query = Query::default();
     let (method, headers) = (&parts.method, &parts.headers);
     let head = RequestHead { method, raw_path: parts.uri.path(), target, query: &query, headers };

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
-use s3s::Body;
 
 use crate::auth::{Code, Refusal};
+use crate::body::ResponseBody;
 use crate::http::push_element;
 
 const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
@@ -112,7 +111,7 @@ impl Elements {
 }
 
 /// Reply to a successful action.
-pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<Body> {
+pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<ResponseBody> {
     let metadata = Elements::default().text("RequestId", id);
     let whole = Elements::default()
         .inner(&format!("{action}Result"), result)
@@ -121,7 +120,7 @@ pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<Body> 
 }
 
 /// Reply to a refused request.
-pub(super) fn refused(error: &StsError, id: &str) -> Response<Body> {
+pub(super) fn refused(error: &StsError, id: &str) -> Response<ResponseBody> {
     let (code, status) = error.code.code_and_status();
     let whose = if status.is_server_error() { "Receiver" } else { "Sender" };
     let inner =
@@ -130,9 +129,9 @@ pub(super) fn refused(error: &StsError, id: &str) -> Response<Body> {
     document(status, "ErrorResponse", &whole, id)
 }
 
-fn document(status: StatusCode, name: &str, inner: &Elements, id: &str) -> Response<Body> {
+fn document(status: StatusCode, name: &str, inner: &Elements, id: &str) -> Response<ResponseBody> {
     let text = format!("<{name} xmlns=\"{NAMESPACE}\">{}</{name}>\n", inner.0);
-    let mut response = Response::new(Body::from(Bytes::from(text)));
+    let mut response = Response::new(ResponseBody::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/xml"));
@@ -151,8 +150,7 @@ mod tests {
         let error = StsError::new(StsCode::IdpRejectedClaim, "a<b");
         let response = refused(&error, "7");
         assert_eq!(response.status(), 403);
-        let body = response.body().bytes().unwrap();
-        let text = std::str::from_utf8(&body).unwrap();
+        let text = std::str::from_utf8(response.body().document().unwrap()).unwrap();
         for part in [
             "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error>",
             "<Type>Sender</Type><Code>IDPRejectedClaim</Code><Message>a&lt;b</Message></Error>",

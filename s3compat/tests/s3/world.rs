@@ -17,7 +17,7 @@ use martlet_proxy::{
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, SecretKey};
-use martlet_s3compat::http::{GuardedBody, HttpConfig};
+use martlet_s3compat::http::{HttpConfig, ResponseBody};
 use martlet_s3compat::{Peer, S3Service, SessionKey, TokenKey};
 use md5::Md5;
 use sha2::{Digest, Sha256};
@@ -369,7 +369,7 @@ pub(crate) struct TestReply {
 }
 
 impl TestReply {
-    async fn of(response: Response<GuardedBody>) -> Self {
+    async fn of(response: Response<ResponseBody>) -> Self {
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes);
         Self {

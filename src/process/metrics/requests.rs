@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper::{Method, Response};
 use martlet_s3compat::LimitReason;
-use martlet_s3compat::http::Operation;
+use martlet_s3compat::http::OperationRow as Operation;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -24,6 +24,7 @@ fn plan(framing: Framing, length: Option<u64>) -> BodyPlan {
         framing,
         facts,
         patience: BodyTimeouts { idle, bytes_per_second_min: 0, whole: 2 * idle },
+        polled: PollFlag::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::Tagging;
 use s3s::xml::{Deserialize, Deserializer};
 
+use super::super::operation::Operation;
 use super::super::{schema, xml};
 use crate::auth::Refusal;
 use crate::messages;
@@ -129,7 +130,7 @@ fn is_plain(name: &str) -> bool {
 /// Converts a Tagging document to the value of `x-amz-tagging`.
 fn tagging(document: &str) -> Result<String, Refusal> {
     let malformed = || messages::MALFORMED_XML.refusal();
-    xml::inspect(document.as_bytes(), schema::root_of("PutObjectTagging"))?;
+    xml::inspect(document.as_bytes(), schema::root_of(Operation::PutObjectTagging))?;
     let document = xml::spell_out(Bytes::copy_from_slice(document.as_bytes()));
     let mut reader = Deserializer::new(&document);
     let tagging = Tagging::deserialize(&mut reader).map_err(|_| malformed())?;

@@ -1,13 +1,13 @@
 //! Reply to a form, in place of the reply to its PUT.
 
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, LOCATION};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use s3s::Body;
 
 use super::super::reply::push_element;
 use super::fields::Fields;
+use crate::body::ResponseBody;
+use crate::dispatch::Reply;
 
 /// All characters but those that need no encoding in a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -50,11 +50,11 @@ impl FormReply {
     }
 
     /// Converts the reply to a successful PUT to the form's reply.
-    pub(crate) fn apply(self, response: &mut Response<Body>) {
-        if response.status() != StatusCode::OK {
+    pub(crate) fn apply(self, reply: &mut Reply) {
+        if reply.status != StatusCode::OK {
             return;
         }
-        let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
+        let etag = reply.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
         let etag = etag.unwrap_or_default().to_owned();
         let (status, location, document) = match &self.redirect {
             Some(target) => (StatusCode::SEE_OTHER, self.redirected(target, &etag), None),
@@ -63,19 +63,17 @@ impl FormReply {
             }
             None => (self.status, self.location.clone(), None),
         };
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
+        reply.status = status;
+        let headers = &mut reply.headers;
         headers.remove(CONTENT_LENGTH);
         headers.remove(CONTENT_TYPE);
         if let Ok(location) = HeaderValue::from_str(&location) {
             headers.insert(LOCATION, location);
         }
-        *response.body_mut() = Body::empty();
+        reply.body = ResponseBody::empty();
         if let Some(document) = document {
-            response
-                .headers_mut()
-                .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-            *response.body_mut() = Body::from(Bytes::from(document));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+            reply.body = document.into();
         }
     }
 
@@ -118,10 +116,11 @@ mod tests {
         }
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("s3:9000"));
-        let mut response = Response::new(Body::from("hello".to_owned()));
-        response.headers_mut().insert(ETAG, HeaderValue::from_static("\"ab\""));
-        FormReply::new(&fields, &headers, ("b", "a&b"), "/b/a%26b").apply(&mut response);
-        let (parts, body) = response.into_parts();
+        let mut reply = Reply::empty(StatusCode::OK);
+        reply.body = "hello".to_owned().into();
+        reply.headers.insert(ETAG, HeaderValue::from_static("\"ab\""));
+        FormReply::new(&fields, &headers, ("b", "a&b"), "/b/a%26b").apply(&mut reply);
+        let (parts, body) = reply.into_parts().0.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let location = parts.headers[LOCATION].to_str().unwrap().to_owned();
         (parts.status.as_u16(), location, String::from_utf8(body.to_vec()).unwrap())

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::Request;
 use http_body_util::{Full, StreamBody};
 use martlet_protocol::ManualClock;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
 use crate::auth::{Authenticator, Code, Timestamp};
 use crate::http::config::HttpConfig;
 use crate::http::reply::Stamper;
+use crate::request::Observation;
 
 const DAY: &str = "20130524";
 
@@ -77,7 +79,7 @@ fn conditions(more: &[Value]) -> Value {
 async fn post(
     gate: &RequestPipeline,
     form: Vec<u8>,
-) -> Result<(Request<()>, Result<Bytes, BodyError>), Refusal> {
+) -> Result<(PreparedRequest, Result<Bytes, BodyError>), Refusal> {
     let request = Request::post("/b")
         .header("host", "127.0.0.1:9000")
         .header("content-type", "multipart/form-data; boundary=x")
@@ -87,22 +89,25 @@ async fn post(
         .header("content-disposition", "attachment")
         .body(Full::new(Bytes::from(form)))
         .unwrap();
-    let request = gate.prepare(request, Stamper::new().next_id(), &mut |_| Ok(())).await;
-    let request = request.map_err(|stopped| match stopped {
+    let arrival = Arrival {
+        id: Stamper::new().next_id().header(),
+        polled: PollFlag::default(),
+        observation: Observation::default(),
+    };
+    let request = gate.prepare(request, arrival, &mut |_| Ok(())).await;
+    let mut request = request.map_err(|stopped| match stopped {
         PipelineError::Refused(refusal) => refusal,
         PipelineError::Limited(why, _) => panic!("nothing limits it: {why:?}"),
     })?;
-    let (parts, body) = request.into_parts();
-    let body = body.collect().await.map(http_body_util::Collected::to_bytes);
-    let body = body.map_err(|error| BodyError::find(&*error).unwrap().clone());
-    Ok((Request::from_parts(parts, ()), body))
+    let body = std::mem::take(&mut request.body).collect().await;
+    Ok((request, body))
 }
 
 async fn post_signed(
     fields: &[(&'static str, &str)],
     more: &[Value],
     file: &[u8],
-) -> Result<(Request<()>, Result<Bytes, BodyError>), Code> {
+) -> Result<(PreparedRequest, Result<Bytes, BodyError>), Code> {
     let fields = signed(fields, &conditions(more));
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     post(&gate(false), form_of(&fields, Some(file))).await.map_err(|refusal| refusal.code)
@@ -113,9 +118,10 @@ async fn a_form_becomes_the_put_that_it_stands_for() {
     let fields = [("kEy", "u/${filename}"), ("Content-Type", "text/plain"), ("x-amz-meta-a", "1")];
     let more = [json!({"Content-Type": "text/plain"}), json!({"x-amz-meta-A": "1"})];
     let (request, body) = post_signed(&fields, &more, b"hello").await.unwrap();
-    assert_eq!((request.method(), request.uri().path()), (&Method::PUT, "/b/u/name.txt"));
+    assert_eq!(request.head.target.path(), "/b/u/name.txt");
+    assert_eq!(request.head.operation(), Operation::PostObject);
     assert_eq!(body.unwrap(), "hello");
-    let headers = request.headers();
+    let headers = &request.head.headers;
     assert_eq!(
         (&headers["content-type"], &headers["x-amz-meta-a"]),
         (&"text/plain".parse().unwrap(), &"1".parse().unwrap())
@@ -125,8 +131,8 @@ async fn a_form_becomes_the_put_that_it_stands_for() {
     for gone in of_its_body.into_iter().chain(["x-amz-date", "x-amz-signature", "policy"]) {
         assert!(!headers.contains_key(gone), "{gone}");
     }
-    assert_eq!(request.extensions().get::<Identity>(), Some(&Identity::known("root")));
-    assert!(request.extensions().get::<FormReply>().is_some());
+    assert_eq!(request.head.context.identity, Identity::known("root"));
+    assert!(request.form.is_some());
 }
 
 #[tokio::test]
@@ -162,7 +168,7 @@ async fn anonymous_forms_are_let_in_where_anybody_is() {
     let refusal = post(&gate(false), form()).await.unwrap_err();
     assert_eq!(refusal.code, Code::AccessDenied);
     let (request, body) = post(&gate(true), form()).await.unwrap();
-    assert_eq!(request.extensions().get::<Identity>(), Some(&Identity::Anonymous));
+    assert_eq!(request.head.context.identity, Identity::Anonymous);
     assert_eq!(body.unwrap(), "x");
 }
 
@@ -208,7 +214,10 @@ async fn a_file_holds_any_bytes_however_they_are_cut() {
             chunks.into_iter().map(|chunk| Ok::<_, Infallible>(http_body::Frame::data(chunk)));
         let headers = [(CONTENT_TYPE, "multipart/form-data; boundary=x".parse().unwrap())];
         let body = StreamBody::new(futures::stream::iter(frames));
-        let form = gate(true).read_form(&headers.into_iter().collect(), body).await.unwrap();
+        let form = gate(true)
+            .read_form(&headers.into_iter().collect(), body, PollFlag::default())
+            .await
+            .unwrap();
         let read = form.file.collect().await.unwrap().to_bytes();
         assert_eq!(read, file, "{size}");
     }

@@ -119,10 +119,10 @@ struct OpenBucket;
 impl AnonymousCheck for OpenBucket {
     fn check_anonymous<'a>(
         &'a self,
-        operation: &'static str,
+        operation: Operation,
         bucket: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
-        let may = (operation, bucket) == ("DeleteObjects", Some("open"));
+        let may = (operation, bucket) == (Operation::DeleteObjects, Some("open"));
         let judged = if may { Ok(()) } else { Err(Refusal::new(Code::AccessDenied, "no")) };
         Box::pin(std::future::ready(judged))
     }
