@@ -104,7 +104,6 @@ pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 // Parameters of the store's constructors.
 pub use martlet_topology::{Cluster, Topology};
 pub use options::StoreOptions;
-pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
 pub use quota::{Exceeded, Whose, is_of_tenant};
 pub use rewrap::Rewrapped;
