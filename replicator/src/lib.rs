@@ -22,8 +22,7 @@
 //! longer than their budget. [`run_all_once`] runs a set of workers until none has work left.
 //!
 //! [`StandardWorkers`] is the set that every role runs. Rings change and nodes move during the
-//! work, so each step reads the current cluster of its
-//! [`Topology`](martlet_topology::Topology) again.
+//! work, so each step reads the cluster of its [`Topology`](martlet_topology::Topology) again.
 //!
 //! Two rules hold for all workers. Silence means keep: without confirmation by every device that
 //! must agree, nothing changes (rules A2, G2, X3). And promises are obeyed: a write that a promise

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! * [`rings`]: all rings, and the nodes that they name. [`keeper`]: stores rings and accepts newer
-//!   ones (rule P3), and shares the highest known term with the role's topology; [`waiting_rings`]: rings that wait for an earlier change.
+//!   ones (rule P3), and shares the highest known term with the role; [`waiting_rings`]: rings that
+//!   wait for an earlier change.
 //! * [`nodes`]: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and its
 //!   history.
 //! * [`clock`]: cluster time (rule C1).
