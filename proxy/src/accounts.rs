@@ -38,7 +38,7 @@ mod roles;
 pub(crate) mod usage;
 
 pub use admin::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
-pub use cache::{KeyCache, Known};
+pub use cache::{CachedPrincipal, KeyCache};
 pub use principal::{AccountOf, Holder};
 pub use records::{Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tiny_pieces_fill_a_pipe_long_before_their_bytes_do() {
+    async fn tiny_chunks_fill_a_channel_long_before_their_bytes_do() {
         let (channel, receiver) = channel(None);
         let mut chunks = 0;
         while ready(&channel).now_or_never().is_some() {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiny_pieces_take_no_more_than_their_bytes() {
+    fn tiny_chunks_take_no_more_than_their_bytes() {
         let mut chunks = ChunkQueue::default();
         for at in 0..1 << 20 {
             chunks.push(Bytes::copy_from_slice(&[u8::try_from(at % 251).unwrap()]));

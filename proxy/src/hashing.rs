@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_come_to_what_the_whole_comes_to_whatever_their_size() {
+    async fn digests_of_chunks_equal_those_of_the_whole_body() {
         let whole = bytes(3 * WAITING_COST_MAX + 4321);
         let mut at_once = Digests::new(&ALGORITHMS);
         at_once.update(&whole);

@@ -87,9 +87,9 @@ mod versions;
 mod walk;
 
 pub use accounts::{
-    AccountOf, Accounts, BucketUsage, Holder, Key, KeyCache, Known, Listed, NewKey, NewRole,
-    NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole,
-    Tenant, User,
+    AccountOf, Accounts, BucketUsage, CachedPrincipal, Holder, Key, KeyCache, Listed, NewKey,
+    NewRole, NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT,
+    SessionRole, Tenant, User,
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;

@@ -36,7 +36,7 @@ const KEYS_MAX: usize = 10_000;
 
 /// A principal that the cache can look up by name.
 #[async_trait::async_trait]
-pub trait Known: Clone + PartialEq + Send + Sync + 'static {
+pub trait CachedPrincipal: Clone + PartialEq + Send + Sync + 'static {
     /// Returns true if `name` is well-formed. Other names are never looked up.
     fn is_name(name: &str) -> bool;
 
@@ -97,7 +97,7 @@ impl<T, H> fmt::Debug for KeyCache<T, H> {
     }
 }
 
-impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
+impl<T: Send + Sync + 'static, H: CachedPrincipal> KeyCache<T, H> {
     /// A cache over `accounts` that keeps `make` of each principal and its secret.
     pub fn new(accounts: Accounts, make: impl Fn(&H, &str) -> T + Send + Sync + 'static) -> Self {
         let options = accounts.store.services.options;
@@ -164,7 +164,7 @@ impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
     }
 }
 
-impl<T, H: Known> Shared<T, H> {
+impl<T, H: CachedPrincipal> Shared<T, H> {
     fn is_unknown(&self, access_key: &str) -> bool {
         let unknown = self.unknown.read();
         unknown.get(access_key).is_some_and(|since| since.elapsed() < self.kept_for)

@@ -1,7 +1,7 @@
 //! Lookups of principals by the cache.
 
 use super::admin::belonging;
-use super::cache::Known;
+use super::cache::CachedPrincipal;
 use super::principal::Holder;
 use super::records::is_access_key;
 use super::roles::RoleOf;
@@ -10,7 +10,7 @@ use crate::keyring::Vault;
 use crate::store::ObjectStore;
 
 #[async_trait::async_trait]
-impl Known for Holder {
+impl CachedPrincipal for Holder {
     fn is_name(name: &str) -> bool {
         is_access_key(name)
     }
@@ -28,7 +28,7 @@ impl Known for Holder {
 }
 
 #[async_trait::async_trait]
-impl Known for RoleOf {
+impl CachedPrincipal for RoleOf {
     fn is_name(name: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_graphic();
         name.split('/').count() == 2 && name.len() <= 128 && name.bytes().all(is_plain)

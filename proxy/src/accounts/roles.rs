@@ -80,7 +80,7 @@ pub(super) fn check_session(session_s_max: u32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::cache::Known;
+    use crate::accounts::cache::CachedPrincipal;
 
     fn role() -> SessionRole {
         SessionRole {

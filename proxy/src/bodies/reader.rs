@@ -20,8 +20,8 @@ use crate::coded::read::geometry;
 use crate::extents::{ExtentClient, ReplicaSelection};
 use crate::manifests::Manifests;
 
-/// The next range is opened when the current one has this many bytes left. That covers the lookup of
-/// a device, and bounds the time for which a slow reader holds two streams.
+/// The next range is opened when the current one has this many bytes left. That covers the lookup
+/// of a device, and bounds the time for which a slow reader holds two streams.
 const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Reads of bodies and manifests.
@@ -67,8 +67,8 @@ impl BodyReader {
         Ok(manifest)
     }
 
-    /// Reads bytes `range` of the concatenated extents. Returns once the first range is open and the
-    /// rest of the first extent is known to be readable.
+    /// Reads bytes `range` of the concatenated extents. Returns once the first range is open and
+    /// the rest of the first extent is known to be readable.
     pub(crate) async fn read_extents(
         &self,
         policy: PolicyId,

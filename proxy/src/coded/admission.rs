@@ -47,12 +47,12 @@ const PACE_MS: u64 = 30_000;
 pub(crate) struct Admission {
     turns: Arc<Semaphore>,
     standing_bytes_max: usize,
-    standing: Arc<Mutex<Standing>>,
+    standing: Arc<Mutex<StandingExtents>>,
 }
 
 /// Paces of all extents that stand.
 #[derive(Default)]
-struct Standing {
+struct StandingExtents {
     next: u64,
     paces: HashMap<u64, Arc<Pace>>,
 }
@@ -61,12 +61,12 @@ struct Standing {
 pub(crate) struct Reserve {
     bytes: OwnedSemaphorePermit,
     _turn: OwnedSemaphorePermit,
-    place: Place,
+    place: Registration,
 }
 
-/// Registration of an extent in [`Standing`], until it is dropped.
-struct Place {
-    standing: Arc<Mutex<Standing>>,
+/// Registration of an extent in [`StandingExtents`], until it is dropped.
+struct Registration {
+    standing: Arc<Mutex<StandingExtents>>,
     at: u64,
     pace: Arc<Pace>,
 }
@@ -141,7 +141,7 @@ impl Admission {
         }
     }
 
-    fn place(&self, length: u64) -> Place {
+    fn place(&self, length: u64) -> Registration {
         let pace = Arc::new(Pace {
             length: length.max(1),
             progress: Mutex::default(),
@@ -151,11 +151,11 @@ impl Admission {
         let at = standing.next;
         standing.next += 1;
         standing.paces.insert(at, pace.clone());
-        Place { standing: self.standing.clone(), at, pace }
+        Registration { standing: self.standing.clone(), at, pace }
     }
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.standing.lock().paces.remove(&self.at);
     }

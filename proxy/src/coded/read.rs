@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! bodies ──▶ stream ──▶ source ──┬──▶ home of the fragment         source: the cheapest first
-//!                                ├──▶ reconstruction               reconstruction: step by step, the
-//!                                │        └──▶ collector           next one ahead
+//!                                ├──▶ reconstruction               reconstruction: in steps, the next
+//!                                │        └──▶ collector           one ahead
 //!                                │                 └──▶ homes      collector: any k fragments
 //!                                └──▶ census ──▶ all devices       census: finds all fragments
 //!

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_of_any_length_in_pieces_of_any_size_can_be_opened() {
+    async fn bodies_of_any_length_in_chunks_of_any_size_are_decrypted() {
         for salted in [false, true] {
             let secret = Secret::random(salted);
             for length in [1, CHUNK, CHUNK + 1, BATCH_BYTES, BATCH_BYTES + 1, 9 * CHUNK + 5] {

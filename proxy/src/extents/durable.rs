@@ -81,8 +81,8 @@ impl ExtentWrite {
         late
     }
 
-    /// Longest grace of the late devices. `took` is the time from the last byte until enough replicas
-    /// were durable.
+    /// Longest grace of the late devices. `took` is the time from the last byte until enough
+    /// replicas were durable.
     fn grace(&self, tally: &CopyTally, took: Duration) -> Duration {
         let usual = took.clamp(GRACE_KNOWN_MIN, GRACE_MAX);
         let grace = |device| match self.client.health.lag(device) {

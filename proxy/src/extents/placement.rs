@@ -1,7 +1,7 @@
 //! Choice of devices for the copies or fragments of one extent.
 //!
-//! Invariants: no device is queried twice for an extent, and none holds two replicas of it. Pieces go
-//! to the nodes with the fewest of them.
+//! Invariants: no device is queried twice for an extent, and none holds two replicas of it. Pieces
+//! go to the nodes with the fewest of them.
 
 use martlet_protocol::{DeviceId, ExtentId};
 use martlet_ring::Ring;

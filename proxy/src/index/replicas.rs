@@ -107,8 +107,8 @@ impl ReplicaClient {
         ReplicaSet::of(self.topology.cluster(), self.topology.term(), placement)
     }
 
-    /// Returns true if a newer term or ring applies than that of `replica_set`. Refused requests may be
-    /// repeated at the new devices (rule P1).
+    /// Returns true if a newer term or ring applies than that of `replica_set`. Refused requests
+    /// may be repeated at the new devices (rule P1).
     pub(crate) fn has_moved_on(&self, replica_set: &ReplicaSet) -> bool {
         self.topology.cluster().index().term_at(self.topology.term()) != Some(replica_set.term)
     }

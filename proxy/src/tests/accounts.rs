@@ -22,9 +22,9 @@ fn accounts(store: &ObjectStore) -> Accounts {
 }
 
 /// Cached form of a key in these tests: its holder and its secret.
-type Known = (Holder, String);
+type CachedKey = (Holder, String);
 
-fn cache(accounts: &Accounts) -> KeyCache<Known> {
+fn cache(accounts: &Accounts) -> KeyCache<CachedKey> {
     KeyCache::new(accounts.clone(), |holder: &Holder, secret: &str| {
         (holder.clone(), secret.to_owned())
     })

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::harness::{Harness, body, create, get, put, store_with};
 use crate::{Selection, WriteConditions};
 
-type Held = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
+type HeldWrites = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
 
 /// Delays the writes with which a proxy settles an entry that one device of three holds: repairs,
 /// or the second half of a ballot.
@@ -21,7 +21,7 @@ async fn stopped(mode: WriteMode) {
     let clock = Arc::new(ManualClock::at(1_700_000_000_000));
     let harness = Harness::at(3, 3, clock.clone());
     create(&harness.store, "b").await;
-    let held = Held::default();
+    let held = HeldWrites::default();
     let keeps = held.clone();
     let choose = move |call: &Call<'_>| {
         let Some(write) = call.write.filter(|write| write.key.kind == RegisterKind::Object) else {

@@ -51,8 +51,8 @@ pub(crate) struct OpenDevice {
 }
 
 impl OpenDevice {
-    /// Opens a device; its counters and threads outlive the opening. `damage` is the damage found in its index,
-    /// and is cleared once another index has replaced it.
+    /// Opens a device; its counters and threads outlive the opening. `damage` is the damage found
+    /// in its index, and is cleared once another index has replaced it.
     pub(super) fn open(
         config: &DeviceConfig,
         shared: &SharedResources,

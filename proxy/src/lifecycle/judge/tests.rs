@@ -49,7 +49,8 @@ fn page(versions: Vec<ListedVersion>, next: Option<(&str, Option<u64>)>) -> Vers
     VersionPage { versions, prefixes: Vec::new(), next }
 }
 
-/// The due versions of a page at a time, as key, position and action; and the start of the next page.
+/// The due versions of a page at a time, as key, position and action; and the start of the next
+/// page.
 fn judged(
     rules: &Lifecycle,
     page: VersionPage,

@@ -89,7 +89,7 @@ async fn a_short_extent_is_held_by_as_many_devices_as_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_unknown_length_is_gathered() {
+async fn a_body_of_unknown_length_is_buffered() {
     let fixture = CodedFixture::new("4+2", 6).await;
     let gathered = 4 * MIB;
     let edges = [8193, MIB, gathered - 1000, gathered - 1, gathered, gathered + 1, 10 * MIB + 7];

@@ -10,7 +10,7 @@ use martlet_protocol::{Backend, DeviceId, ErrorKind};
 use tokio::time::Instant;
 
 use super::fixture::{CodedFixture, extents};
-use crate::tests::extents::slow::Held;
+use crate::tests::extents::slow::HeldBytes;
 use crate::tests::extents::wayward::Conduct;
 use crate::tests::harness::{body, pattern, put, settle};
 use crate::{Error, Incoming, StoreOptions, WriteConditions};
@@ -29,7 +29,7 @@ fn taken(fixture: &CodedFixture, budget: usize) -> usize {
 }
 
 /// Writes a body, and releases its extents so that the test itself holds little memory.
-async fn write(fixture: &CodedFixture, held: &Held, key: String, size_known: bool) {
+async fn write(fixture: &CodedFixture, held: &HeldBytes, key: String, size_known: bool) {
     let mut incoming = held.body(2 * MIB / PIECE, PIECE);
     incoming.size = incoming.size.filter(|_| size_known);
     let written = put(&fixture.store, &key, incoming, WriteConditions::default()).await.unwrap();
@@ -49,7 +49,7 @@ async fn sixty_four_writers_share_the_budget_and_all_come_to_their_end() {
     for conduct in [Conduct::Hangs, Conduct::WriteSlow(Duration::from_millis(30))] {
         let fixture = fixture(budget).await;
         fixture.let_be([DeviceId(2)], conduct);
-        let held = Held::default();
+        let held = HeldBytes::default();
         let begun = Instant::now();
         let writes = (0..writers).map(|at| write(&fixture, &held, format!("{at}"), at % 4 > 0));
         join_all(writes).await;

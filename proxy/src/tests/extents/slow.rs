@@ -94,9 +94,9 @@ async fn a_slow_client_is_not_taken_for_a_slow_node() {
     let fixture = ExtentFixture::new(3).await;
     let bytes = pattern(3_000_000, 1);
     let incoming = body(bytes.clone());
-    let slow = incoming.bytes.then(|piece| async {
+    let slow = incoming.bytes.then(|chunk| async {
         tokio::time::sleep(Duration::from_secs(90)).await;
-        piece
+        chunk
     });
     let incoming = Incoming { bytes: slow.boxed(), ..body(bytes.clone()) };
     let written = put(&fixture.store, "key", incoming, WriteConditions::default()).await.unwrap();
@@ -167,36 +167,36 @@ async fn who_takes_long_together_is_given_as_long_again() {
 
 /// Counts bytes that are still held in memory, and their maximum.
 #[derive(Clone, Default)]
-pub(in crate::tests) struct Held {
+pub(in crate::tests) struct HeldBytes {
     pub(in crate::tests) now: Arc<AtomicUsize>,
     pub(in crate::tests) most: Arc<AtomicUsize>,
 }
 
-struct Piece(Vec<u8>, Held);
+struct HeldChunk(Vec<u8>, HeldBytes);
 
-impl Held {
-    fn piece(&self, length: usize) -> Bytes {
+impl HeldBytes {
+    fn chunk(&self, length: usize) -> Bytes {
         let now = self.now.fetch_add(length, Ordering::SeqCst) + length;
         self.most.fetch_max(now, Ordering::SeqCst);
-        Bytes::from_owner(Piece(vec![7; length], self.clone()))
+        Bytes::from_owner(HeldChunk(vec![7; length], self.clone()))
     }
 
     /// A body whose chunks are made on demand.
-    pub(in crate::tests) fn body(&self, pieces: usize, length: usize) -> Incoming {
+    pub(in crate::tests) fn body(&self, chunks: usize, length: usize) -> Incoming {
         let held = self.clone();
-        let stream = futures::stream::iter(0..pieces).map(move |_| Ok(held.piece(length)));
-        let size = Some((pieces * length) as u64);
+        let stream = futures::stream::iter(0..chunks).map(move |_| Ok(held.chunk(length)));
+        let size = Some((chunks * length) as u64);
         Incoming { bytes: stream.boxed(), size, ..body(Bytes::new()) }
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for HeldChunk {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Drop for Piece {
+impl Drop for HeldChunk {
     fn drop(&mut self) {
         self.1.now.fetch_sub(self.0.len(), Ordering::SeqCst);
     }
@@ -211,7 +211,7 @@ async fn bytes_that_wait_for_a_hanging_node_are_bounded_and_delay_no_write() {
         let options = StoreOptions { buffer_bytes_max: budget, ..StoreOptions::default() };
         let fixture = ExtentFixture::with(3, 1, options).await;
         fixture.let_be([DeviceId(2)], conduct);
-        let (held, writers) = (Held::default(), 12);
+        let (held, writers) = (HeldBytes::default(), 12);
         let begun = Instant::now();
         let writes = (0..writers).map(|writer| {
             let (fixture, held) = (&fixture, held.clone());
@@ -246,7 +246,7 @@ async fn copies_that_go_on_behind_their_writes_hold_a_quarter_of_the_budget_at_m
     let fixture = ExtentFixture::with(3, 1, options).await;
     // It accepts one chunk every four seconds, which is not slow enough to give up the device.
     fixture.let_be([DeviceId(2)], Conduct::WriteSlow(ms(4000)));
-    let held = Held::default();
+    let held = HeldBytes::default();
     for round in 0..40 {
         let key = format!("{round}");
         let incoming = held.body(8, MIB / 4);

@@ -16,9 +16,9 @@ use crate::{Error, Incoming, Selection, StoreOptions, WriteConditions};
 const MIB: usize = 1024 * 1024;
 
 /// Counts one body in `taken`, until it is dropped.
-struct Place(Arc<AtomicUsize>);
+struct OccupiedPlace(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for OccupiedPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -29,14 +29,14 @@ impl Drop for Place {
 fn stalling(taken: &Arc<AtomicUsize>) -> Incoming {
     let taken = taken.clone();
     let head = futures::stream::iter([Ok(Bytes::from(vec![7; 100_000]))]);
-    let rest = futures::stream::unfold(None, move |place: Option<Place>| {
+    let rest = futures::stream::unfold(None, move |place: Option<OccupiedPlace>| {
         let taken = taken.clone();
         async move {
             if place.is_some() {
                 std::future::pending::<()>().await;
             }
             taken.fetch_add(1, Ordering::SeqCst);
-            Some((Ok(Bytes::from(vec![7; 700_000])), Some(Place(taken))))
+            Some((Ok(Bytes::from(vec![7; 700_000])), Some(OccupiedPlace(taken))))
         }
     });
     Incoming { bytes: head.chain(rest).boxed(), size: Some(MIB as u64), ..body(Bytes::new()) }

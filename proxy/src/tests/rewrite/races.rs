@@ -31,12 +31,12 @@ async fn rewritten(store: ObjectStore, after: Duration) -> bool {
 }
 
 /// Possible states of the key, and true if all outcomes are known.
-struct Told {
+struct PossibleStates {
     may_hold: Vec<Option<Bytes>>,
     of_all: bool,
 }
 
-impl Told {
+impl PossibleStates {
     /// Records a write that leaves `then`, unless it was refused.
     fn note<T>(&mut self, outcome: &Result<T>, then: Option<Bytes>) {
         if outcome.is_ok() {
@@ -49,8 +49,8 @@ impl Told {
 }
 
 /// Overwrites, deletes and tags, with and without conditions.
-async fn client(fixture: &RewriteFixture, store: ObjectStore, chance: &Chance) -> Told {
-    let mut told = Told { may_hold: vec![Some(pattern(SIZE, 0))], of_all: true };
+async fn client(fixture: &RewriteFixture, store: ObjectStore, chance: &Chance) -> PossibleStates {
+    let mut told = PossibleStates { may_hold: vec![Some(pattern(SIZE, 0))], of_all: true };
     for step in 1..=1 + u32::try_from(chance.below(3)).unwrap() {
         sleep(Duration::from_micros(chance.below(2500))).await;
         let bytes = pattern(SIZE, step);

@@ -18,11 +18,11 @@ use super::{all_versions, get_version, put_version};
 use crate::{Error, ObjectStore, Result, WriteConditions};
 
 /// Bytes of a key's versions, the latest first; `None` for a delete marker.
-pub(super) type Seen = Vec<Option<Bytes>>;
+pub(super) type VersionBodies = Vec<Option<Bytes>>;
 
 /// Returns the versions of a listing, with each version read.
-async fn seen(store: &ObjectStore, what: &str) -> Seen {
-    let mut seen = Seen::new();
+async fn seen(store: &ObjectStore, what: &str) -> VersionBodies {
+    let mut seen = VersionBodies::new();
     let listed = all_versions(store).await;
     for (at, version) in listed.iter().enumerate() {
         assert_eq!(version.is_latest, at == 0, "{what}");
@@ -43,8 +43,8 @@ async fn seen(store: &ObjectStore, what: &str) -> Seen {
 
 /// Returns the state that every client sees in the end, with any node out. It may change once,
 /// because a replica that was not read before may have a newer write.
-async fn seen_by_all(proxy: &Proxy, what: &str) -> Seen {
-    let mut states: Vec<Seen> = Vec::new();
+async fn seen_by_all(proxy: &Proxy, what: &str) -> VersionBodies {
+    let mut states: Vec<VersionBodies> = Vec::new();
     for turn in 0..6 {
         proxy.heal();
         proxy.fares(&[DeviceId(turn % 3 + 1)], Fortune::Refused);
@@ -61,7 +61,7 @@ async fn seen_by_all(proxy: &Proxy, what: &str) -> Seen {
 
 /// Three nodes with a bucket that keeps versions. The key `key` has these versions, the oldest
 /// first.
-pub(super) async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
+pub(super) async fn holding(versions: &VersionBodies) -> (Nodes, Proxy, Vec<VersionId>) {
     let nodes = Nodes::new(3);
     let proxy = nodes.proxy();
     create(&proxy.store, "b").await;
@@ -79,15 +79,15 @@ pub(super) async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
     (nodes, proxy, ids)
 }
 
-fn latest_first(oldest_first: &[Option<Bytes>]) -> Seen {
+fn latest_first(oldest_first: &[Option<Bytes>]) -> VersionBodies {
     oldest_first.iter().rev().cloned().collect()
 }
 
 /// Kills an operation's proxy at each of its calls, until the operation succeeds. Both states have
 /// the oldest version first.
 async fn at_every_call<F: Future<Output = Result<()>>>(
-    before: Seen,
-    after: Seen,
+    before: VersionBodies,
+    after: VersionBodies,
     operation: impl Fn(ObjectStore, Vec<VersionId>) -> F,
 ) {
     for calls in 0.. {
@@ -113,7 +113,7 @@ async fn at_every_call<F: Future<Output = Result<()>>>(
     }
 }
 
-pub(super) fn some(bytes: &[Bytes]) -> Seen {
+pub(super) fn some(bytes: &[Bytes]) -> VersionBodies {
     bytes.iter().cloned().map(Some).collect()
 }
 
@@ -168,7 +168,7 @@ async fn r8_a_removal_takes_its_version_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn r8_the_removal_of_the_only_version_leaves_no_key_or_that_version() {
-    at_every_call(some(&[pattern(20_000, 2)]), Seen::new(), |store, ids| async move {
+    at_every_call(some(&[pattern(20_000, 2)]), VersionBodies::new(), |store, ids| async move {
         store.delete_version("b", "key", ids[0]).await.map(drop)
     })
     .await;

@@ -29,11 +29,11 @@ fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
 }
 
 /// A listed version and its bytes; `None` for a delete marker or a removed version.
-type Seen = (ListedVersion, Option<Bytes>);
+type ListedBody = (ListedVersion, Option<Bytes>);
 
 /// Outcomes of the clients' calls on one key.
 #[derive(Default)]
-struct Told {
+struct WriteLog {
     /// Acknowledged versions with their content.
     put: HashMap<VersionId, String>,
     /// Removed versions, and those whose removal has an unknown outcome.
@@ -44,7 +44,7 @@ struct Told {
     unknown: HashSet<String>,
 }
 
-impl Told {
+impl WriteLog {
     fn put(&mut self, text: &str, outcome: &Result<VersionId, Error>) {
         let text = text.to_owned();
         match outcome {
@@ -92,7 +92,7 @@ impl Told {
 
     /// Returns the versions with their bytes, and the current bytes, between two equal listings. A
     /// removal of unknown outcome may take effect at any time.
-    async fn seen(&self, store: &ObjectStore, what: &str) -> (Vec<Seen>, Option<Bytes>) {
+    async fn seen(&self, store: &ObjectStore, what: &str) -> (Vec<ListedBody>, Option<Bytes>) {
         let mut all = all_versions(store).await;
         for _ in 0..=self.removed.len() {
             let mut seen = Vec::new();
@@ -127,7 +127,7 @@ async fn r8_one_after_the_other() {
         let chance = Chance::new(seed + 1);
         let harness = versioned().await;
         let stores: Vec<_> = (0..3).map(|_| failing(&harness, &chance, 24)).collect();
-        let mut told = Told::default();
+        let mut told = WriteLog::default();
         for step in 0..30 {
             let store = &stores[usize::try_from(chance.below(3)).unwrap()];
             let text = format!("{step}");
@@ -191,7 +191,7 @@ async fn r8_all_at_once() {
                 }
             }
         });
-        let mut told = Told::default();
+        let mut told = WriteLog::default();
         told.put("first", &Ok(first));
         for (text, made, removed) in join_all(racers).await {
             if let Some(made) = made {
