@@ -42,7 +42,7 @@ fn a_cluster_of_an_object_layer_has_a_data_ring_and_a_node_for_each_device() {
     };
     assert_eq!(refusal(&[0, 1], 3), None);
     assert_eq!(refusal(&[], 3).unwrap(), "a cluster needs a data ring");
-    assert_eq!(refusal(&[0], 2).unwrap(), "no node is known for device 2");
+    assert_eq!(refusal(&[0], 2).unwrap(), "no node is known for device d2");
     assert_eq!(refusal(&[1, 1], 3).unwrap(), "two data rings have the same policy");
 }
 
@@ -52,7 +52,7 @@ fn a_partial_cluster_refuses_missing_nodes_and_rings_alone() {
     assert!(cluster.node(DeviceId(1)).is_ok());
     let refusal = cluster.node(DeviceId(2)).err().unwrap();
     assert_eq!(refusal.kind(), ErrorKind::Unavailable);
-    assert_eq!(refusal.to_string(), "no node is known for device 2");
+    assert_eq!(refusal.to_string(), "no node is known for device d2");
     let refusal = cluster.data(PolicyId(4)).err().unwrap();
     assert_eq!(refusal.kind(), ErrorKind::Unavailable);
     assert_eq!(refusal.to_string(), "there is no ring for the storage policy 4");
