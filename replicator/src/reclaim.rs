@@ -20,7 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use martlet_protocol::backend::{Garbage, GarbageId, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
+use martlet_protocol::{BackendExt, Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
 
 use crate::cluster::{ClusterTopology, DeviceCursor, DeviceScope, SharedTopology, in_time};
 use crate::coded::stored_ids;

@@ -62,7 +62,9 @@ async fn lost_is_said_only_when_everybody_has_said_so() {
     let id = extent(&rig.put("key", pattern(100_000, 1)).await.unwrap());
     let order = rig.order(id);
     for holder in rig.holders(id) {
-        martlet_protocol::Backend::delete_extents(&*rig.node.memory, holder, &[id]).await.unwrap();
+        martlet_protocol::BackendExt::delete_extents(&*rig.node.memory, holder, &[id])
+            .await
+            .unwrap();
     }
     rig.node.reads();
     assert_eq!(kind(rig.get("key").await), Some(ErrorKind::Internal));
