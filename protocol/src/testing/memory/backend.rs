@@ -16,6 +16,7 @@ use crate::limits;
 /// Chunk size of reads, so that tests meet streams of several chunks.
 const READ_BYTES: usize = 1024 * 1024;
 
+#[expect(clippy::unit_arg, reason = "a call without a result has the reply of `()`")]
 #[async_trait]
 impl Backend for MemoryBackend {
     async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
