@@ -25,6 +25,7 @@
 //! no key. On an untrusted network, TLS with certificates on both sides protects these.
 
 mod announce;
+mod call_codec;
 mod calls;
 mod client;
 mod fault;

@@ -13,7 +13,7 @@
 //! * [`consistency`]: requested and achieved consistency.
 //! * [`extent`]: immutable runs of object bytes, and their owners.
 //! * [`redundancy`]: copies or erasure coding of a storage policy.
-//! * [`backend`]: the backend trait: every call of a storage node.
+//! * [`backend`]: the backend trait: the calls of a storage node.
 //! * [`term`]: progress of the index through its ring changes (rules P1 to P3).
 //! * [`tree`]: sums by which devices compare their registers (rule H1).
 //! * [`limits`]: shared bounds, checked against each other at compile time.
@@ -50,7 +50,7 @@ pub mod tree;
 pub mod usage;
 pub mod version;
 
-pub use backend::{Backend, ByteStream};
+pub use backend::{Backend, BackendExt, ByteStream};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use consistency::{Given, Level};
 pub use entry::Entry;

@@ -11,8 +11,10 @@ mod faulty;
 mod memory;
 pub mod seeded_ids;
 
-pub use faulty::{Call, Fault, FaultyBackend, Op};
+pub use faulty::{Call, Fault, FaultyBackend};
 pub use memory::MemoryBackend;
+
+pub use crate::backend::CallKind as Op;
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
 use martlet_protocol::{
-    DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Stamp, Term,
+    BackendExt, DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Stamp, Term,
 };
 use martlet_topology::Topology;
 pub(crate) use paths::{Paths, text};

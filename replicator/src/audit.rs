@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use martlet_protocol::backend::AuditResult;
 use martlet_protocol::tree::BinKey;
-use martlet_protocol::{DeviceId, Error, ExtentId, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId, Result};
 use martlet_topology::Topology;
 
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology};

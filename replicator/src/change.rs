@@ -27,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::join_all;
 use martlet_protocol::backend::DeviceStatus;
-use martlet_protocol::{Clock, DeviceId, Result, StampSource, Term};
+use martlet_protocol::{BackendExt, Clock, DeviceId, Result, StampSource, Term};
 use martlet_topology::Topology;
 
 use self::join::JoiningDevice;

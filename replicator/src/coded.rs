@@ -12,7 +12,7 @@ use futures::StreamExt;
 use martlet_erasure::{Code, FragmentIndex, Geometry};
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::{ExtentRecord, Stripe};
-use martlet_protocol::{DeviceId, Error, ExtentId, PolicyId, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId, PolicyId, Result};
 use martlet_ring::Ring;
 
 use crate::cluster::{StepTopology, in_time};

@@ -39,7 +39,7 @@ use async_trait::async_trait;
 use martlet_protocol::backend::{RegisterDrop, Walk, Want};
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::tree::Span;
-use martlet_protocol::{Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
+use martlet_protocol::{BackendExt, Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
 use martlet_topology::Topology;
 

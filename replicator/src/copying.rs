@@ -15,7 +15,9 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::{RegisterView, Want, WriteReply};
-use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
+use martlet_protocol::{
+    BackendExt, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term,
+};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::identity::{Candidate, ReadCandidate, newest, run_round};

@@ -38,8 +38,8 @@ use martlet_protocol::key::{index_placement, shard_of};
 use martlet_protocol::lifecycle::{Day, Lifecycle, ObjectExpiry, Subject, VersionPosition};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
-    BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Setting, Shard, Stamp,
-    StampSource, WriteId,
+    BackendExt, BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Setting, Shard,
+    Stamp, StampSource, WriteId,
 };
 use martlet_topology::Topology;
 

@@ -24,7 +24,9 @@ use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, WriteRep
 use martlet_protocol::entry::Body;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{DeviceId, Entry, Error, RegisterKey, Result, Stamp, StampSource};
+use martlet_protocol::{
+    BackendExt, DeviceId, Entry, Error, RegisterKey, Result, Stamp, StampSource,
+};
 use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};

@@ -27,7 +27,8 @@ use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::entry::{Body, Entry, UploadState, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard, Stamp, UploadId,
+    BackendExt, BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard,
+    Stamp, UploadId,
 };
 
 use crate::cluster::{StepTopology, in_time};

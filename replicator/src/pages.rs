@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{DeviceId, ExtentId, Result};
+use martlet_protocol::{BackendExt, DeviceId, ExtentId, Result};
 use martlet_ring::{Ring, RingHash};
 
 use crate::cluster::{DeviceCursor, StepTopology, in_time};

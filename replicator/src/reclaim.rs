@@ -20,7 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use martlet_protocol::backend::{Garbage, GarbageId, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
+use martlet_protocol::{BackendExt, Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
 use martlet_topology::Topology;
 
 use crate::cluster::{DeviceCursor, DeviceScope, StepTopology, in_time};

@@ -23,7 +23,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Result};
+use martlet_protocol::{BackendExt, BucketId, Clock, DeviceId, ExtentId, Result};
 use martlet_topology::Topology;
 
 pub(crate) use self::buckets::{KnownBucket, list_buckets};

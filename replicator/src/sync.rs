@@ -46,7 +46,8 @@ use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 use martlet_protocol::{
-    Clock, DeviceId, DeviceIdentity, Error, RegisterKey, Result, Stamp, StampSource, Term,
+    BackendExt, Clock, DeviceId, DeviceIdentity, Error, RegisterKey, Result, Stamp, StampSource,
+    Term,
 };
 use martlet_ring::RingHash;
 use martlet_topology::Topology;

@@ -21,8 +21,8 @@ use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
-    Backend, BucketId, Clock, DeviceId, Entry, ExtentId, ManualClock, PolicyId, RegisterKey,
-    StampSource, Term, UploadId, WriteId,
+    Backend, BackendExt, BucketId, Clock, DeviceId, Entry, ExtentId, ManualClock, PolicyId,
+    RegisterKey, StampSource, Term, UploadId, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_topology::{Cluster, Topology};

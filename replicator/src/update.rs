@@ -18,7 +18,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::future::join_all;
 use martlet_protocol::backend::{Hint, WriteReply};
-use martlet_protocol::{Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, StampSource};
+use martlet_protocol::{
+    BackendExt, Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, StampSource,
+};
 use martlet_topology::Topology;
 use parking_lot::Mutex;
 

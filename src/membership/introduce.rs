@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use martlet_protocol::{Backend, DeviceId, DeviceIdentity};
+use martlet_protocol::{Backend, BackendExt, DeviceId, DeviceIdentity};
 use martlet_ring::Ring;
 use martlet_storage_node::{Incarnation, OpeningStatus, StorageNode};
 use tokio::sync::watch;

@@ -5,16 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{
-    AuditResult, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
-    RegisterDrop, RegisterView, Walk, Want, WriteReply,
-};
-use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::tree::{BinKey, Span, Sum, TreeKey};
-use martlet_protocol::{
-    BucketId, Clock, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, SystemClock, Term,
-};
+use martlet_protocol::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::tree::TreeKey;
+use martlet_protocol::{Clock, DeviceId, Error, ExtentId, Result, SystemClock};
 
 use self::monitor::Monitor;
 use crate::device::pulse::STALL_AFTER;
@@ -210,40 +204,49 @@ impl StorageNode {
 
 #[async_trait]
 impl Backend for StorageNode {
-    async fn read(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        want: Want,
-        term: Term,
-    ) -> Result<RegisterView> {
-        self.online(device)?.index.read(key, want, term).await
-    }
-
-    async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        self.online(device)?.index.write(write).await
-    }
-
-    async fn promise(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        ballot: Stamp,
-        term: Term,
-    ) -> Result<PromiseReply> {
-        self.online(device)?.index.promise(key, ballot, term).await
-    }
-
-    async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        self.online(device)?.index.list(request).await
-    }
-
-    async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
-        self.online(device)?.index.fence(fence).await
-    }
-
-    async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
-        self.online(device)?.index.purge(bucket).await
+    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
+        let opened = self.online(device)?;
+        let (index, extents) = (&opened.index, &opened.extents);
+        Ok(match call {
+            Call::Read { key, want, term } => index.read(&key, want, term).await?.into(),
+            Call::Write(write) => index.write(write).await?.into(),
+            Call::Promise { key, ballot, term } => index.promise(&key, ballot, term).await?.into(),
+            Call::List(request) => index.list(&request).await?.into(),
+            Call::Fence(fence) => index.fence(fence).await?.into(),
+            Call::PurgeBucket(bucket) => index.purge(bucket).await?.into(),
+            Call::StatExtent(id) => extents.stat(id).await?.into(),
+            Call::DeleteExtents(ids) => extents.delete(&ids).await?.into(),
+            Call::ListExtents { after, limit } => extents.list(after, limit).await?.into(),
+            Call::Garbage { before_ms, limit } => index.garbage(before_ms, limit).await?.into(),
+            Call::ForgetGarbage(garbage) => index.forget_garbage(&garbage).await?.into(),
+            Call::KeepHint(write) => index.keep_hint(write).await?.into(),
+            Call::ReadHint { key, want } => index.read_hint(&key, want).await?.into(),
+            Call::ListHints(request) => index.list_hints(&request).await?.into(),
+            Call::Hints { after, limit } => index.hints(after.as_deref(), limit).await?.into(),
+            Call::ForgetHint { key, order } => index.forget_hint(&key, order).await?.into(),
+            Call::Registers { after, limit } => {
+                index.registers(after.as_deref(), limit).await?.into()
+            }
+            Call::Fences => index.fences().into(),
+            Call::RaiseFloor(floor) => index.raise_floor(floor).await?.into(),
+            Call::SetVoting(voting) => index.set_voting(voting).await?.into(),
+            Call::ReleaseExtents(ids) => extents.release(&ids).await?.into(),
+            Call::Presence(ids) => extents.presence(&ids).await?.into(),
+            Call::AuditExtents { after, bytes_max } => {
+                extents.audit(after, bytes_max).await?.into()
+            }
+            Call::Sums(spans) => index.sums(&spans).await?.into(),
+            Call::Bins { span, after, limit } => index.bins(span, after, limit).await?.into(),
+            Call::Walk { walk, after, limit } => {
+                index.walk(&walk, after.as_deref(), limit).await?.into()
+            }
+            Call::Holdings(keys) => index.holdings(&keys).await?.into(),
+            Call::MarkCollectable(tombstones) => index.mark_collectable(&tombstones).await?.into(),
+            Call::DropRegisters(drops) => index.drop_registers(&drops).await?.into(),
+            Call::AuditRegisters(after) => index.audit_registers(after).await?.into(),
+            Call::RaiseTerm(term) => index.raise_term(term).await?.into(),
+            Call::SetJoined(change) => index.set_joined(change).await?.into(),
+        })
     }
 
     async fn write_extent(
@@ -265,160 +268,6 @@ impl Backend for StorageNode {
         range: Range<u64>,
     ) -> Result<ByteStream> {
         self.online(device)?.extents.read(id, range).await
-    }
-
-    async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
-        self.online(device)?.extents.stat(id).await
-    }
-
-    async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
-        self.online(device)?.extents.delete(ids).await
-    }
-
-    async fn list_extents(
-        &self,
-        device: DeviceId,
-        after: Option<ExtentId>,
-        limit: usize,
-    ) -> Result<Vec<ExtentRecord>> {
-        self.online(device)?.extents.list(after, limit).await
-    }
-
-    async fn garbage(
-        &self,
-        device: DeviceId,
-        before_ms: u64,
-        limit: usize,
-    ) -> Result<Vec<Garbage>> {
-        self.online(device)?.index.garbage(before_ms, limit).await
-    }
-
-    async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
-        self.online(device)?.index.forget_garbage(garbage).await
-    }
-
-    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        self.online(device)?.index.keep_hint(write).await
-    }
-
-    async fn read_hint(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        want: Want,
-    ) -> Result<RegisterView> {
-        self.online(device)?.index.read_hint(key, want).await
-    }
-
-    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        self.online(device)?.index.list_hints(request).await
-    }
-
-    async fn hints(
-        &self,
-        device: DeviceId,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<Hint>> {
-        self.online(device)?.index.hints(after, limit).await
-    }
-
-    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
-        self.online(device)?.index.forget_hint(key, order).await
-    }
-
-    async fn registers(
-        &self,
-        device: DeviceId,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        self.online(device)?.index.registers(after, limit).await
-    }
-
-    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
-        Ok(self.online(device)?.index.fences())
-    }
-
-    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
-        self.online(device)?.index.raise_floor(floor).await
-    }
-
-    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
-        self.online(device)?.index.set_voting(voting).await
-    }
-
-    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
-        self.online(device)?.extents.release(ids).await
-    }
-
-    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
-        self.online(device)?.extents.presence(ids).await
-    }
-
-    async fn audit_extents(
-        &self,
-        device: DeviceId,
-        after: Option<ExtentId>,
-        bytes_max: u64,
-    ) -> Result<AuditResult<ExtentId>> {
-        self.online(device)?.extents.audit(after, bytes_max).await
-    }
-
-    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
-        self.online(device)?.index.sums(spans).await
-    }
-
-    async fn bins(
-        &self,
-        device: DeviceId,
-        span: Span,
-        after: Option<BinKey>,
-        limit: usize,
-    ) -> Result<Vec<(BinKey, Sum)>> {
-        self.online(device)?.index.bins(span, after, limit).await
-    }
-
-    async fn walk(
-        &self,
-        device: DeviceId,
-        walk: &Walk,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        self.online(device)?.index.walk(walk, after, limit).await
-    }
-
-    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
-        self.online(device)?.index.holdings(keys).await
-    }
-
-    async fn mark_collectable(
-        &self,
-        device: DeviceId,
-        tombstones: &[(RegisterKey, Stamp)],
-    ) -> Result<()> {
-        self.online(device)?.index.mark_collectable(tombstones).await
-    }
-
-    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
-        self.online(device)?.index.drop_registers(drops).await
-    }
-
-    async fn audit_registers(
-        &self,
-        device: DeviceId,
-        after: Option<BinKey>,
-    ) -> Result<AuditResult<BinKey>> {
-        self.online(device)?.index.audit_registers(after).await
-    }
-
-    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
-        self.online(device)?.index.raise_term(term).await
-    }
-
-    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
-        self.online(device)?.index.set_joined(change).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

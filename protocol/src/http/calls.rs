@@ -1,10 +1,12 @@
-//! Names of the index calls, and bounds on their requests and replies.
+//! Bounds on the requests and replies of calls, and the kinds that may be repeated.
 //!
 //! A request whose announced length exceeds its call's bound is refused unread, and a page is cut
 //! to a length that the client accepts. So memory is bounded by the call, not by a peer's claim.
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use crate::backend::CallKind;
 
 /// Description of an extent in the request head: hexadecimal postcard of
 /// [`NewExtent`](crate::backend::NewExtent).
@@ -37,83 +39,7 @@ pub(super) fn encode(value: &impl Serialize) -> postcard::Result<Bytes> {
     Ok(postcard::to_extend(value, Vec::with_capacity(length))?.into())
 }
 
-/// A backend call with a body that is not streamed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum BackendCall {
-    Read,
-    Write,
-    Promise,
-    List,
-    Fence,
-    PurgeBucket,
-    StatExtent,
-    DeleteExtents,
-    ListExtents,
-    Garbage,
-    ForgetGarbage,
-    KeepHint,
-    ReadHint,
-    ListHints,
-    Hints,
-    ForgetHint,
-    Registers,
-    Fences,
-    RaiseFloor,
-    SetVoting,
-    ReleaseExtents,
-    Presence,
-    AuditExtents,
-    Sums,
-    Bins,
-    Walk,
-    Holdings,
-    MarkCollectable,
-    DropRegisters,
-    AuditRegisters,
-    RaiseTerm,
-    SetJoined,
-}
-
-impl BackendCall {
-    /// Name in paths.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Promise => "promise",
-            Self::List => "list",
-            Self::Fence => "fence",
-            Self::PurgeBucket => "purge-bucket",
-            Self::StatExtent => "stat-extent",
-            Self::DeleteExtents => "delete-extents",
-            Self::ListExtents => "list-extents",
-            Self::Garbage => "garbage",
-            Self::ForgetGarbage => "forget-garbage",
-            Self::KeepHint => "keep-hint",
-            Self::ReadHint => "read-hint",
-            Self::ListHints => "list-hints",
-            Self::Hints => "hints",
-            Self::ForgetHint => "forget-hint",
-            Self::Registers => "registers",
-            Self::Fences => "fences",
-            Self::RaiseFloor => "raise-floor",
-            Self::SetVoting => "set-voting",
-            Self::ReleaseExtents => "release-extents",
-            Self::Presence => "presence",
-            Self::AuditExtents => "audit-extents",
-            Self::Sums => "sums",
-            Self::Bins => "bins",
-            Self::Walk => "walk",
-            Self::Holdings => "holdings",
-            Self::MarkCollectable => "mark-collectable",
-            Self::DropRegisters => "drop-registers",
-            Self::AuditRegisters => "audit-registers",
-            Self::RaiseTerm => "raise-term",
-            Self::SetJoined => "set-joined",
-        }
-    }
-
+impl CallKind {
     /// Longest reply that a caller accepts, in bytes.
     pub(super) fn reply_bytes_max(self) -> usize {
         match self {
@@ -153,7 +79,8 @@ impl BackendCall {
             | Self::Sums
             | Self::Bins
             | Self::Walk
-            | Self::Holdings => true,
+            | Self::Holdings
+            | Self::ReadExtent => true,
             Self::Write
             | Self::Promise
             | Self::Fence
@@ -170,7 +97,8 @@ impl BackendCall {
             | Self::DropRegisters
             | Self::AuditRegisters
             | Self::RaiseTerm
-            | Self::SetJoined => false,
+            | Self::SetJoined
+            | Self::WriteExtent => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The reference backend: devices as maps in memory.
 //!
 //! * [`device`]: a device's state, and its decisions about writes.
+//! * [`extents`]: extents of a device.
 //! * [`listing`]: pages of names.
 //! * [`upkeep`]: calls of background workers.
 //! * [`backend`]: the calls of the backend trait.
@@ -20,6 +21,7 @@ use crate::key::RegisterKey;
 
 mod backend;
 mod device;
+mod extents;
 mod listing;
 mod upkeep;
 

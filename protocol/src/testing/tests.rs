@@ -4,7 +4,7 @@ use crate::term::Term;
 use std::sync::Arc;
 
 use super::*;
-use crate::backend::{Backend, Want};
+use crate::backend::{BackendExt, Want};
 use crate::clock::SystemClock;
 use crate::error::ErrorKind;
 use crate::id::{BucketId, DeviceId};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::Want;
 use martlet_protocol::http::{ClientOptions, ServerOptions, router};
-use martlet_protocol::{Backend, DeviceId, ErrorKind};
+use martlet_protocol::{Backend, BackendExt, DeviceId, ErrorKind};
 use tokio::net::TcpListener;
 
 use crate::world::{

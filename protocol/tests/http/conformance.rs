@@ -9,7 +9,8 @@ use martlet_protocol::backend::{ListRequest, ListStart, Want};
 use martlet_protocol::http::{ClientOptions, router};
 use martlet_protocol::testing::{Fault, FaultyBackend, conformance};
 use martlet_protocol::{
-    Backend, BucketId, Error, ErrorKind, ExtentId, RegisterKey, RegisterKind, Shard, SystemClock,
+    Backend, BackendExt, BucketId, Error, ErrorKind, ExtentId, RegisterKey, RegisterKind, Shard,
+    SystemClock,
 };
 
 use crate::world::{

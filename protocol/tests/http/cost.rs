@@ -1,6 +1,6 @@
 //! Measurement of the CPU time of a hop, both sides together. Not a test: prints its results.
 
-use martlet_protocol::Term;
+use martlet_protocol::{BackendExt, Term};
 use std::sync::Arc;
 use std::time::Instant;
 

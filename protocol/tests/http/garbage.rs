@@ -4,7 +4,7 @@ use martlet_protocol::Term;
 use std::time::Duration;
 
 use martlet_protocol::backend::Want;
-use martlet_protocol::{Backend, ErrorKind};
+use martlet_protocol::{Backend, BackendExt, ErrorKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::io::AsyncWriteExt;

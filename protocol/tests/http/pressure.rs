@@ -7,7 +7,7 @@ use std::time::Duration;
 use martlet_protocol::backend::Want;
 use martlet_protocol::http::ClientOptions;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, Term};
+use martlet_protocol::{BackendExt, Term};
 
 use crate::world::{DEVICE, TestNode, listener, listener_with, memory, register};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use martlet_protocol::backend::Want;
 use martlet_protocol::http::{ClientOptions, HttpBackend, ServerOptions};
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, Clock, ErrorKind, ManualClock, SystemClock};
+use martlet_protocol::{Backend, BackendExt, Clock, ErrorKind, ManualClock, SystemClock};
 use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 

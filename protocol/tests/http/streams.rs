@@ -9,7 +9,7 @@ use futures::StreamExt;
 use martlet_protocol::backend::Want;
 use martlet_protocol::http::{ClientOptions, ServerOptions};
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, Error, ErrorKind, ExtentId, Term};
+use martlet_protocol::{Backend, BackendExt, Error, ErrorKind, ExtentId, Term};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

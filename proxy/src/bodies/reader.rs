@@ -12,7 +12,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use martlet_protocol::backend::ExtentStat;
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::{ExtentRef, overlap};
-use martlet_protocol::{Backend, ByteStream, DeviceId, Error, PolicyId, Result};
+use martlet_protocol::{Backend, BackendExt, ByteStream, DeviceId, Error, PolicyId, Result};
 use tokio::sync::Semaphore;
 
 use super::ranges::{RangeQueue, RangeStream};

@@ -6,7 +6,9 @@ use futures::future::join_all;
 use martlet_protocol::backend::{BucketFence, ListRequest, ListStart, Want};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
-use martlet_protocol::{Backend, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term};
+use martlet_protocol::{
+    Backend, BackendExt, DeviceId, Error, RegisterKey, RegisterKind, Result, Shard, Term,
+};
 use tokio::time::Instant;
 
 use crate::index::{ReplicaClient, ReplicaSet, call_in_time};

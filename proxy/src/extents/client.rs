@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use martlet_protocol::{DeviceId, Error, ExtentId};
+use martlet_protocol::{BackendExt, DeviceId, Error, ExtentId};
 use martlet_topology::{Cluster, Topology};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;

@@ -10,7 +10,7 @@ use martlet_protocol::entry::Entry;
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::stamp::StampSource;
-use martlet_protocol::{Error, RegisterKey, RegisterKind, Result, Stamp};
+use martlet_protocol::{BackendExt, Error, RegisterKey, RegisterKind, Result, Stamp};
 use tokio::time::Instant;
 
 use super::intent::{

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
-use martlet_protocol::{Backend, DeviceId, Error, Given, RegisterKey, Result};
+use martlet_protocol::{Backend, BackendExt, DeviceId, Error, Given, RegisterKey, Result};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::backend::{Backend, EntryWrite, RegisterView};
-use martlet_protocol::{DeviceId, Error, ErrorKind, RegisterKey, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, RegisterKey, Result};
 use martlet_topology::Topology;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep};

@@ -7,7 +7,7 @@ use martlet_protocol::backend::{Backend, EntryWrite, RegisterView, Want, WriteRe
 use martlet_protocol::entry::Entry;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Error, Level, RegisterKey, Result, WriteId};
+use martlet_protocol::{BackendExt, Error, Level, RegisterKey, Result, WriteId};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;

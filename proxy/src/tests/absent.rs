@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{Backend, DeviceId, VersionId};
+use martlet_protocol::{BackendExt, DeviceId, VersionId};
 
 use super::harness::{Harness, body, create, faulty, put, settle};
 use crate::{ETagCondition, Error, ObjectName, WriteConditions};
@@ -17,7 +17,7 @@ fn any() -> WriteConditions {
 async fn rows(harness: &Harness) -> usize {
     let mut count = 0;
     for device in (1..=3).map(DeviceId) {
-        let all = Backend::registers(&*harness.memory, device, None, usize::MAX).await.unwrap();
+        let all = BackendExt::registers(&*harness.memory, device, None, usize::MAX).await.unwrap();
         count += all.len();
     }
     count

@@ -93,7 +93,7 @@ async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
     let old = remembering.bucket("b").await.unwrap();
     let closing = harness.memory.clone();
     let fence = BucketFence { bucket: old.id, generation: old.generation + 1, open: true };
-    closing.fence(DeviceId(1), fence).await.unwrap();
+    martlet_protocol::BackendExt::fence(&*closing, DeviceId(1), fence).await.unwrap();
     let refused = put(&remembering, "key", body("x".into()), WriteConditions::default()).await;
     assert!(
         matches!(refused, Err(Error::Backend(error))

@@ -9,7 +9,7 @@ use martlet_protocol::backend::BucketFence;
 use martlet_protocol::entry::{UploadState, Value};
 use martlet_protocol::testing::{Call, Fault, Op};
 use martlet_protocol::{
-    Backend, Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock,
+    Backend, BackendExt, Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock,
 };
 
 use super::harness::{Harness, body, faulty, get, late, pattern, put, settle};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{Backend, DeviceId, ErrorKind, Given, Level};
+use martlet_protocol::{BackendExt, DeviceId, ErrorKind, Given, Level};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -7,7 +7,7 @@ use martlet_protocol::id::BucketId;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, DeviceId, ErrorKind, ManualClock, RegisterKind};
+use martlet_protocol::{Backend, BackendExt, DeviceId, ErrorKind, ManualClock, RegisterKind};
 use parking_lot::Mutex;
 
 use super::harness::{Harness, body, create, get, put, store_with};

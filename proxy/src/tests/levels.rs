@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::testing::Op;
-use martlet_protocol::{Backend, BucketId, DeviceId, ErrorKind, Given, Level, RegisterKey};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Given, Level, RegisterKey};
 use tokio::time::{Instant, sleep};
 
 use super::nodes::{Fortune, Nodes};

@@ -10,8 +10,8 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::stamp::StampSource;
 use martlet_protocol::testing::seeded_ids::SeededIds;
 use martlet_protocol::{
-    Backend, Clock, DeviceId, Entry, Partition, Phase, PolicyId, RegisterKey, Stamp, SystemClock,
-    Term, limits,
+    BackendExt, Clock, DeviceId, Entry, Partition, Phase, PolicyId, RegisterKey, Stamp,
+    SystemClock, Term, limits,
 };
 use martlet_ring::{Builder, Move, NewDevice, Node, RebalanceContext, Ring, RingSettings, Sets};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
-    Backend, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId, RegisterKey, Stamp,
-    SystemClock, Term,
+    Backend, BackendExt, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId,
+    RegisterKey, Stamp, SystemClock, Term,
 };
 use martlet_ring::{Device, Node, Ring};
 use parking_lot::Mutex;
@@ -173,14 +173,14 @@ impl Nodes {
 
     /// Registers and orders of the hints that a device keeps.
     pub(super) async fn hinted(&self, device: DeviceId) -> Vec<(RegisterKey, Stamp)> {
-        let hints = Backend::hints(self.memory(device), device, None, 100).await.unwrap();
+        let hints = BackendExt::hints(self.memory(device), device, None, 100).await.unwrap();
         hints.into_iter().map(|hint| (hint.key, hint.entry.order)).collect()
     }
 
     /// Delivers every hint to the primaries, as a replicator does.
     pub(super) async fn deliver(&self) {
         for from in self.ring.devices().iter().map(|device| device.id) {
-            for hint in Backend::hints(self.memory(from), from, None, 100).await.unwrap() {
+            for hint in BackendExt::hints(self.memory(from), from, None, 100).await.unwrap() {
                 let order = hint.entry.order;
                 let write = martlet_protocol::backend::EntryWrite {
                     key: hint.key.clone(),
@@ -194,10 +194,10 @@ impl Nodes {
                 };
                 let partition = self.ring.partition(hint.key.placement());
                 for to in self.ring.primaries(partition) {
-                    Backend::write(self.memory(to), to, write.clone()).await.unwrap();
+                    BackendExt::write(self.memory(to), to, write.clone()).await.unwrap();
                 }
                 let memory = self.memory(from);
-                Backend::forget_hint(memory, from, &hint.key, order).await.unwrap();
+                BackendExt::forget_hint(memory, from, &hint.key, order).await.unwrap();
             }
         }
     }

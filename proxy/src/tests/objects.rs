@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::DeviceId;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ETag, Marks};
 use martlet_protocol::limits::{EXTENT_BYTES_MAX, INLINE_BYTES_MAX};
+use martlet_protocol::{BackendExt, DeviceId};
 use proptest::prelude::*;
 
 use super::harness::{Harness, body, collect, faulty, get, pattern, put, settle, unsized_body};

@@ -2,7 +2,7 @@
 
 use martlet_protocol::backend::Presence;
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, ErrorKind, ManualClock};
+use martlet_protocol::{Backend, BackendExt, ErrorKind, ManualClock};
 
 use super::*;
 use crate::run_once;

@@ -12,7 +12,7 @@ use martlet_protocol::entry::{Body, Entry, UploadState, Value};
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{
-    BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, Result, UploadId,
+    BackendExt, BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, Result, UploadId,
 };
 
 use super::CensusRun;

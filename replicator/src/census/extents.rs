@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use martlet_erasure::Geometry;
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{DeviceId, ExtentId};
+use martlet_protocol::{BackendExt, DeviceId, ExtentId};
 
 use super::bodies::NeededExtents;
 use super::streams::MergedStreams;

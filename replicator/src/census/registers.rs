@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use martlet_protocol::backend::{Holding, Walk, Want};
 use martlet_protocol::tree::Span;
-use martlet_protocol::{DeviceId, RegisterKey, Stamp};
+use martlet_protocol::{BackendExt, DeviceId, RegisterKey, Stamp};
 
 use super::streams::MergedStreams;
 use super::{CensusRun, KindCounts};

@@ -4,7 +4,7 @@ use martlet_protocol::backend::{EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, ErrorKind, ManualClock};
+use martlet_protocol::{BackendExt, ErrorKind, ManualClock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -25,8 +25,8 @@ use futures::future::try_join_all;
 use martlet_protocol::backend::{DeviceStatus, Walk, Want};
 use martlet_protocol::tree::Span;
 use martlet_protocol::{
-    DeviceId, DeviceIdentity, Error, Partition, Phase, RegisterKey, Result, Stamp, StampSource,
-    Term,
+    BackendExt, DeviceId, DeviceIdentity, Error, Partition, Phase, RegisterKey, Result, Stamp,
+    StampSource, Term,
 };
 use martlet_ring::{Ring, RingHash};
 

@@ -1,7 +1,7 @@
 //! Whole ring changes, and conditions that block them.
 
 use martlet_protocol::backend::{BucketFence, Want};
-use martlet_protocol::{Backend, Phase, Stamp};
+use martlet_protocol::{Backend, BackendExt, Phase, Stamp};
 
 use super::*;
 use crate::run_once;

@@ -1,6 +1,6 @@
 //! Homes of fragments, and reads from them.
 
-use martlet_protocol::backend::Backend;
+use martlet_protocol::backend::BackendExt;
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{ErrorKind, PolicyId};
 

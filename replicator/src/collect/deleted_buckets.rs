@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashSet};
 use futures::future::join_all;
 use martlet_protocol::backend::BucketFence;
 use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
-use martlet_protocol::{BucketId, DeviceId, ErrorKind, Result, Stamp};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Result, Stamp};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::sweep::list_buckets;

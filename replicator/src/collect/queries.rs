@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::{Holding, RegisterDrop};
-use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp};
+use martlet_protocol::{BackendExt, DeviceId, Error, RegisterKey, Result, Stamp};
 
 use super::decision::{CollectDecision, TombstoneCase};
 use crate::cluster::{StepTopology, in_time};

@@ -2,7 +2,7 @@
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Value;
-use martlet_protocol::{Backend, Phase, Term};
+use martlet_protocol::{BackendExt, Phase, Term};
 
 use super::*;
 use crate::change::RingChange;

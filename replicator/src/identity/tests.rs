@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use martlet_protocol::entry::Value;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, Clock, ErrorKind, ManualClock, Phase, WriteId};
+use martlet_protocol::{BackendExt, Clock, ErrorKind, ManualClock, Phase, WriteId};
 use parking_lot::Mutex;
 
 use super::*;

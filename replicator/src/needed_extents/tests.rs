@@ -6,7 +6,7 @@ use martlet_protocol::backend::{BucketFence, EntryWrite, NewExtent};
 use martlet_protocol::entry::{Bucket, BucketState, Manifest, Value};
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT};
-use martlet_protocol::{Backend, VersionId, WriteId};
+use martlet_protocol::{Backend, BackendExt, VersionId, WriteId};
 
 use super::*;
 use crate::testing::POLICY;

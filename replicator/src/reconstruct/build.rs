@@ -19,7 +19,7 @@ use futures::{SinkExt, StreamExt};
 use martlet_erasure::{FragmentIndex, Fragments};
 use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::CodedExtent;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::extent::{ExtentRole, Stripe};
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, ExtentId, ManualClock};
+use martlet_protocol::{BackendExt, ExtentId, ManualClock};
 
 use super::*;
 use crate::audit::{Audit, AuditOptions};

@@ -6,7 +6,9 @@ use futures::future::join;
 use martlet_protocol::backend::{RegisterView, Walk, Want};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::tree::{BinKey, Span, Sum};
-use martlet_protocol::{BucketId, DeviceId, Partition, RegisterKey, Result, Shard, Stamp};
+use martlet_protocol::{
+    BackendExt, BucketId, DeviceId, Partition, RegisterKey, Result, Shard, Stamp,
+};
 
 use super::failures::DeviceFailure;
 use crate::cluster::{StepTopology, in_time};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use martlet_erasure::{Code, FragmentIndex};
 use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::{CodedExtent, code_of};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BucketId, DeviceId, Result};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, Result};
 
 use crate::cluster::{StepTopology, in_time};
 use crate::needed_extents::{ExtentClaim, NeedCheck};

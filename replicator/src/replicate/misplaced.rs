@@ -8,7 +8,7 @@
 use futures::StreamExt;
 use futures::future::{join, join_all};
 use martlet_protocol::backend::{Holding, RegisterDrop, RegisterView, Walk, Want};
-use martlet_protocol::{DeviceId, Error, Partition, RegisterKey, Result, Stamp};
+use martlet_protocol::{BackendExt, DeviceId, Error, Partition, RegisterKey, Result, Stamp};
 
 use super::repair::RegisterRepair;
 use crate::cluster::in_time;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::StreamExt;
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::{DeviceId, ExtentId, Result};
+use martlet_protocol::{BackendExt, DeviceId, ExtentId, Result};
 
 use super::plan::{CopyAction, CopyTurn, DevicePresence, plan};
 use super::required_devices::RequiredDevices;

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::tree::{Span, Sum};
-use martlet_protocol::{Clock, DeviceId, Error, Partition, Result, StampSource};
+use martlet_protocol::{BackendExt, Clock, DeviceId, Error, Partition, Result, StampSource};
 use martlet_topology::Topology;
 use tokio::time::Instant;
 

@@ -6,7 +6,9 @@
 
 use futures::StreamExt;
 use martlet_protocol::backend::{Want, WriteReply};
-use martlet_protocol::{Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
+use martlet_protocol::{
+    BackendExt, Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term,
+};
 
 use super::compare::Difference;
 use crate::cluster::{StepTopology, in_time};

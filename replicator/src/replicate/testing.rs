@@ -10,7 +10,7 @@ use martlet_protocol::entry::{Body, Bucket, BucketState, Manifest, Value};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{
-    Backend, BucketId, Clock, DeviceId, ExtentId, Level, PolicyId, RegisterKey, WriteId,
+    Backend, BackendExt, BucketId, Clock, DeviceId, ExtentId, Level, PolicyId, RegisterKey, WriteId,
 };
 use martlet_ring::Ring;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::BucketFence;
-use martlet_protocol::{BucketId, DeviceId, Error, Partition, Result, Term};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, Error, Partition, Result, Term};
 use martlet_ring::Sets;
 
 use crate::cluster::{StepTopology, in_time};

@@ -1,6 +1,6 @@
 //! Return of a device's votes, and conditions that delay it.
 
-use martlet_protocol::Backend;
+use martlet_protocol::BackendExt;
 use martlet_protocol::backend::{BucketFence, EntryWrite, PromiseReply};
 use martlet_protocol::entry::Body;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId, Entry, RegisterKey, Term};
+use martlet_protocol::{Backend, BackendExt, DeviceId, Entry, RegisterKey, Term};
 use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 
 use super::POLICY;
@@ -84,7 +84,8 @@ impl MultiNodeWorld {
 
     /// Returns a device's entry of a key, if the device answers.
     pub(crate) async fn held_if_up(&self, device: DeviceId, key: &RegisterKey) -> Option<Entry> {
-        let all = Backend::registers(&*self.memory(device), device, None, usize::MAX).await.ok()?;
+        let all =
+            BackendExt::registers(&*self.memory(device), device, None, usize::MAX).await.ok()?;
         all.into_iter().find(|(at, _)| at == key).and_then(|(_, view)| view.entry)
     }
 

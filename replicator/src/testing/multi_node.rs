@@ -9,8 +9,8 @@ use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
-    Backend, BucketId, DeviceId, Entry, ManualClock, PolicyId, RegisterKey, Stamp, StampSource,
-    Term, WriteId,
+    Backend, BackendExt, BucketId, DeviceId, Entry, ManualClock, PolicyId, RegisterKey, Stamp,
+    StampSource, Term, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
 use martlet_topology::{Cluster, Topology};
@@ -169,7 +169,7 @@ impl MultiNodeWorld {
     /// Returns a device's register, with or without a vote.
     pub(crate) async fn held(&self, device: DeviceId, key: &RegisterKey) -> RegisterView {
         let all =
-            Backend::registers(&*self.memory(device), device, None, usize::MAX).await.unwrap();
+            BackendExt::registers(&*self.memory(device), device, None, usize::MAX).await.unwrap();
         all.into_iter().find(|(at, _)| at == key).map(|(_, view)| view).unwrap_or_default()
     }
 

@@ -18,7 +18,9 @@ use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, Want, Wr
 use martlet_protocol::entry::{Body, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Fault, FaultyBackend, seeded_ids::SeededIds};
-use martlet_protocol::{DeviceId, Error, ErrorKind, ManualClock, Phase, RegisterKey, Stamp, Term};
+use martlet_protocol::{
+    BackendExt, DeviceId, Error, ErrorKind, ManualClock, Phase, RegisterKey, Stamp, Term,
+};
 use martlet_ring::{Ring, Sets};
 use martlet_topology::KnownTerm;
 use parking_lot::Mutex;

@@ -9,7 +9,7 @@ use martlet_erasure::{Code, Codec, Encoder, Geometry};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner, Stripe};
-use martlet_protocol::{Backend, DeviceId, ExtentId, PolicyId, Redundancy, WriteId};
+use martlet_protocol::{Backend, BackendExt, DeviceId, ExtentId, PolicyId, Redundancy, WriteId};
 use martlet_ring::{Builder, RebalanceContext, Ring, RingSettings};
 
 use super::growth::new_device;

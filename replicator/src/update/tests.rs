@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::backend::{EntryWrite, Want};
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, Entry, ManualClock, Term};
+use martlet_protocol::{BackendExt, Entry, ManualClock, Term};
 
 use super::*;
 use crate::run_once;

@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::backend::DeviceHealth;
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::id::WriteId;
-use martlet_protocol::{ErrorKind, ManualClock};
+use martlet_protocol::{BackendExt, BucketId, ErrorKind, ManualClock};
 
 use super::*;
 use crate::device::Reserve;

@@ -11,7 +11,7 @@ use crate::support::*;
 use martlet_protocol::backend::{Backend, Want, WriteReply};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Stamp, WriteId};
+use martlet_protocol::{BackendExt, Stamp, WriteId};
 use martlet_storage_node::StorageNode;
 
 const FOLDER: &str = "MARTLET_CRASH_FOLDER";

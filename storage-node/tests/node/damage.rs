@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, DeviceStatus, Presence, Want, WriteReply};
-use martlet_protocol::{ErrorKind, ExtentId, Term};
+use martlet_protocol::{BackendExt, ErrorKind, ExtentId, Term};
 use martlet_storage_node::{NodeOptions, StorageNode};
 
 const REGISTERS: usize = 300;

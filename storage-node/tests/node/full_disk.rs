@@ -5,9 +5,9 @@
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use martlet_protocol::ErrorKind;
 use martlet_protocol::backend::{Backend, DeviceHealth, WriteReply};
 use martlet_protocol::entry::Value;
+use martlet_protocol::{BackendExt, ErrorKind};
 
 const MIB: u64 = 1024 * 1024;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use martlet_protocol::backend::{Backend, DeviceHealth, ListRequest, ListStart, Want, WriteReply};
-use martlet_protocol::{DeviceId, Error, ErrorKind, RegisterKind, Shard, Term};
+use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, RegisterKind, Shard, Term};
 use martlet_storage_node::{DeviceConfig, NodeOptions, Patience, Reserve, StorageNode};
 use tokio::time::timeout;
 

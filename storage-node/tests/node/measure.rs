@@ -15,7 +15,7 @@ use martlet_protocol::backend::{Backend, ListRequest, ListStart, NewExtent, Writ
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::key::RegisterKind;
-use martlet_protocol::{ExtentId, PolicyId, Shard, WriteId};
+use martlet_protocol::{BackendExt, ExtentId, PolicyId, Shard, WriteId};
 use martlet_storage_node::StorageNode;
 
 const WRITERS: usize = 16;

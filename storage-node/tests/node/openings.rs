@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, DeviceStatus, Want, WriteReply};
-use martlet_protocol::{DeviceId, DeviceIdentity, Term};
+use martlet_protocol::{BackendExt, DeviceId, DeviceIdentity, Term};
 use martlet_storage_node::{
     DeviceConfig, Incarnation, NodeOptions, OpeningStatus, StorageNode, Uuid,
 };

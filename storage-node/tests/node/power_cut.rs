@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
 use martlet_protocol::entry::Value;
-use martlet_protocol::{Clock, Stamp, SystemClock};
+use martlet_protocol::{BackendExt, Clock, Stamp, SystemClock};
 use martlet_storage_node::{NodeOptions, StorageNode};
 
 const RESERVE: u64 = 1024 * 1024;

@@ -17,7 +17,8 @@ use martlet_protocol::entry::{Attributes, Body, ETag, Entry, Manifest, Object, V
 use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{
-    BucketId, Clock, DeviceId, ExtentId, PolicyId, RegisterKey, Result, Stamp, SystemClock, WriteId,
+    BackendExt, BucketId, Clock, DeviceId, ExtentId, PolicyId, RegisterKey, Result, Stamp,
+    SystemClock, WriteId,
 };
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 

@@ -8,7 +8,7 @@ use std::fs;
 
 use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
-use martlet_protocol::{DeviceId, ErrorKind, testing};
+use martlet_protocol::{BackendExt, DeviceId, ErrorKind, testing};
 use martlet_storage_node::{DeviceConfig, NodeOptions, StorageNode};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,8 @@ use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Body, UploadState, Value};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{
-    Backend, DeviceId, Entry, ExtentId, PolicyId, RegisterKey, RegisterKind, Stamp, UploadId,
+    Backend, BackendExt, DeviceId, Entry, ExtentId, PolicyId, RegisterKey, RegisterKind, Stamp,
+    UploadId,
 };
 use martlet_ring::Ring;
 use tokio::time::sleep;

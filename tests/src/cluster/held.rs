@@ -9,7 +9,7 @@ use martlet_protocol::backend::{Presence, RegisterView};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::http::{ClientOptions, HttpBackend};
 use martlet_protocol::key::{RegisterKey, RegisterKind};
-use martlet_protocol::{Backend, DeviceId, Entry, Result};
+use martlet_protocol::{Backend, BackendExt, DeviceId, Entry, Result};
 use martlet_ring::Ring;
 
 use super::internal::Request;

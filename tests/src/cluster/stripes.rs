@@ -10,7 +10,9 @@ use ::bytes::Bytes;
 use futures::TryStreamExt;
 use martlet_erasure::{Code, Codec, Encoder, Geometry};
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::{Backend, DeviceId, Entry, ExtentId, PolicyId, Redundancy, Result};
+use martlet_protocol::{
+    Backend, BackendExt, DeviceId, Entry, ExtentId, PolicyId, Redundancy, Result,
+};
 use rand::Rng;
 use rand::rngs::SmallRng;
 

@@ -23,8 +23,8 @@ use martlet_protocol::http::{
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
 use martlet_protocol::{
-    Backend, BucketId, Clock, DeviceId, Entry, PolicyId, RegisterKey, Stamp, SystemClock, Term,
-    WriteId,
+    Backend, BackendExt, BucketId, Clock, DeviceId, Entry, PolicyId, RegisterKey, Stamp,
+    SystemClock, Term, WriteId,
 };
 use martlet_replicator::{
     CensusOptions, DeviceScope, ReplicateRegisters, StepProgress, census, run_once,

@@ -7,7 +7,7 @@
 use martlet_protocol::Term;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::Value as Held;
-use martlet_protocol::{Backend, Clock, DeviceId, Level, RegisterKey, WriteId};
+use martlet_protocol::{BackendExt, Clock, DeviceId, Level, RegisterKey, WriteId};
 use martlet_tests::checkers::{Response, Value};
 
 use super::census;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId, DeviceIdentity, Term};
+use martlet_protocol::{Backend, BackendExt, DeviceId, DeviceIdentity, Term};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use martlet_protocol::backend::{BucketFence, EntryWrite};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId, RegisterKey};
+use martlet_protocol::{Backend, BackendExt, DeviceId, RegisterKey};
 
 use super::clock::SimulatedClock;
 
@@ -52,7 +52,8 @@ pub(crate) async fn without_latest(
     clock: Arc<SimulatedClock>,
 ) -> MemoryBackend {
     let after = MemoryBackend::new(clock, [device]);
-    let mut held = Backend::registers(before, device, None, usize::MAX).await.expect("it is there");
+    let mut held =
+        BackendExt::registers(before, device, None, usize::MAX).await.expect("it is there");
     held.sort_by_key(|(key, view)| {
         let order = view.entry.as_ref().map(|entry| entry.order);
         // Entries of the root bucket stay, because all other entries depend on them.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use martlet_protocol::backend::{
-    AuditResult, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, Holding,
-    ListReply, Presence, PromiseReply, RegisterView, WriteReply,
+    AuditResult, BucketFence, Call, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, Holding,
+    ListReply, Presence, PromiseReply, RegisterView, Reply, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::tree::{BinKey, Sum};
@@ -40,6 +40,61 @@ pub(crate) fn entry(entry: &Entry) -> String {
 /// Text of a write: register, mode and entry.
 pub(crate) fn write(write: &EntryWrite) -> String {
     format!("{} {:?} {}", key(&write.key), write.mode, entry(&write.entry))
+}
+
+/// Text of a call: its name, and the arguments that decide its effect.
+pub(crate) fn call(call: &Call<'_>) -> String {
+    match call {
+        Call::Read { key: of, term, .. } => format!("read {} at {term}", key(of)),
+        Call::Write(of) => format!("write {} at {}", write(of), of.term),
+        Call::Promise { key: of, ballot, term } => {
+            format!("promise {} {} at {term}", key(of), order(*ballot))
+        }
+        Call::List(of) => format!("list {:?} {:?} at {}", of.kind, of.start, of.term),
+        Call::Fence(fence) => format!("fence {} open {}", fence.generation, fence.open),
+        Call::PurgeBucket(bucket) => format!("purge {bucket}"),
+        Call::StatExtent(id) => format!("stat extent {id}"),
+        Call::DeleteExtents(ids) => format!("delete extents {ids:?}"),
+        Call::ReleaseExtents(ids) => format!("release extents {ids:?}"),
+        Call::Presence(ids) => format!("presence of {ids:?}"),
+        Call::KeepHint(of) => format!("keep hint {}", write(of)),
+        Call::ReadHint { key: of, .. } => format!("read hint {}", key(of)),
+        Call::ForgetHint { key: of, order: up_to } => {
+            format!("forget hint {} {}", key(of), order(*up_to))
+        }
+        Call::RaiseFloor(floor) => format!("raise floor {}", order(*floor)),
+        Call::SetVoting(voting) => format!("set voting {voting}"),
+        Call::Holdings(of) => keys("holdings of", &**of),
+        Call::MarkCollectable(of) => keys("mark collectable", of.iter().map(|(key, _)| key)),
+        Call::DropRegisters(of) => keys("drop", of.iter().map(|drop| &drop.key)),
+        Call::RaiseTerm(term) => format!("raise term {term}"),
+        Call::SetJoined(change) => format!("set joined {change}"),
+        other => other.kind().name().replace('-', " "),
+    }
+}
+
+impl TraceText for Reply {
+    fn shown(&self) -> String {
+        match self {
+            Self::Done(reply) => reply.shown(),
+            Self::View(reply) => reply.shown(),
+            Self::Write(reply) => reply.shown(),
+            Self::Promise(reply) => reply.shown(),
+            Self::List(reply) => reply.shown(),
+            Self::Registers(reply) => reply.shown(),
+            Self::Hints(reply) => reply.shown(),
+            Self::Fences(reply) => reply.shown(),
+            Self::Stat(reply) => reply.shown(),
+            Self::Extents(reply) => reply.shown(),
+            Self::Presence(reply) => reply.shown(),
+            Self::ExtentAudit(reply) => reply.shown(),
+            Self::Garbage(reply) => reply.shown(),
+            Self::Sums(reply) => reply.shown(),
+            Self::Bins(reply) => reply.shown(),
+            Self::Holdings(reply) => reply.shown(),
+            Self::RegisterAudit(reply) => reply.shown(),
+        }
+    }
 }
 
 impl TraceText for RegisterView {

@@ -9,16 +9,16 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::RemoteNode;
-use super::backend::{decode, path};
+use super::backend::path;
 use super::connection::gather;
 use super::download::Download;
 use super::exchange::{AttemptError, ReplyHead};
 use super::upload::{ExtentUpload, RequestBody, UploadProgress};
-use crate::backend::{ByteStream, NewExtent};
+use crate::backend::{ByteStream, CallKind, NewExtent};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
-use crate::http::calls::{self, BackendCall};
-use crate::http::{fault, sign};
+use crate::http::call_codec::decode;
+use crate::http::{calls, fault, sign};
 use crate::id::{DeviceId, ExtentId};
 
 impl RemoteNode {
@@ -121,7 +121,7 @@ impl RemoteNode {
         &self,
         (response, mut connection): ReplyHead,
     ) -> Result<T> {
-        let body = gather(response.into_body(), BackendCall::StatExtent.reply_bytes_max());
+        let body = gather(response.into_body(), CallKind::StatExtent.reply_bytes_max());
         let body = timeout(self.options.idle, connection.driving(body))
             .await
             .map_err(|_| self.too_long())??;

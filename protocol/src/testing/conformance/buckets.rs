@@ -1,7 +1,7 @@
 //! Checks of fences and of purged buckets.
 
 use super::{in_extents, object, owner, pattern, plain, register, stamp};
-use crate::backend::{Backend, BucketFence, EntryWrite, NewExtent, Want, WriteReply};
+use crate::backend::{Backend, BackendExt, BucketFence, EntryWrite, NewExtent, Want, WriteReply};
 use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::term::Term;

@@ -1,7 +1,7 @@
 //! Checks of extent copies: presence, birth, delete marks and audits (rule X4).
 
 use super::{body, owner, pattern};
-use crate::backend::{Backend, NewExtent, Presence};
+use crate::backend::{Backend, BackendExt, NewExtent, Presence};
 use crate::error::{ErrorKind, Result};
 use crate::extent::{ExtentRef, Layout};
 use crate::id::{BucketId, DeviceId, ExtentId};

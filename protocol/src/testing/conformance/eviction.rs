@@ -3,7 +3,7 @@
 use super::sums::{span, sum, walked};
 use super::{in_extents, object, owner, pattern, plain, register, stamp, tombstone};
 use crate::backend::{
-    Backend, EntryWrite, Holding, NewExtent, RegisterDrop, Walk, Want, WriteReply,
+    Backend, BackendExt, EntryWrite, Holding, NewExtent, RegisterDrop, Walk, Want, WriteReply,
 };
 use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId};

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 
 use super::{body, owner, pattern};
-use crate::backend::{Backend, NewExtent};
+use crate::backend::{Backend, BackendExt, NewExtent};
 use crate::error::{Error, ErrorKind};
 use crate::extent::{ExtentRef, Layout};
 use crate::id::{BucketId, DeviceId, ExtentId};

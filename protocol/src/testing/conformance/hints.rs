@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::listing::request;
 use super::{object, plain, register, stamp, tombstone};
 use crate::backend::{
-    Backend, BucketFence, EntryWrite, Hint, ListRequest, ListStart, Want, WriteReply,
+    Backend, BackendExt, BucketFence, EntryWrite, Hint, ListRequest, ListStart, Want, WriteReply,
 };
 use crate::entry::Body;
 use crate::id::{BucketId, DeviceId, Shard};

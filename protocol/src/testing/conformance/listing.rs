@@ -4,7 +4,7 @@ use crate::term::Term;
 use bytes::Bytes;
 
 use super::{plain, register, stamp, tombstone};
-use crate::backend::{Backend, ListReply, ListRequest, ListStart};
+use crate::backend::{Backend, BackendExt, ListReply, ListRequest, ListStart};
 use crate::id::{BucketId, DeviceId, Shard, UploadId};
 use crate::key::{RegisterKey, RegisterKind};
 

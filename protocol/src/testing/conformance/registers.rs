@@ -4,7 +4,7 @@ use crate::term::Term;
 use bytes::Bytes;
 
 use super::{in_extents, object, owner, pattern, plain, register, stamp, tombstone};
-use crate::backend::{Backend, NewExtent, PromiseReply, Want, WriteReply};
+use crate::backend::{Backend, BackendExt, NewExtent, PromiseReply, Want, WriteReply};
 use crate::entry::Body;
 use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId, WriteId};

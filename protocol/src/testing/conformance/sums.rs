@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::{object, plain, register, stamp, tombstone};
-use crate::backend::{Backend, BucketFence, RegisterView, Walk, Want};
+use crate::backend::{Backend, BackendExt, BucketFence, RegisterView, Walk, Want};
 use crate::entry::Body;
 use crate::id::{BucketId, DeviceId, Shard};
 use crate::key::{RegisterKey, RegisterKind, index_placement};

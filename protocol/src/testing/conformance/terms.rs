@@ -2,7 +2,9 @@
 
 use super::listing::request;
 use super::{plain, register, stamp};
-use crate::backend::{Backend, DeviceStatus, EntryWrite, Holding, ListStart, Want, WriteReply};
+use crate::backend::{
+    Backend, BackendExt, DeviceStatus, EntryWrite, Holding, ListStart, Want, WriteReply,
+};
 use crate::error::{Error, ErrorKind};
 use crate::id::{BucketId, DeviceId};
 use crate::register::WriteMode;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::listing::request;
 use super::{object, plain, register, stamp, tombstone};
-use crate::backend::{Backend, BucketFence, EntryWrite, ListStart, Want};
+use crate::backend::{Backend, BackendExt, BucketFence, EntryWrite, ListStart, Want};
 use crate::entry::{Body, DeleteMarker, Value};
 use crate::id::{BucketId, DeviceId, WriteId};
 use crate::key::{RegisterKey, RegisterKind};

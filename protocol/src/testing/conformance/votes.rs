@@ -6,7 +6,8 @@ use bytes::Bytes;
 use super::listing::request;
 use super::{object, plain, register, stamp, tombstone};
 use crate::backend::{
-    Backend, BucketFence, EntryWrite, ListStart, PromiseReply, RegisterView, Want, WriteReply,
+    Backend, BackendExt, BucketFence, EntryWrite, ListStart, PromiseReply, RegisterView, Want,
+    WriteReply,
 };
 use crate::entry::Body;
 use crate::error::ErrorKind;

@@ -1,12 +1,14 @@
 //! One device: its registers, hints and fences, and its decisions about writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use bytes::Bytes;
 
 use super::listing;
 use crate::backend::{
-    BucketFence, EntryWrite, Hint, ListReply, ListRequest, RegisterView, Want, WriteReply,
+    BucketFence, EntryWrite, Hint, ListReply, ListRequest, PromiseReply, RegisterView, Want,
+    WriteReply,
 };
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
@@ -63,7 +65,7 @@ impl Cell {
 
 impl MemoryDevice {
     /// Refuses callers with a lower term (rule P1).
-    pub(super) fn check_term(&self, term: Term) -> Result<()> {
+    fn check_term(&self, term: Term) -> Result<()> {
         if term < self.term { Err(Error::outdated(self.term)) } else { Ok(()) }
     }
 
@@ -84,7 +86,37 @@ impl MemoryDevice {
         (ahead || behind || late).then_some(WriteReply::OutOfTime)
     }
 
-    pub(super) fn write(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+    pub(super) fn read(&self, key: &RegisterKey, want: Want, term: Term) -> Result<RegisterView> {
+        self.check_term(term)?;
+        let absent = RegisterView { promise: self.floor, ..RegisterView::default() };
+        Ok(self.registers.get(key).map_or(absent, |cell| cell.view(want, self.floor)))
+    }
+
+    pub(super) fn promise(
+        &mut self,
+        key: &RegisterKey,
+        ballot: Stamp,
+        term: Term,
+    ) -> Result<PromiseReply> {
+        self.check_term(term)?;
+        let floor = self.floor;
+        let cell = self.registers.entry(key.clone()).or_default();
+        let mut register = cell.register(floor);
+        match register.promise(ballot) {
+            Ok(()) => {
+                cell.promise = register.promise;
+                Ok(PromiseReply::Promised(cell.view(Want::EntryAndInline, floor)))
+            }
+            Err(floor) => Ok(PromiseReply::Behind(floor)),
+        }
+    }
+
+    pub(super) fn write(&mut self, write: EntryWrite, now_ms: u64) -> Result<WriteReply> {
+        self.check_term(write.term)?;
+        Ok(self.decide(write, now_ms))
+    }
+
+    fn decide(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
         let floor = self.floor;
         let stored = if self.mute { WriteReply::Unvoted } else { WriteReply::Stored };
         let absent = Register { promise: floor, held: None };
@@ -133,9 +165,47 @@ impl MemoryDevice {
         }
     }
 
-    pub(super) fn list(&self, request: &ListRequest) -> ListReply {
+    pub(super) fn fence(&mut self, fence: BucketFence) {
+        let held = self.fences.entry(fence.bucket).or_insert(fence);
+        if fence.generation >= held.generation {
+            *held = fence;
+        }
+    }
+
+    pub(super) fn purge(&mut self, bucket: BucketId, now_ms: u64) -> Result<()> {
+        if self.fences.get(&bucket).is_none_or(|fence| fence.open) {
+            return Err(Error::conflict("only a bucket that is closed may be purged"));
+        }
+        let gone = self.registers.extract_if(.., |key, _| key.bucket == bucket);
+        for (key, cell) in gone.collect::<Vec<_>>() {
+            let body = cell.entry.as_ref().and_then(|entry| entry.value.body());
+            self.discard(key, body, now_ms);
+        }
+        self.collectable.retain(|key| key.bucket != bucket);
+        self.hints.retain(|key, _| key.bucket != bucket);
+        self.fences.insert(bucket, BucketFence::of_deleted(bucket));
+        Ok(())
+    }
+
+    pub(super) fn read_hint(&self, key: &RegisterKey, want: Want) -> RegisterView {
+        self.hints.get(key).map(|hint| hint_view(hint, want)).unwrap_or_default()
+    }
+
+    pub(super) fn hints(&self, after: Option<&RegisterKey>, limit: usize) -> Vec<Hint> {
+        let run = self.hints.range(above(after)).take(limit);
+        run.map(|(_, hint)| hint.clone()).collect()
+    }
+
+    pub(super) fn forget_hint(&mut self, key: &RegisterKey, order: Stamp) {
+        if self.hints.get(key).is_some_and(|hint| hint.entry.order <= order) {
+            self.hints.remove(key);
+        }
+    }
+
+    pub(super) fn list(&self, request: &ListRequest) -> Result<ListReply> {
+        self.check_term(request.term)?;
         let entry = |cell: &Cell| cell.entry.clone();
-        listing::page(&self.registers, entry, request)
+        Ok(listing::page(&self.registers, entry, request))
     }
 
     pub(super) fn list_hints(&self, request: &ListRequest) -> ListReply {
@@ -143,7 +213,13 @@ impl MemoryDevice {
     }
 }
 
-pub(super) fn hint_view(hint: &Hint, want: Want) -> RegisterView {
+/// Range of the registers above `after`.
+pub(super) fn above(after: Option<&RegisterKey>) -> (Bound<RegisterKey>, Bound<RegisterKey>) {
+    let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+    (from, Bound::Unbounded)
+}
+
+fn hint_view(hint: &Hint, want: Want) -> RegisterView {
     let inline = hint.inline.clone().filter(|_| want == Want::EntryAndInline);
     RegisterView { promise: Stamp::ZERO, entry: Some(hint.entry.clone()), inline }
 }

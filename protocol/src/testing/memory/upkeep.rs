@@ -1,18 +1,67 @@
-//! Calls of background workers on a device: sums, walks, holdings, drops.
+//! Calls of background workers on a device: garbage, sums, walks, holdings, drops.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
-use super::device::MemoryDevice;
-use crate::backend::{Holding, RegisterDrop, RegisterView, Walk};
+use bytes::Bytes;
+
+use super::device::{Cell, MemoryDevice, above};
+use crate::backend::{
+    AuditResult, Garbage, GarbageId, Holding, RegisterDrop, RegisterView, Walk, Want,
+};
 use crate::entry::Value;
+use crate::error::{Error, Result};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
 use crate::tree::{BinKey, Span, Sum, TreeKey};
 
 impl MemoryDevice {
+    pub(super) fn garbage(&self, before_ms: u64, limit: usize) -> Vec<Garbage> {
+        let old = self.garbage.iter().filter(|(_, (at_ms, ..))| *at_ms <= before_ms).take(limit);
+        old.map(|(number, (_, key, body))| Garbage {
+            id: GarbageId(Bytes::copy_from_slice(&number.to_be_bytes())),
+            key: key.clone(),
+            body: body.clone(),
+        })
+        .collect()
+    }
+
+    pub(super) fn forget_garbage(&mut self, garbage: &[GarbageId]) -> Result<()> {
+        for GarbageId(id) in garbage {
+            let number = id[..].try_into().map(u64::from_be_bytes);
+            self.garbage.remove(&number.map_err(|_| Error::invalid("no garbage of mine"))?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn registers(
+        &self,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Vec<(RegisterKey, RegisterView)> {
+        let run = self.registers.range(above(after)).take(limit);
+        let view = |cell: &Cell| cell.view(Want::EntryAndInline, self.floor);
+        run.map(|(key, cell)| (key.clone(), view(cell))).collect()
+    }
+
+    pub(super) fn sums(&self, spans: &[Span]) -> Vec<Sum> {
+        spans.iter().map(|span| self.sum(*span)).collect()
+    }
+
+    /// Returns a page of the non-empty bins in a span.
+    pub(super) fn bins(
+        &self,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Vec<(BinKey, Sum)> {
+        let after = after.map(|bin| (bin.placement(), bin));
+        let bins = self.bins_of(span).into_iter();
+        let above = bins.filter(|(at, _)| after.is_none_or(|after| *at > after));
+        above.take(limit).map(|((_, bin), sum)| (bin, sum)).collect()
+    }
+
     /// Returns the non-empty bins in a span, in the order of placements.
-    pub(super) fn bins(&self, span: Span) -> BTreeMap<(u64, BinKey), Sum> {
+    fn bins_of(&self, span: Span) -> BTreeMap<(u64, BinKey), Sum> {
         let mut bins = BTreeMap::new();
         for (key, cell) in &self.registers {
             let bin = BinKey::of(key);
@@ -28,9 +77,9 @@ impl MemoryDevice {
         bins
     }
 
-    pub(super) fn sum(&self, span: Span) -> Sum {
+    fn sum(&self, span: Span) -> Sum {
         let mut sum = Sum::default();
-        self.bins(span).into_values().for_each(|bin| sum += bin);
+        self.bins_of(span).into_values().for_each(|bin| sum += bin);
         sum
     }
 
@@ -40,20 +89,22 @@ impl MemoryDevice {
         after: Option<&RegisterKey>,
         limit: usize,
     ) -> Vec<(RegisterKey, RegisterView)> {
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-        let run = self.registers.range((from, Bound::Unbounded)).filter(|(key, cell)| {
+        let run = self.registers.range(above(after)).filter(|(key, cell)| {
             cell.entry.is_some()
                 && !self.collectable.contains(key)
                 && walk.span.contains(key.placement())
                 && walk.bin.is_none_or(|bin| bin == BinKey::of(key))
         });
-        let view = |(key, cell): (&RegisterKey, &super::device::Cell)| {
-            (key.clone(), cell.view(walk.want, self.floor))
-        };
+        let view =
+            |(key, cell): (&RegisterKey, &Cell)| (key.clone(), cell.view(walk.want, self.floor));
         run.take(limit).map(view).collect()
     }
 
-    pub(super) fn holding(&self, key: &RegisterKey) -> Holding {
+    pub(super) fn holdings(&self, keys: &[RegisterKey]) -> Vec<Holding> {
+        keys.iter().map(|key| self.holding(key)).collect()
+    }
+
+    fn holding(&self, key: &RegisterKey) -> Holding {
         let cell = self.registers.get(key);
         let entry = cell.and_then(|cell| cell.entry.as_ref());
         Holding {
@@ -64,21 +115,31 @@ impl MemoryDevice {
         }
     }
 
-    pub(super) fn mark_collectable(&mut self, key: &RegisterKey, order: Stamp) {
-        let entry = self.registers.get(key).and_then(|cell| cell.entry.as_ref());
-        let is_it =
-            |entry: &crate::Entry| entry.order == order && matches!(entry.value, Value::Tombstone);
-        if entry.is_some_and(is_it) {
-            self.collectable.insert(key.clone());
+    pub(super) fn mark_collectable(&mut self, tombstones: &[(RegisterKey, Stamp)]) {
+        for (key, order) in tombstones {
+            let entry = self.registers.get(key).and_then(|cell| cell.entry.as_ref());
+            let is_it = |entry: &crate::Entry| {
+                entry.order == *order && matches!(entry.value, Value::Tombstone)
+            };
+            if entry.is_some_and(is_it) {
+                self.collectable.insert(key.clone());
+            }
         }
     }
 
-    pub(super) fn drop_register(&mut self, drop: &RegisterDrop) {
-        let Holding { held, promise, collectable, .. } = self.holding(&drop.key);
-        let order = held.map_or(Stamp::ZERO, |(order, _)| order);
-        if order.max(promise) <= drop.up_to && (collectable || !drop.collectable) {
-            self.registers.remove(&drop.key);
-            self.collectable.remove(&drop.key);
+    pub(super) fn drop_registers(&mut self, drops: &[RegisterDrop]) {
+        for drop in drops {
+            let Holding { held, promise, collectable, .. } = self.holding(&drop.key);
+            let order = held.map_or(Stamp::ZERO, |(order, _)| order);
+            if order.max(promise) <= drop.up_to && (collectable || !drop.collectable) {
+                self.registers.remove(&drop.key);
+                self.collectable.remove(&drop.key);
+            }
         }
+    }
+
+    pub(super) fn audit_registers(&self, after: Option<BinKey>) -> AuditResult<BinKey> {
+        let items = if after.is_none() { self.registers.len() as u64 } else { 0 };
+        AuditResult { items, ..AuditResult::default() }
     }
 }

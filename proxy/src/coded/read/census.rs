@@ -12,7 +12,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use martlet_erasure::FragmentIndex;
 use martlet_protocol::backend::Presence;
-use martlet_protocol::{DeviceId, Error, Result};
+use martlet_protocol::{BackendExt, DeviceId, Error, Result};
 use tokio::time::{Instant, timeout};
 
 use super::stripe::Stripe;

@@ -11,7 +11,7 @@ use futures::future::{join_all, try_join_all};
 use martlet_erasure::{FragmentColumns, FragmentIndex, Geometry};
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::{PolicyId, Result};
+use martlet_protocol::{BackendExt, PolicyId, Result};
 use tokio::time::{Instant, timeout};
 
 use super::source::open_fragment;

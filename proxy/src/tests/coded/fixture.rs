@@ -10,7 +10,9 @@ use martlet_erasure::{Code, Codec, Encoder, FragmentIndex, Geometry, Recovery};
 use martlet_protocol::entry::Body;
 use martlet_protocol::extent::{ExtentRef, Layout, Stripe};
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId, ExtentId, PolicyId, Redundancy, SystemClock};
+use martlet_protocol::{
+    Backend, BackendExt, DeviceId, ExtentId, PolicyId, Redundancy, SystemClock,
+};
 use martlet_ring::{Device, Node, Ring};
 
 use crate::tests::extents::wayward::{Conduct, Wayward};

@@ -8,7 +8,7 @@ use martlet_erasure::{FragmentIndex, Geometry};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner, Stripe};
 use martlet_protocol::{
-    Backend, BucketId, ByteStream, DeviceId, ErrorKind, ExtentId, Result, WriteId,
+    Backend, BackendExt, BucketId, ByteStream, DeviceId, ErrorKind, ExtentId, Result, WriteId,
 };
 
 use super::fixture::{CodedFixture, POLICY};

@@ -7,7 +7,7 @@ use martlet_erasure::{FragmentIndex, Geometry};
 use martlet_protocol::entry::{Attributes, Body, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
-use martlet_protocol::{Backend, BucketId, ExtentId, WriteId};
+use martlet_protocol::{BackendExt, BucketId, ExtentId, WriteId};
 
 use super::fixture::{CodedFixture, POLICY, extents};
 use crate::orphan_guard::OrphanGuard;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use martlet_protocol::{Backend, DeviceId, ErrorKind};
+use martlet_protocol::{BackendExt, DeviceId, ErrorKind};
 use tokio::time::Instant;
 
 use super::fixture::{CodedFixture, extents};

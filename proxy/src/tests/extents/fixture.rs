@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::entry::Body;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId, ExtentId, PolicyId, SystemClock};
+use martlet_protocol::{Backend, BackendExt, DeviceId, ExtentId, PolicyId, SystemClock};
 use martlet_ring::{Device, Node, Ring};
 
 use super::wayward::{Conduct, Wayward};

@@ -62,7 +62,7 @@ async fn lost_is_said_only_when_everybody_has_said_so() {
     let id = extent(&fixture.put("key", pattern(100_000, 1)).await.unwrap());
     let order = fixture.order(id);
     for holder in fixture.holders(id) {
-        martlet_protocol::Backend::delete_extents(&*fixture.node.memory, holder, &[id])
+        martlet_protocol::BackendExt::delete_extents(&*fixture.node.memory, holder, &[id])
             .await
             .unwrap();
     }

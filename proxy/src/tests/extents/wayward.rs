@@ -13,17 +13,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::backend::{
-    AuditResult, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, Holding, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
-    RegisterDrop, RegisterView, Walk, Want, WriteReply,
-};
-use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
+use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::tree::{BinKey, Span, Sum};
-use martlet_protocol::{
-    BucketId, DeviceId, Error, ErrorKind, ExtentId, RegisterKey, Result, Stamp, Term,
-};
+use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, Result};
 use parking_lot::Mutex;
 
 /// Behavior of a device's extent calls.
@@ -199,197 +192,11 @@ impl Backend for Wayward {
         Ok(stream.inspect(move |_| _ = &open).boxed())
     }
 
-    async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
-        self.conduct(device).await?;
-        self.memory.stat_extent(device, id).await
-    }
-
-    async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
-        self.conduct(device).await?;
-        self.memory.delete_extents(device, ids).await
-    }
-
-    async fn list_extents(
-        &self,
-        device: DeviceId,
-        after: Option<ExtentId>,
-        limit: usize,
-    ) -> Result<Vec<ExtentRecord>> {
-        self.memory.list_extents(device, after, limit).await
-    }
-
-    async fn read(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        want: Want,
-        term: Term,
-    ) -> Result<RegisterView> {
-        self.memory.read(device, key, want, term).await
-    }
-
-    async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        self.memory.write(device, write).await
-    }
-
-    async fn promise(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        ballot: Stamp,
-        term: Term,
-    ) -> Result<PromiseReply> {
-        self.memory.promise(device, key, ballot, term).await
-    }
-
-    async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        self.memory.list(device, request).await
-    }
-
-    async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
-        self.memory.fence(device, fence).await
-    }
-
-    async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
-        self.memory.purge_bucket(device, bucket).await
-    }
-
-    async fn garbage(
-        &self,
-        device: DeviceId,
-        before_ms: u64,
-        limit: usize,
-    ) -> Result<Vec<Garbage>> {
-        self.memory.garbage(device, before_ms, limit).await
-    }
-
-    async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
-        self.memory.forget_garbage(device, garbage).await
-    }
-
-    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        self.memory.keep_hint(device, write).await
-    }
-
-    async fn read_hint(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        want: Want,
-    ) -> Result<RegisterView> {
-        self.memory.read_hint(device, key, want).await
-    }
-
-    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        self.memory.list_hints(device, request).await
-    }
-
-    async fn hints(
-        &self,
-        device: DeviceId,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<Hint>> {
-        self.memory.hints(device, after, limit).await
-    }
-
-    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
-        self.memory.forget_hint(device, key, order).await
-    }
-
-    async fn registers(
-        &self,
-        device: DeviceId,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        Backend::registers(&*self.memory, device, after, limit).await
-    }
-
-    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
-        self.memory.fences(device).await
-    }
-
-    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
-        self.memory.raise_floor(device, floor).await
-    }
-
-    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
-        self.memory.set_voting(device, voting).await
-    }
-
-    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
-        self.memory.release_extents(device, ids).await
-    }
-
-    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
-        self.conduct(device).await?;
-        self.memory.presence(device, ids).await
-    }
-
-    async fn audit_extents(
-        &self,
-        device: DeviceId,
-        after: Option<ExtentId>,
-        bytes_max: u64,
-    ) -> Result<AuditResult<ExtentId>> {
-        self.memory.audit_extents(device, after, bytes_max).await
-    }
-
-    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
-        self.memory.sums(device, spans).await
-    }
-
-    async fn bins(
-        &self,
-        device: DeviceId,
-        span: Span,
-        after: Option<BinKey>,
-        limit: usize,
-    ) -> Result<Vec<(BinKey, Sum)>> {
-        self.memory.bins(device, span, after, limit).await
-    }
-
-    async fn walk(
-        &self,
-        device: DeviceId,
-        walk: &Walk,
-        after: Option<&RegisterKey>,
-        limit: usize,
-    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        self.memory.walk(device, walk, after, limit).await
-    }
-
-    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
-        self.memory.holdings(device, keys).await
-    }
-
-    async fn mark_collectable(
-        &self,
-        device: DeviceId,
-        tombstones: &[(RegisterKey, Stamp)],
-    ) -> Result<()> {
-        self.memory.mark_collectable(device, tombstones).await
-    }
-
-    async fn drop_registers(&self, device: DeviceId, drops: &[RegisterDrop]) -> Result<()> {
-        self.memory.drop_registers(device, drops).await
-    }
-
-    async fn audit_registers(
-        &self,
-        device: DeviceId,
-        after: Option<BinKey>,
-    ) -> Result<AuditResult<BinKey>> {
-        self.memory.audit_registers(device, after).await
-    }
-
-    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
-        self.memory.raise_term(device, term).await
-    }
-
-    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
-        self.memory.set_joined(device, change).await
+    async fn call(&self, device: DeviceId, call: Call<'_>) -> Result<Reply> {
+        if let Call::StatExtent(_) | Call::DeleteExtents(_) | Call::Presence(_) = call {
+            self.conduct(device).await?;
+        }
+        self.memory.call(device, call).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

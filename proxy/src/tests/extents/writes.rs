@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use martlet_protocol::backend::{Backend, Presence};
-use martlet_protocol::{DeviceId, ErrorKind};
+use martlet_protocol::backend::Presence;
+use martlet_protocol::{BackendExt, DeviceId, ErrorKind};
 use tokio::time::Instant;
 
 use super::fixture::{ExtentFixture, extent, extents};

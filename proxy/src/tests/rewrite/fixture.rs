@@ -10,8 +10,8 @@ use martlet_protocol::entry::{Attributes, Body, Object};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
-    Backend, DeviceId, ExtentId, Partition, PolicyId, Redundancy, RegisterKey, Stamp, SystemClock,
-    Term, UploadId,
+    Backend, BackendExt, DeviceId, ExtentId, Partition, PolicyId, Redundancy, RegisterKey, Stamp,
+    SystemClock, Term, UploadId,
 };
 use martlet_ring::{Builder, NewDevice, Node, RebalanceContext, Ring, RingSettings};
 

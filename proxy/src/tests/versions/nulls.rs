@@ -1,6 +1,6 @@
 //! Null versions: a key has one at most.
 
-use martlet_protocol::backend::Backend;
+use martlet_protocol::backend::BackendExt;
 use martlet_protocol::testing::{Fault, Op};
 use martlet_protocol::{DeviceId, ErrorKind, VersionId, Versioning};
 

@@ -3,7 +3,7 @@
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Value;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{Backend, PolicyId, RegisterKey};
+use martlet_protocol::{BackendExt, PolicyId, RegisterKey};
 
 use crate::cluster::DeviceScope;
 use crate::collect::{Collect, CollectOptions};

@@ -8,7 +8,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 async fn rows(world: &MultiNodeWorld) -> usize {
     let mut count = 0;
     for id in (0..5).map(DeviceId) {
-        let all = Backend::registers(&*world.memory(id), id, None, usize::MAX).await.unwrap();
+        let all = BackendExt::registers(&*world.memory(id), id, None, usize::MAX).await.unwrap();
         count += all.len();
     }
     count

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, ErrorKind, ExtentId, ManualClock, PolicyId};
+use martlet_protocol::{BackendExt, ErrorKind, ExtentId, ManualClock, PolicyId};
 
 use super::*;
 use crate::cursors::MemoryCursors;

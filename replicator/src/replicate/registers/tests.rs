@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use martlet_protocol::backend::{EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, ErrorKind, ManualClock, Phase, Term};
+use martlet_protocol::{BackendExt, ErrorKind, ManualClock, Phase, Term};
 use parking_lot::Mutex;
 
 use super::*;

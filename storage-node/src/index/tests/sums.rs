@@ -1,7 +1,7 @@
 //! Sums, bins, walks and holdings against the reference backend, after random operations (rules H1,
 //! T1); and rebuilt sums.
 
-use martlet_protocol::backend::{Backend, Holding, RegisterDrop, RegisterView, Walk};
+use martlet_protocol::backend::{BackendExt, Holding, RegisterDrop, RegisterView, Walk};
 use martlet_protocol::id::DeviceId;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::tree::{BinKey, Span, Sum};

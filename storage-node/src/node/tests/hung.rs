@@ -1,9 +1,9 @@
 //! A device whose disk hangs, beside a healthy device: the healthy device must not be affected.
 
-use martlet_protocol::backend::ListStart;
+use martlet_protocol::backend::{EntryWrite, ListRequest, ListStart, Want, WriteReply};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{RegisterKind, Shard};
+use martlet_protocol::{RegisterKey, RegisterKind, Shard, Stamp, Term};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

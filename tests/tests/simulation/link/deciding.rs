@@ -3,115 +3,76 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::{
-    DeviceStatus, EntryWrite, Holding, ListReply, ListRequest, Presence, PromiseReply,
-    RegisterView, Want, WriteReply,
+    Call, DeviceStatus, EntryWrite, Holding, Presence, PromiseReply, Reply, Want, WriteReply,
 };
 use martlet_protocol::{
-    Backend, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Stamp, Term,
+    Backend, BackendExt, DeviceId, Error, RegisterKey, RegisterKind, Result, Term,
 };
 
 use super::Link;
 use crate::network::{Caller, LinkDirection};
 use crate::node::{NodeCondition, SimulatedNode};
 use crate::planted::Bug;
-use crate::shown;
+
+/// Effect of a call that arrives.
+#[derive(Clone)]
+pub(super) enum Effect {
+    /// The node executes the call.
+    Executed,
+    /// Another node executes the call.
+    ExecutedBy(Arc<SimulatedNode>),
+    /// A write is acknowledged but not stored.
+    ForgottenWrite,
+    /// A promise is given but not stored.
+    ForgottenPromise,
+}
+
+impl Effect {
+    /// Executes a call that has arrived at `node`.
+    pub(super) async fn of(
+        self,
+        node: &dyn Backend,
+        device: DeviceId,
+        call: Call<'static>,
+    ) -> Result<Reply> {
+        match (self, call) {
+            (Self::ExecutedBy(other), call) => other.backend().call(other.device, call).await,
+            (Self::ForgottenWrite, _) => Ok(WriteReply::Stored.into()),
+            (Self::ForgottenPromise, Call::Promise { key, term, .. }) => {
+                let view = node.read(device, &key, Want::EntryAndInline, term).await?;
+                Ok(PromiseReply::Promised(view).into())
+            }
+            (_, call) => node.call(device, call).await,
+        }
+    }
+}
 
 impl Link {
-    pub(super) async fn read_entry(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        (want, term): (Want, Term),
-    ) -> Result<RegisterView> {
-        let what = format!("read {} at {term}", shown::key(key));
-        let (key, mut instead) = (key.clone(), self.instead(key, term));
-        if self.has(Bug::ReadsOneReplica) {
-            instead = Some(self.others[0].clone());
-        }
-        self.carry(what, move |node| {
-            let (key, instead) = (key.clone(), instead.clone());
-            async move {
-                match instead {
-                    Some(first) => first.backend().read(first.device, &key, want, term).await,
-                    None => node.read(device, &key, want, term).await,
-                }
+    /// Returns the effect of a call, without or with a planted bug.
+    pub(super) fn effect(&self, call: &Call<'_>) -> Effect {
+        let instead = match call {
+            Call::Read { .. } if self.has(Bug::ReadsOneReplica) => Some(self.others[0].clone()),
+            Call::List(_) if self.has(Bug::ListsOneReplica) => Some(self.others[0].clone()),
+            Call::Write(write) if self.forgets(write) => return Effect::ForgottenWrite,
+            Call::Write(write) => self.instead(&write.key, write.term),
+            Call::Read { key, term, .. } | Call::Promise { key, term, .. } => {
+                self.instead(key, *term)
             }
-        })
-        .await
+            _ => None,
+        };
+        match (instead, call) {
+            (Some(other), _) => Effect::ExecutedBy(other),
+            (None, Call::Promise { .. }) if self.has(Bug::ForgetsPromises) => {
+                Effect::ForgottenPromise
+            }
+            (None, _) => Effect::Executed,
+        }
     }
 
-    pub(super) async fn write_entry(
-        &self,
-        device: DeviceId,
-        write: EntryWrite,
-    ) -> Result<WriteReply> {
-        let what = format!("write {} at {}", shown::write(&write), write.term);
-        let instead = self.instead(&write.key, write.term);
+    fn forgets(&self, write: &EntryWrite) -> bool {
         let is_version = write.key.kind == RegisterKind::Version;
-        let forgets = (self.has(Bug::ForgetsDeletes) && write.entry.value.is_tombstone())
-            || (self.has(Bug::OverwritesVersions) && is_version);
-        let reply = self.carry(what, move |node| {
-            let (write, instead) = (write.clone(), instead.clone());
-            async move {
-                if forgets {
-                    // Acknowledged but not stored.
-                    return Ok(WriteReply::Stored);
-                }
-                match instead {
-                    Some(other) => other.backend().write(other.device, write).await,
-                    None => node.write(device, write).await,
-                }
-            }
-        });
-        match reply.await {
-            Err(_) if self.has(Bug::AcknowledgesAlone) => Ok(WriteReply::Stored),
-            reply => reply,
-        }
-    }
-
-    pub(super) async fn promise_ballot(
-        &self,
-        device: DeviceId,
-        key: &RegisterKey,
-        (ballot, term): (Stamp, Term),
-    ) -> Result<PromiseReply> {
-        let what = format!("promise {} {} at {term}", shown::key(key), shown::order(ballot));
-        let (key, instead) = (key.clone(), self.instead(key, term));
-        let forgets = self.has(Bug::ForgetsPromises);
-        self.carry(what, move |node| {
-            let (key, instead) = (key.clone(), instead.clone());
-            async move {
-                if let Some(other) = instead {
-                    return other.backend().promise(other.device, &key, ballot, term).await;
-                }
-                if forgets {
-                    let view = node.read(device, &key, Want::EntryAndInline, term).await?;
-                    return Ok(PromiseReply::Promised(view));
-                }
-                node.promise(device, &key, ballot, term).await
-            }
-        })
-        .await
-    }
-
-    pub(super) async fn list_entries(
-        &self,
-        device: DeviceId,
-        request: &ListRequest,
-    ) -> Result<ListReply> {
-        let what = format!("list {:?} {:?} at {}", request.kind, request.start, request.term);
-        let request = request.clone();
-        let instead = self.has(Bug::ListsOneReplica).then(|| self.others[0].clone());
-        self.carry(what, move |node| {
-            let (request, instead) = (request.clone(), instead.clone());
-            async move {
-                match instead {
-                    Some(first) => first.backend().list(first.device, &request).await,
-                    None => node.list(device, &request).await,
-                }
-            }
-        })
-        .await
+        (self.has(Bug::ForgetsDeletes) && write.entry.value.is_tombstone())
+            || (self.has(Bug::OverwritesVersions) && is_version)
     }
 
     /// Returns the node that decides about a register in place of this one, if a planted bug
@@ -126,6 +87,32 @@ impl Link {
         let mut old = sets.set(0).filter(|device| !sets.is_of(1, *device));
         let old = old.next().filter(|_| is_new)?;
         self.others.iter().find(|node| node.device == old).cloned()
+    }
+
+    /// Returns the reply to a call that a planted bug never sends.
+    pub(super) fn unasked(&self, call: &Call<'_>) -> Option<Reply> {
+        match call {
+            Call::Presence(ids) if self.has(Bug::ReleasesUnverified) => {
+                Some(vec![Presence::Here; ids.len()].into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Turns a failed call into a reply if a planted bug requires it.
+    pub(super) async fn in_spite(&self, error: Error, call: &Call<'_>) -> Result<Reply> {
+        match call {
+            Call::Write(_) if self.has(Bug::AcknowledgesAlone) => Ok(WriteReply::Stored.into()),
+            Call::Holdings(keys) if self.has(Bug::CollectsInSilence) => {
+                self.reported_holdings(keys).await.map(Reply::from)
+            }
+            Call::MarkCollectable(_) | Call::DropRegisters(_)
+                if self.has(Bug::CollectsInSilence) =>
+            {
+                Ok(Reply::Done(()))
+            }
+            _ => Err(error),
+        }
     }
 
     /// Workers call all nodes at once, in an order that does not repeat, so this call stays out of
@@ -148,31 +135,6 @@ impl Link {
         Ok(all)
     }
 
-    pub(super) async fn holdings_of(
-        &self,
-        device: DeviceId,
-        keys: &[RegisterKey],
-    ) -> Result<Vec<Holding>> {
-        let what = shown::keys("holdings of", keys);
-        let asked = keys.to_vec();
-        let reply = self.carry(what, move |node| {
-            let keys = asked.clone();
-            async move { node.holdings(device, &keys).await }
-        });
-        match reply.await {
-            Err(_) if self.has(Bug::CollectsInSilence) => self.reported_holdings(keys).await,
-            reply => reply,
-        }
-    }
-
-    /// Turns a failed call into consent if a planted bug requires it.
-    pub(super) fn consent(&self, reply: Result<()>) -> Result<()> {
-        match reply {
-            Err(_) if self.has(Bug::CollectsInSilence) => Ok(()),
-            reply => reply,
-        }
-    }
-
     /// Returns the newest state of all nodes in the name of this node.
     async fn reported_holdings(&self, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
         let mut best = vec![Holding::default(); keys.len()];
@@ -184,21 +146,5 @@ impl Link {
             }
         }
         Ok(best)
-    }
-
-    pub(super) async fn presence_of(
-        &self,
-        device: DeviceId,
-        ids: &[ExtentId],
-    ) -> Result<Vec<Presence>> {
-        if self.has(Bug::ReleasesUnverified) {
-            return Ok(vec![Presence::Here; ids.len()]);
-        }
-        let (what, ids) = (format!("presence of {ids:?}"), ids.to_vec());
-        self.carry(what, move |node| {
-            let ids = ids.clone();
-            async move { node.presence(device, &ids).await }
-        })
-        .await
     }
 }

@@ -1,0 +1,329 @@
+//! Calls of a storage node as values, and their replies.
+//!
+//! A call borrows its arguments, so that a caller copies no key and no list. `Call<'static>` owns
+//! them: a node decodes its requests to that form. The typed methods of
+//! [`BackendExt`](super::BackendExt) build calls and unpack replies.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::extents::{AuditResult, ExtentStat, Garbage, GarbageId, Presence};
+use super::registers::{
+    BucketFence, EntryWrite, Hint, Holding, ListReply, ListRequest, PromiseReply, RegisterDrop,
+    RegisterView, Walk, Want, WriteReply,
+};
+use crate::error::{Error, Result};
+use crate::extent::ExtentRecord;
+use crate::id::{BucketId, ExtentId};
+use crate::key::RegisterKey;
+use crate::stamp::Stamp;
+use crate::term::Term;
+use crate::tree::{BinKey, Span, Sum};
+
+/// Defines [`Call`] and [`CallKind`] from one table. A row has a call's variant, its name in paths,
+/// and its arguments. [`CallKind`] has the same variants in the same order, then the streams.
+macro_rules! calls {
+    (
+        $($(#[$doc:meta])* $call:ident $name:literal
+            $({ $($argument:ident: $type:ty),* $(,)? })? $(($only:ty))?,)*
+        --
+        $($(#[$stream_doc:meta])* $stream:ident $stream_name:literal,)*
+    ) => {
+        /// A call of a storage node without a stream.
+        ///
+        /// Serialized, the fields of a variant are a request's arguments in their order on the wire.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[expect(missing_docs, reason = "arguments are named as in the methods of `BackendExt`")]
+        #[allow(clippy::large_enum_variant, reason = "a box would be an allocation for each write")]
+        pub enum Call<'a> {
+            $($(#[$doc])* $call $({ $($argument: $type),* })? $(($only))?,)*
+        }
+
+        /// Kind of a call: a [`Call`] without its arguments, or a stream of an extent.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+        pub enum CallKind {
+            $($(#[$doc])* #[serde(rename = $name)] $call,)*
+            $($(#[$stream_doc])* #[serde(skip)] $stream,)*
+        }
+
+        impl Call<'_> {
+            /// Returns the kind of the call.
+            pub fn kind(&self) -> CallKind {
+                match self {
+                    $(Self::$call { .. } => CallKind::$call,)*
+                }
+            }
+        }
+
+        impl CallKind {
+            /// All kinds of a [`Call`].
+            pub const CALLS: &[Self] = &[$(Self::$call),*];
+
+            /// Returns the name of the kind, which paths of calls contain.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$call => $name,)*
+                    $(Self::$stream => $stream_name,)*
+                }
+            }
+        }
+    };
+}
+
+calls! {
+    /// Reads a register.
+    Read "read" { key: Cow<'a, RegisterKey>, want: Want, term: Term },
+
+    /// Writes an entry, plainly or as the second half of a ballot.
+    Write "write" (EntryWrite),
+
+    /// Promises to accept nothing below `ballot`, and returns the register's content.
+    Promise "promise" { key: Cow<'a, RegisterKey>, ballot: Stamp, term: Term },
+
+    /// Lists entries in the order of their names, tombstones included, merged over all requested
+    /// shards.
+    List "list" (Cow<'a, ListRequest>),
+
+    /// Refuses first-hand writes to a bucket below the fence's generation (rule M2).
+    Fence "fence" (BucketFence),
+
+    /// Removes every register of a bucket that was deleted and fenced with `open: false`. Extents
+    /// named by its entries become garbage. In the same step the bucket gets the [fence of a
+    /// deleted bucket](BucketFence::of_deleted), which refuses all later writes.
+    PurgeBucket "purge-bucket" (BucketId),
+
+    /// Returns the record of an extent and its location on disk.
+    StatExtent "stat-extent" (ExtentId),
+
+    /// Deletes unowned extents, and remembers the deletion for a grace time. Until then a copy of a
+    /// deleted extent is refused with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) (rule
+    /// X4). Missing extents are no error. Readers that have an extent open finish.
+    DeleteExtents "delete-extents" (Cow<'a, [ExtentId]>),
+
+    /// Returns the extents of a device with ids above `after`, in the order of their ids.
+    ListExtents "list-extents" { after: Option<ExtentId>, limit: usize },
+
+    /// Returns bodies left behind by entries superseded at or before `before_ms`, oldest first.
+    Garbage "garbage" { before_ms: u64, limit: usize },
+
+    /// Forgets garbage records after their extents were deleted.
+    ForgetGarbage "forget-garbage" (Cow<'a, [GarbageId]>),
+
+    /// Stores a first-hand write as a hint for primaries that are out (rule A2). A newer write of
+    /// the same register replaces the hint; an older write returns [`WriteReply::Superseded`].
+    KeepHint "keep-hint" (EntryWrite),
+
+    /// Reads the hint for a register. Its promise is zero: a handoff makes no promises.
+    ReadHint "read-hint" { key: Cow<'a, RegisterKey>, want: Want },
+
+    /// Lists hints instead of registers, as [`Call::List`].
+    ListHints "list-hints" (Cow<'a, ListRequest>),
+
+    /// Returns the hints of a device above `after`, in the order of their registers.
+    Hints "hints" { after: Option<Cow<'a, RegisterKey>>, limit: usize },
+
+    /// Forgets the hint for a register, unless its order is above `order`.
+    ForgetHint "forget-hint" { key: Cow<'a, RegisterKey>, order: Stamp },
+
+    /// Returns registers of a device above `after`, in their order, with inline bytes and
+    /// tombstones included.
+    Registers "registers" { after: Option<Cow<'a, RegisterKey>>, limit: usize },
+
+    /// Returns the fences of a device.
+    Fences "fences",
+
+    /// Promises for every register of a device to accept nothing below the floor (rule G2). A floor
+    /// never falls.
+    RaiseFloor "raise-floor" (Stamp),
+
+    /// Grants a device its votes, or withdraws them (rule G1). A device without votes stores writes
+    /// and answers [`WriteReply::Unvoted`]; it refuses reads, lists and promises.
+    SetVoting "set-voting" (bool),
+
+    /// Releases copies that other devices hold: as [`Call::DeleteExtents`], but the deletion isn't
+    /// remembered.
+    ReleaseExtents "release-extents" (Cow<'a, [ExtentId]>),
+
+    /// Returns for each extent, in the order of the ids, if the device holds it.
+    Presence "presence" (Cow<'a, [ExtentId]>),
+
+    /// Verifies extents above `after`, in the order of their ids, until `bytes_max` bytes were read
+    /// (at least one extent). Corrupt extents go to quarantine.
+    AuditExtents "audit-extents" { after: Option<ExtentId>, bytes_max: u64 },
+
+    /// Returns the sums of the registers in each span, in the order of the spans (rule H1).
+    Sums "sums" (Cow<'a, [Span]>),
+
+    /// Returns non-empty bins of a span above `after`, in the order of (placement, bin key).
+    Bins "bins" { span: Span, after: Option<BinKey>, limit: usize },
+
+    /// Returns registers that hold an entry, above `after`; collectable tombstones are left out.
+    Walk "walk" { walk: Walk, after: Option<Cow<'a, RegisterKey>>, limit: usize },
+
+    /// Returns the device's state of each register, in the order of the keys, with or without
+    /// votes.
+    Holdings "holdings" (Cow<'a, [RegisterKey]>),
+
+    /// Marks tombstones as collectable if the device holds a tombstone of exactly that order.
+    /// Marked tombstones leave the sums and the walks. A later write removes the mark (rule T1).
+    MarkCollectable "mark-collectable" (Cow<'a, [(RegisterKey, Stamp)]>),
+
+    /// Drops registers that other devices hold or that are no longer needed. Nothing becomes
+    /// garbage.
+    DropRegisters "drop-registers" (Cow<'a, [RegisterDrop]>),
+
+    /// Compares the stored sums with the registers, over some runs above the bin. A run that
+    /// differs is counted as corrupt, and its sum is computed again (rule H1).
+    AuditRegisters "audit-registers" (Option<BinKey>),
+
+    /// Raises the term of a device; a term never falls (rule P3).
+    RaiseTerm "raise-term" (Term),
+
+    /// Records that a device holds everything that a numbered ring change moved to it (rule P2).
+    /// The number never falls.
+    SetJoined "set-joined" (u64),
+
+    --
+
+    /// [`Backend::write_extent`](super::Backend::write_extent).
+    WriteExtent "write-extent",
+
+    /// [`Backend::read_extent`](super::Backend::read_extent).
+    ReadExtent "read-extent",
+}
+
+impl Call<'_> {
+    /// Returns the register of a call with exactly one.
+    pub fn key(&self) -> Option<&RegisterKey> {
+        match self {
+            Self::Read { key, .. }
+            | Self::Promise { key, .. }
+            | Self::ReadHint { key, .. }
+            | Self::ForgetHint { key, .. } => Some(key),
+            Self::Write(write) | Self::KeepHint(write) => Some(&write.key),
+            _ => None,
+        }
+    }
+
+    /// Returns the write of [`Call::Write`] and [`Call::KeepHint`].
+    pub fn entry_write(&self) -> Option<&EntryWrite> {
+        match self {
+            Self::Write(write) | Self::KeepHint(write) => Some(write),
+            _ => None,
+        }
+    }
+
+    /// Copies borrowed arguments, so that the call outlives its caller.
+    pub fn into_owned(self) -> Call<'static> {
+        match self {
+            Self::Read { key, want, term } => Call::Read { key: owned(key), want, term },
+            Self::Write(write) => Call::Write(write),
+            Self::Promise { key, ballot, term } => Call::Promise { key: owned(key), ballot, term },
+            Self::List(request) => Call::List(owned(request)),
+            Self::Fence(fence) => Call::Fence(fence),
+            Self::PurgeBucket(bucket) => Call::PurgeBucket(bucket),
+            Self::StatExtent(id) => Call::StatExtent(id),
+            Self::DeleteExtents(ids) => Call::DeleteExtents(owned(ids)),
+            Self::ListExtents { after, limit } => Call::ListExtents { after, limit },
+            Self::Garbage { before_ms, limit } => Call::Garbage { before_ms, limit },
+            Self::ForgetGarbage(garbage) => Call::ForgetGarbage(owned(garbage)),
+            Self::KeepHint(write) => Call::KeepHint(write),
+            Self::ReadHint { key, want } => Call::ReadHint { key: owned(key), want },
+            Self::ListHints(request) => Call::ListHints(owned(request)),
+            Self::Hints { after, limit } => Call::Hints { after: after.map(owned), limit },
+            Self::ForgetHint { key, order } => Call::ForgetHint { key: owned(key), order },
+            Self::Registers { after, limit } => Call::Registers { after: after.map(owned), limit },
+            Self::Fences => Call::Fences,
+            Self::RaiseFloor(floor) => Call::RaiseFloor(floor),
+            Self::SetVoting(voting) => Call::SetVoting(voting),
+            Self::ReleaseExtents(ids) => Call::ReleaseExtents(owned(ids)),
+            Self::Presence(ids) => Call::Presence(owned(ids)),
+            Self::AuditExtents { after, bytes_max } => Call::AuditExtents { after, bytes_max },
+            Self::Sums(spans) => Call::Sums(owned(spans)),
+            Self::Bins { span, after, limit } => Call::Bins { span, after, limit },
+            Self::Walk { walk, after, limit } => {
+                Call::Walk { walk, after: after.map(owned), limit }
+            }
+            Self::Holdings(keys) => Call::Holdings(owned(keys)),
+            Self::MarkCollectable(tombstones) => Call::MarkCollectable(owned(tombstones)),
+            Self::DropRegisters(drops) => Call::DropRegisters(owned(drops)),
+            Self::AuditRegisters(after) => Call::AuditRegisters(after),
+            Self::RaiseTerm(term) => Call::RaiseTerm(term),
+            Self::SetJoined(change) => Call::SetJoined(change),
+        }
+    }
+}
+
+fn owned<T: ToOwned + ?Sized>(argument: Cow<'_, T>) -> Cow<'static, T> {
+    Cow::Owned(argument.into_owned())
+}
+
+/// Defines [`Reply`], and the conversions between replies and their contents.
+macro_rules! replies {
+    ($($(#[$doc:meta])* $reply:ident($content:ty),)*) => {
+        /// Result of a [`Call`].
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+        #[serde(untagged)]
+        #[allow(clippy::large_enum_variant, reason = "a box would be an allocation for each read")]
+        pub enum Reply {
+            $($(#[$doc])* $reply($content),)*
+        }
+
+        $(
+            impl From<$content> for Reply {
+                fn from(content: $content) -> Self {
+                    Self::$reply(content)
+                }
+            }
+
+            impl TryFrom<Reply> for $content {
+                type Error = Error;
+
+                fn try_from(reply: Reply) -> Result<Self> {
+                    match reply {
+                        Reply::$reply(content) => Ok(content),
+                        _ => Err(Error::internal("the reply belongs to another call")),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+replies! {
+    /// Success of a call that returns nothing else.
+    Done(()),
+    /// Content of a register or a hint.
+    View(RegisterView),
+    /// Result of [`Call::Write`] and [`Call::KeepHint`].
+    Write(WriteReply),
+    /// Result of [`Call::Promise`].
+    Promise(PromiseReply),
+    /// Page of entries.
+    List(ListReply),
+    /// Page of registers.
+    Registers(Vec<(RegisterKey, RegisterView)>),
+    /// Page of hints.
+    Hints(Vec<Hint>),
+    /// Fences of a device.
+    Fences(Vec<BucketFence>),
+    /// Record and location of an extent.
+    Stat(ExtentStat),
+    /// Page of extents.
+    Extents(Vec<ExtentRecord>),
+    /// Presence of each extent.
+    Presence(Vec<Presence>),
+    /// Result of [`Call::AuditExtents`].
+    ExtentAudit(AuditResult<ExtentId>),
+    /// Page of garbage.
+    Garbage(Vec<Garbage>),
+    /// Sum of each span.
+    Sums(Vec<Sum>),
+    /// Page of bins.
+    Bins(Vec<(BinKey, Sum)>),
+    /// State of each register.
+    Holdings(Vec<Holding>),
+    /// Result of [`Call::AuditRegisters`].
+    RegisterAudit(AuditResult<BinKey>),
+}

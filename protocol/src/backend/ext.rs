@@ -1,0 +1,300 @@
+//! Typed methods of every backend, one for each [`Call`].
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::call::{Call, Reply};
+use super::{
+    AuditResult, Backend, BucketFence, EntryWrite, ExtentStat, Garbage, GarbageId, Hint, Holding,
+    ListReply, ListRequest, Presence, PromiseReply, RegisterDrop, RegisterView, Walk, Want,
+    WriteReply,
+};
+use crate::error::{Error, Result};
+use crate::extent::ExtentRecord;
+use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::key::RegisterKey;
+use crate::stamp::Stamp;
+use crate::term::Term;
+use crate::tree::{BinKey, Span, Sum};
+
+/// Future of a typed method: the future of [`Backend::call`], whose reply it unpacks.
+#[must_use = "futures do nothing unless polled"]
+pub struct ReplyFuture<'a, T> {
+    reply: Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>,
+    content: PhantomData<fn() -> T>,
+}
+
+impl<T: TryFrom<Reply, Error = Error>> Future for ReplyFuture<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.reply.as_mut().poll(context).map(|reply| reply?.try_into())
+    }
+}
+
+/// Sends a call. The future of the backend is the only allocation.
+fn send<'a, T>(
+    backend: &'a (impl Backend + ?Sized),
+    device: DeviceId,
+    call: Call<'a>,
+) -> ReplyFuture<'a, T> {
+    ReplyFuture { reply: backend.call(device, call), content: PhantomData }
+}
+
+/// The calls of a storage node as typed methods.
+pub trait BackendExt: Backend {
+    /// [`Call::Read`].
+    fn read<'a>(
+        &'a self,
+        device: DeviceId,
+        key: &'a RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> ReplyFuture<'a, RegisterView> {
+        send(self, device, Call::Read { key: Cow::Borrowed(key), want, term })
+    }
+
+    /// [`Call::Write`].
+    fn write(&self, device: DeviceId, write: EntryWrite) -> ReplyFuture<'_, WriteReply> {
+        send(self, device, Call::Write(write))
+    }
+
+    /// [`Call::Promise`].
+    fn promise<'a>(
+        &'a self,
+        device: DeviceId,
+        key: &'a RegisterKey,
+        ballot: Stamp,
+        term: Term,
+    ) -> ReplyFuture<'a, PromiseReply> {
+        send(self, device, Call::Promise { key: Cow::Borrowed(key), ballot, term })
+    }
+
+    /// [`Call::List`].
+    fn list<'a>(
+        &'a self,
+        device: DeviceId,
+        request: &'a ListRequest,
+    ) -> ReplyFuture<'a, ListReply> {
+        send(self, device, Call::List(Cow::Borrowed(request)))
+    }
+
+    /// [`Call::Fence`].
+    fn fence(&self, device: DeviceId, fence: BucketFence) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::Fence(fence))
+    }
+
+    /// [`Call::PurgeBucket`].
+    fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::PurgeBucket(bucket))
+    }
+
+    /// [`Call::StatExtent`].
+    fn stat_extent(&self, device: DeviceId, id: ExtentId) -> ReplyFuture<'_, ExtentStat> {
+        send(self, device, Call::StatExtent(id))
+    }
+
+    /// [`Call::DeleteExtents`].
+    fn delete_extents<'a>(&'a self, device: DeviceId, ids: &'a [ExtentId]) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::DeleteExtents(Cow::Borrowed(ids)))
+    }
+
+    /// [`Call::ReleaseExtents`].
+    fn release_extents<'a>(&'a self, device: DeviceId, ids: &'a [ExtentId]) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::ReleaseExtents(Cow::Borrowed(ids)))
+    }
+
+    /// [`Call::Presence`].
+    fn presence<'a>(
+        &'a self,
+        device: DeviceId,
+        ids: &'a [ExtentId],
+    ) -> ReplyFuture<'a, Vec<Presence>> {
+        send(self, device, Call::Presence(Cow::Borrowed(ids)))
+    }
+
+    /// [`Call::AuditExtents`].
+    fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> ReplyFuture<'_, AuditResult<ExtentId>> {
+        send(self, device, Call::AuditExtents { after, bytes_max })
+    }
+
+    /// [`Call::ListExtents`].
+    fn list_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        limit: usize,
+    ) -> ReplyFuture<'_, Vec<ExtentRecord>> {
+        send(self, device, Call::ListExtents { after, limit })
+    }
+
+    /// [`Call::Garbage`].
+    fn garbage(
+        &self,
+        device: DeviceId,
+        before_ms: u64,
+        limit: usize,
+    ) -> ReplyFuture<'_, Vec<Garbage>> {
+        send(self, device, Call::Garbage { before_ms, limit })
+    }
+
+    /// [`Call::ForgetGarbage`].
+    fn forget_garbage<'a>(
+        &'a self,
+        device: DeviceId,
+        garbage: &'a [GarbageId],
+    ) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::ForgetGarbage(Cow::Borrowed(garbage)))
+    }
+
+    /// [`Call::KeepHint`].
+    fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> ReplyFuture<'_, WriteReply> {
+        send(self, device, Call::KeepHint(write))
+    }
+
+    /// [`Call::ReadHint`].
+    fn read_hint<'a>(
+        &'a self,
+        device: DeviceId,
+        key: &'a RegisterKey,
+        want: Want,
+    ) -> ReplyFuture<'a, RegisterView> {
+        send(self, device, Call::ReadHint { key: Cow::Borrowed(key), want })
+    }
+
+    /// [`Call::ListHints`].
+    fn list_hints<'a>(
+        &'a self,
+        device: DeviceId,
+        request: &'a ListRequest,
+    ) -> ReplyFuture<'a, ListReply> {
+        send(self, device, Call::ListHints(Cow::Borrowed(request)))
+    }
+
+    /// [`Call::Hints`].
+    fn hints<'a>(
+        &'a self,
+        device: DeviceId,
+        after: Option<&'a RegisterKey>,
+        limit: usize,
+    ) -> ReplyFuture<'a, Vec<Hint>> {
+        send(self, device, Call::Hints { after: after.map(Cow::Borrowed), limit })
+    }
+
+    /// [`Call::ForgetHint`].
+    fn forget_hint<'a>(
+        &'a self,
+        device: DeviceId,
+        key: &'a RegisterKey,
+        order: Stamp,
+    ) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::ForgetHint { key: Cow::Borrowed(key), order })
+    }
+
+    /// [`Call::Registers`].
+    fn registers<'a>(
+        &'a self,
+        device: DeviceId,
+        after: Option<&'a RegisterKey>,
+        limit: usize,
+    ) -> ReplyFuture<'a, Vec<(RegisterKey, RegisterView)>> {
+        send(self, device, Call::Registers { after: after.map(Cow::Borrowed), limit })
+    }
+
+    /// [`Call::Fences`].
+    fn fences(&self, device: DeviceId) -> ReplyFuture<'_, Vec<BucketFence>> {
+        send(self, device, Call::Fences)
+    }
+
+    /// [`Call::RaiseFloor`].
+    fn raise_floor(&self, device: DeviceId, floor: Stamp) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::RaiseFloor(floor))
+    }
+
+    /// [`Call::SetVoting`].
+    fn set_voting(&self, device: DeviceId, voting: bool) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::SetVoting(voting))
+    }
+
+    /// [`Call::Sums`].
+    fn sums<'a>(&'a self, device: DeviceId, spans: &'a [Span]) -> ReplyFuture<'a, Vec<Sum>> {
+        send(self, device, Call::Sums(Cow::Borrowed(spans)))
+    }
+
+    /// [`Call::Bins`].
+    fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> ReplyFuture<'_, Vec<(BinKey, Sum)>> {
+        send(self, device, Call::Bins { span, after, limit })
+    }
+
+    /// [`Call::Walk`].
+    fn walk<'a>(
+        &'a self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&'a RegisterKey>,
+        limit: usize,
+    ) -> ReplyFuture<'a, Vec<(RegisterKey, RegisterView)>> {
+        send(self, device, Call::Walk { walk: *walk, after: after.map(Cow::Borrowed), limit })
+    }
+
+    /// [`Call::Holdings`].
+    fn holdings<'a>(
+        &'a self,
+        device: DeviceId,
+        keys: &'a [RegisterKey],
+    ) -> ReplyFuture<'a, Vec<Holding>> {
+        send(self, device, Call::Holdings(Cow::Borrowed(keys)))
+    }
+
+    /// [`Call::MarkCollectable`].
+    fn mark_collectable<'a>(
+        &'a self,
+        device: DeviceId,
+        tombstones: &'a [(RegisterKey, Stamp)],
+    ) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::MarkCollectable(Cow::Borrowed(tombstones)))
+    }
+
+    /// [`Call::DropRegisters`].
+    fn drop_registers<'a>(
+        &'a self,
+        device: DeviceId,
+        drops: &'a [RegisterDrop],
+    ) -> ReplyFuture<'a, ()> {
+        send(self, device, Call::DropRegisters(Cow::Borrowed(drops)))
+    }
+
+    /// [`Call::AuditRegisters`].
+    fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> ReplyFuture<'_, AuditResult<BinKey>> {
+        send(self, device, Call::AuditRegisters(after))
+    }
+
+    /// [`Call::RaiseTerm`].
+    fn raise_term(&self, device: DeviceId, term: Term) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::RaiseTerm(term))
+    }
+
+    /// [`Call::SetJoined`].
+    fn set_joined(&self, device: DeviceId, change: u64) -> ReplyFuture<'_, ()> {
+        send(self, device, Call::SetJoined(change))
+    }
+}
+
+impl<B: Backend + ?Sized> BackendExt for B {}

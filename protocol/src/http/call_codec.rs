@@ -1,0 +1,133 @@
+//! Bytes of calls and replies, for both sides.
+//!
+//! A request's body is the postcard of the call's arguments as a tuple; a reply's body is the
+//! postcard of the call's result. The kind of a call is in the path: the number that postcard
+//! writes before the arguments of a [`Call`] stays at the client, and the server decodes without it.
+
+use bytes::Bytes;
+use serde::de::value::{EnumAccessDeserializer, U32Deserializer};
+use serde::de::{DeserializeOwned, DeserializeSeed, EnumAccess, IntoDeserializer};
+use serde::{Deserialize, Serialize};
+
+use super::calls::{PAGE_ITEMS_MAX, encode};
+use crate::backend::{Call, CallKind, ListRequest, Reply};
+use crate::error::{Error, Result};
+use crate::limits::INDEX_SHARDS_MAX;
+
+// The number before the arguments takes one byte.
+const _: () = assert!(CallKind::CALLS.len() < 128);
+
+/// Encodes the arguments of a call.
+pub(super) fn encode_call(call: &Call<'_>) -> Result<Bytes> {
+    let numbered = encode(call)
+        .map_err(|error| Error::internal("a request can't be encoded").with_source(error))?;
+    Ok(numbered.slice(1..))
+}
+
+/// Decodes a call from its arguments. Its page is limited, so that the reply fits into memory.
+pub(super) fn decode_call(kind: CallKind, body: &[u8]) -> Result<Call<'static>> {
+    let mut arguments = postcard::Deserializer::from_bytes(body);
+    let access = Arguments { kind, arguments: &mut arguments };
+    let call = Call::deserialize(EnumAccessDeserializer::new(access)).map_err(undecodable)?;
+    if !arguments.finalize().map_err(undecodable)?.is_empty() {
+        return Err(Error::invalid("the request has bytes after its call"));
+    }
+    bounded(call)
+}
+
+/// Encodes the result of a call.
+pub(super) fn encode_reply(reply: &impl Serialize) -> Result<Bytes> {
+    encode(reply).map_err(|error| Error::internal("a reply can't be encoded").with_source(error))
+}
+
+/// Decodes the result of a call of this kind.
+pub(super) fn decode_reply(kind: CallKind, body: &[u8]) -> Result<Reply> {
+    Ok(match kind {
+        CallKind::Read | CallKind::ReadHint => Reply::View(decode(body)?),
+        CallKind::Write | CallKind::KeepHint => Reply::Write(decode(body)?),
+        CallKind::Promise => Reply::Promise(decode(body)?),
+        CallKind::List | CallKind::ListHints => Reply::List(decode(body)?),
+        CallKind::Registers | CallKind::Walk => Reply::Registers(decode(body)?),
+        CallKind::Hints => Reply::Hints(decode(body)?),
+        CallKind::Fences => Reply::Fences(decode(body)?),
+        CallKind::StatExtent => Reply::Stat(decode(body)?),
+        CallKind::ListExtents => Reply::Extents(decode(body)?),
+        CallKind::Presence => Reply::Presence(decode(body)?),
+        CallKind::AuditExtents => Reply::ExtentAudit(decode(body)?),
+        CallKind::Garbage => Reply::Garbage(decode(body)?),
+        CallKind::Sums => Reply::Sums(decode(body)?),
+        CallKind::Bins => Reply::Bins(decode(body)?),
+        CallKind::Holdings => Reply::Holdings(decode(body)?),
+        CallKind::AuditRegisters => Reply::RegisterAudit(decode(body)?),
+        CallKind::Fence
+        | CallKind::PurgeBucket
+        | CallKind::DeleteExtents
+        | CallKind::ReleaseExtents
+        | CallKind::ForgetGarbage
+        | CallKind::ForgetHint
+        | CallKind::RaiseFloor
+        | CallKind::SetVoting
+        | CallKind::MarkCollectable
+        | CallKind::DropRegisters
+        | CallKind::RaiseTerm
+        | CallKind::SetJoined => Reply::Done(decode(body)?),
+        CallKind::WriteExtent | CallKind::ReadExtent => {
+            return Err(Error::internal("the reply of a stream isn't the reply of a call"));
+        }
+    })
+}
+
+/// Decodes the body of a reply.
+pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    postcard::from_bytes(body)
+        .map_err(|error| Error::internal("the node's reply can't be read").with_source(error))
+}
+
+fn undecodable(error: postcard::Error) -> Error {
+    Error::invalid("the request can't be decoded").with_source(error)
+}
+
+/// Limits a page, so that it fits into memory and a reply.
+fn bounded(mut call: Call<'static>) -> Result<Call<'static>> {
+    match &mut call {
+        Call::ListExtents { limit, .. }
+        | Call::Garbage { limit, .. }
+        | Call::Hints { limit, .. }
+        | Call::Registers { limit, .. }
+        | Call::Bins { limit, .. }
+        | Call::Walk { limit, .. } => *limit = PAGE_ITEMS_MAX.min(*limit),
+        Call::List(request) | Call::ListHints(request) => {
+            let request: &mut ListRequest = request.to_mut();
+            if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {
+                return Err(Error::invalid("the bucket has fewer shards"));
+            }
+            request.limit = request.limit.min(PAGE_ITEMS_MAX);
+        }
+        _ => {}
+    }
+    Ok(call)
+}
+
+/// Arguments of a call whose kind is known.
+struct Arguments<'a, 'de> {
+    kind: CallKind,
+    arguments: &'a mut PostcardDeserializer<'de>,
+}
+
+type PostcardDeserializer<'de> = postcard::Deserializer<'de, postcard::de_flavors::Slice<'de>>;
+
+impl<'a, 'de> EnumAccess<'de> for Arguments<'a, 'de> {
+    type Error = postcard::Error;
+    type Variant = &'a mut PostcardDeserializer<'de>;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> postcard::Result<(V::Value, Self::Variant)> {
+        let number: U32Deserializer<postcard::Error> = (self.kind as u32).into_deserializer();
+        Ok((seed.deserialize(number)?, self.arguments))
+    }
+}
+
+#[cfg(test)]
+mod tests;

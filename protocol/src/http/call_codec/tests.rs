@@ -1,0 +1,185 @@
+//! Bytes of every call and reply, compared with postcard of their tuples.
+
+use std::borrow::Cow;
+
+use super::*;
+use crate::backend::{
+    AuditResult, BucketFence, EntryWrite, GarbageId, ListStart, Presence, RegisterDrop,
+    RegisterView, Walk, Want, WriteReply,
+};
+use crate::entry::{Entry, Value};
+use crate::id::{BucketId, ExtentId, Shard, WriteId};
+use crate::key::{RegisterKey, RegisterKind};
+use crate::register::WriteMode;
+use crate::stamp::{Stamp, WriterId};
+use crate::term::Term;
+use crate::tree::{BinKey, Span};
+
+fn key() -> RegisterKey {
+    let (bucket, name) = (BucketId([0x11; 16]), Bytes::from_static(b"cat"));
+    RegisterKey { bucket, shard: Shard(5), kind: RegisterKind::Object, name }
+}
+
+fn stamp() -> Stamp {
+    Stamp { time: 70_000, writer: WriterId(300) }
+}
+
+fn write() -> EntryWrite {
+    EntryWrite {
+        key: key(),
+        entry: Entry { order: stamp(), write_id: WriteId([2; 16]), value: Value::Tombstone },
+        inline: Some(Bytes::from_static(b"bytes")),
+        mode: WriteMode::Accept,
+        generation: 9,
+        commit_by_ms: 1_000_000,
+        keep_body: true,
+        term: Term(14),
+    }
+}
+
+fn request(limit: usize) -> ListRequest {
+    ListRequest {
+        bucket: BucketId([0x11; 16]),
+        shards: vec![Shard(1), Shard(300)],
+        kind: RegisterKind::Version,
+        prefix: Bytes::from_static(b"c"),
+        start: ListStart::After(Bytes::from_static(b"cat")),
+        limit,
+        fold: Some(Bytes::from_static(b"/")),
+        term: Term(14),
+    }
+}
+
+fn bytes(arguments: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(arguments).unwrap()
+}
+
+/// A call of every kind, and the bytes of its arguments.
+fn calls() -> Vec<(Call<'static>, Vec<u8>)> {
+    let [register, other] = [key(), RegisterKey { kind: RegisterKind::Part, ..key() }];
+    let owned = || Cow::Owned(key());
+    let (stamp, term, change) = (stamp(), Term(14), 12u64);
+    let (id, ids) = (ExtentId([3; 16]), vec![ExtentId([3; 16]), ExtentId([4; 16])]);
+    let fence = BucketFence { bucket: BucketId([1; 16]), generation: 300, open: true };
+    let garbage = vec![GarbageId(Bytes::from_static(b"g"))];
+    let (span, bin) = (Span { first: 7, last: u64::MAX }, BinKey::of(&key()));
+    let walk = Walk { span, bin: Some(bin), want: Want::EntryAndInline };
+    let (spans, keys) = (vec![span; 3], vec![register.clone(), other]);
+    let marks = vec![(key(), stamp)];
+    let drops = vec![RegisterDrop { key: key(), up_to: stamp, collectable: true }];
+    let (after, limit) = (Some(key()), 1000usize);
+    vec![
+        (Call::Read { key: owned(), want: walk.want, term }, bytes(&(key(), walk.want, term))),
+        (Call::Write(write()), bytes(&write())),
+        (Call::Promise { key: owned(), ballot: stamp, term }, bytes(&(key(), stamp, term))),
+        (Call::List(Cow::Owned(request(9))), bytes(&request(9))),
+        (Call::Fence(fence), bytes(&fence)),
+        (Call::PurgeBucket(fence.bucket), bytes(&fence.bucket)),
+        (Call::StatExtent(id), bytes(&id)),
+        (Call::DeleteExtents(ids.clone().into()), bytes(&ids)),
+        (Call::ListExtents { after: Some(id), limit }, bytes(&(Some(id), limit))),
+        (Call::Garbage { before_ms: 5000, limit }, bytes(&(5000u64, limit))),
+        (Call::ForgetGarbage(garbage.clone().into()), bytes(&garbage)),
+        (Call::KeepHint(write()), bytes(&write())),
+        (Call::ReadHint { key: owned(), want: Want::Entry }, bytes(&(key(), Want::Entry))),
+        (Call::ListHints(Cow::Owned(request(0))), bytes(&request(0))),
+        (Call::Hints { after: Some(owned()), limit }, bytes(&(&after, limit))),
+        (Call::ForgetHint { key: owned(), order: stamp }, bytes(&(key(), stamp))),
+        (Call::Registers { after: None, limit }, bytes(&(None::<RegisterKey>, limit))),
+        (Call::Fences, Vec::new()),
+        (Call::RaiseFloor(stamp), bytes(&stamp)),
+        (Call::SetVoting(true), vec![1]),
+        (Call::ReleaseExtents(ids.clone().into()), bytes(&ids)),
+        (Call::Presence(ids.clone().into()), bytes(&ids)),
+        (
+            Call::AuditExtents { after: None, bytes_max: 1 << 40 },
+            bytes(&(None::<ExtentId>, 1u64 << 40)),
+        ),
+        (Call::Sums(spans.clone().into()), bytes(&spans)),
+        (Call::Bins { span, after: Some(bin), limit }, bytes(&(span, Some(bin), limit))),
+        (Call::Walk { walk, after: Some(owned()), limit }, bytes(&(walk, &after, limit))),
+        (Call::Holdings(keys.clone().into()), bytes(&keys)),
+        (Call::MarkCollectable(marks.clone().into()), bytes(&marks)),
+        (Call::DropRegisters(drops.clone().into()), bytes(&drops)),
+        (Call::AuditRegisters(Some(bin)), bytes(&Some(bin))),
+        (Call::RaiseTerm(term), bytes(&term)),
+        (Call::SetJoined(change), bytes(&change)),
+    ]
+}
+
+#[test]
+fn calls_travel_as_the_tuples_of_their_arguments() {
+    let kinds: Vec<_> = calls().iter().map(|(call, _)| call.kind()).collect();
+    assert_eq!(kinds, CallKind::CALLS, "each kind once");
+    for (call, arguments) in calls() {
+        assert_eq!(encode_call(&call).unwrap(), arguments, "{:?}", call.kind());
+        assert_eq!(decode_call(call.kind(), &arguments).unwrap(), call);
+        assert_eq!(call.clone().into_owned(), call);
+    }
+}
+
+#[test]
+fn a_read_has_the_bytes_of_the_document() {
+    let call = Call::Read { key: Cow::Owned(key()), want: Want::EntryAndInline, term: Term(14) };
+    let expected = format!("{}050003636174010e", "11".repeat(16));
+    assert_eq!(hex::encode(encode_call(&call).unwrap()), expected);
+}
+
+#[test]
+fn arguments_end_where_the_call_ends() {
+    for (call, arguments) in calls() {
+        let longer = [&arguments[..], &[0]].concat();
+        let error = decode_call(call.kind(), &longer).unwrap_err();
+        assert_eq!(error.to_string(), "the request has bytes after its call");
+        if let Some((_, shorter)) = arguments.split_last() {
+            let error = decode_call(call.kind(), shorter).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+        }
+    }
+    assert!(decode_call(CallKind::ReadExtent, &[]).is_err(), "a stream is no call");
+}
+
+#[test]
+fn pages_and_lists_of_shards_are_bounded() {
+    let hints = Call::Hints { after: None, limit: usize::MAX };
+    let bounded = decode_call(CallKind::Hints, &encode_call(&hints).unwrap()).unwrap();
+    assert_eq!(bounded, Call::Hints { after: None, limit: PAGE_ITEMS_MAX });
+    let list = Call::List(Cow::Owned(request(usize::MAX)));
+    let bounded = decode_call(CallKind::List, &encode_call(&list).unwrap()).unwrap();
+    assert_eq!(bounded, Call::List(Cow::Owned(request(PAGE_ITEMS_MAX))));
+    let shards = vec![Shard(0); usize::from(INDEX_SHARDS_MAX) + 1];
+    let wide = Call::ListHints(Cow::Owned(ListRequest { shards, ..request(1) }));
+    let refused = decode_call(CallKind::ListHints, &encode_call(&wide).unwrap()).unwrap_err();
+    assert_eq!(refused.to_string(), "the bucket has fewer shards");
+}
+
+#[test]
+fn replies_travel_without_their_variant() {
+    let view = RegisterView { promise: stamp(), entry: Some(write().entry), inline: None };
+    let audit = AuditResult { items: 1, bytes: 2, corrupt: vec![ExtentId([3; 16])], next: None };
+    let page = vec![(key(), view.clone())];
+    let replies = [
+        (CallKind::Read, Reply::View(view.clone()), bytes(&view)),
+        (CallKind::Write, WriteReply::Behind(stamp()).into(), bytes(&WriteReply::Behind(stamp()))),
+        (CallKind::Walk, page.clone().into(), bytes(&page)),
+        (CallKind::Presence, vec![Presence::Deleted].into(), vec![1, 2]),
+        (CallKind::AuditExtents, audit.clone().into(), bytes(&audit)),
+        (CallKind::Fence, Reply::Done(()), Vec::new()),
+    ];
+    for (kind, reply, body) in replies {
+        assert_eq!(encode_reply(&reply).unwrap(), body);
+        assert_eq!(decode_reply(kind, &body).unwrap(), reply);
+    }
+}
+
+#[test]
+fn paths_name_calls_and_no_streams() {
+    for kind in CallKind::CALLS {
+        let name: PathSegment<'_> = kind.name().into_deserializer();
+        assert_eq!(CallKind::deserialize(name).unwrap(), *kind);
+    }
+    let stream: PathSegment<'_> = CallKind::ReadExtent.name().into_deserializer();
+    assert!(CallKind::deserialize(stream).is_err());
+}
+
+type PathSegment<'a> = serde::de::value::StrDeserializer<'a, serde::de::value::Error>;
