@@ -4,7 +4,7 @@ use futures::future::join_all;
 use martlet_protocol::backend::BucketFence;
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{Backend, BucketId, DeviceId, ErrorKind, Level, Setting};
+use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Level, Setting};
 
 use super::harness::{Harness, body, create, faulty, put};
 use crate::{Error, NewBucket, NewUpload, Selection, WriteConditions};
@@ -93,7 +93,7 @@ async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
     let old = remembering.bucket("b").await.unwrap();
     let closing = harness.memory.clone();
     let fence = BucketFence { bucket: old.id, generation: old.generation + 1, open: true };
-    martlet_protocol::BackendExt::fence(&*closing, DeviceId(1), fence).await.unwrap();
+    closing.fence(DeviceId(1), fence).await.unwrap();
     let refused = put(&remembering, "key", body("x".into()), WriteConditions::default()).await;
     assert!(
         matches!(refused, Err(Error::Backend(error))
