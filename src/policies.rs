@@ -8,9 +8,8 @@
 use martlet_protocol::Redundancy;
 use martlet_proxy::is_same_policy;
 use martlet_ring::Ring;
+use martlet_serving::Failure;
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Failure;
 
 /// Default name of policy 0.
 pub(crate) const FIRST_NAME: &str = "default";

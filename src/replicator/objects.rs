@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
+use martlet_membership::{Member, RingSet};
 use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
-
-use crate::failure::Failure;
-use crate::membership::Member;
-use crate::membership::rings::RingSet;
+use martlet_serving::Failure;
 
 /// Makes the object layer over these rings. Returns `None` without a data ring.
 pub(super) fn open(member: &Member, rings: &RingSet) -> Result<Option<ObjectStore>, Failure> {

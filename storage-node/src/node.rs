@@ -11,6 +11,7 @@ use martlet_protocol::backend::{
     RegisterDrop, RegisterView, Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 use martlet_protocol::tree::{BinKey, Span, Sum, TreeKey};
 use martlet_protocol::{
     BucketId, Clock, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, SystemClock, Term,
@@ -18,9 +19,7 @@ use martlet_protocol::{
 
 use self::monitor::Monitor;
 use crate::device::pulse::STALL_AFTER;
-use crate::device::{
-    Device, DeviceConfig, Incarnation, OpenDevice, OpeningStatus, SharedResources, Uuid,
-};
+use crate::device::{Device, DeviceConfig, OpenDevice, SharedResources};
 use crate::disk::{Disk, PosixDisk};
 use crate::index::Caches;
 use crate::metrics::NodeMetrics;
