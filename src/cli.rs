@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use martlet_serving::{Failure, folder};
 
-use crate::failure::report;
-use crate::process::folder;
 use crate::{admin, bench, cluster, proxy, replicator, ring, server, storage_node};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
@@ -67,6 +66,18 @@ impl Cli {
             Command::Cluster(args) => report(cluster::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),
         }
+    }
+}
+
+/// Prints a failure to standard error and returns the exit code of an outcome.
+fn report(outcome: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = outcome else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("martlet: {failure}");
+    match failure {
+        Failure::Usage(_) => ExitCode::from(2),
+        Failure::Refused(_) => ExitCode::FAILURE,
     }
 }
 

@@ -1,16 +1,13 @@
 //! `martlet`: one binary with every role of the object store and its operator commands.
 //!
-//! This crate holds no algorithms of the store. It reads settings, assembles the library crates and
-//! reports results.
+//! This crate holds commands, and the wiring of the roles. It reads arguments and settings,
+//! assembles the library crates and reports results.
 
 mod admin;
 mod bench;
 mod cli;
 mod cluster;
 mod columns;
-mod failure;
-mod forecast;
-mod membership;
 mod policies;
 mod process;
 mod proxy;
@@ -18,7 +15,6 @@ mod replicator;
 mod ring;
 mod server;
 mod storage_node;
-mod units;
 
 use std::process::ExitCode;
 

@@ -7,10 +7,9 @@
 
 use martlet_protocol::Redundancy;
 use martlet_ring::Ring;
+use martlet_serving::Failure;
 use martlet_topology::is_same_policy;
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Failure;
 
 /// Default name of policy 0.
 pub(crate) const FIRST_NAME: &str = "default";

@@ -20,6 +20,9 @@
 //! * Bytes of an extent are read in frames with checksums: a reader gets no bytes that changed in
 //!   transit.
 //!
+//! A port for clients attaches facts about the connection to each request: [`Peer`],
+//! [`TlsParameters`], [`AuthenticatedFlag`].
+//!
 //! The signature covers the request's head and small bodies, so a sender without the key can't
 //! forge or change a request. It doesn't cover streamed bytes and replies, and frame checksums have
 //! no key. On an untrusted network, TLS with certificates on both sides protects these.
@@ -28,6 +31,7 @@ mod announce;
 mod call_codec;
 mod calls;
 mod client;
+mod connection;
 mod fault;
 mod frames;
 mod key;
@@ -39,6 +43,7 @@ mod write_timeout;
 
 pub use announce::{Announcement, NodeReport, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
+pub use connection::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use key::ClusterKey;
 pub use request::{REQUEST, current_request, in_request, with_request};
 pub use server::{ServeOptions, ServerOptions, guarded, router, serve};

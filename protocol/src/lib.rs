@@ -18,6 +18,7 @@
 //! * [`tree`]: sums by which devices compare their registers (rule H1).
 //! * [`limits`]: shared bounds, checked against each other at compile time.
 //! * [`network`]: networks of IP addresses.
+//! * [`opening`]: openings of a device, as nodes remember them (rule G1).
 //! * [`usage`]: usage and quotas of buckets.
 //! * [`http`]: the backend trait over HTTP, client and server halves, with the feature `http`.
 //! * [`error`]: the error type; an error's kind determines the caller's reaction.
@@ -39,6 +40,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod lock;
 pub mod network;
+pub mod opening;
 pub mod redundancy;
 pub mod register;
 pub mod settings;

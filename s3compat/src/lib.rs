@@ -49,10 +49,10 @@ mod token;
 
 pub use events::{EventSink, ExpiryEvents};
 pub use limits::LimitReason;
-pub use limits::authenticated::AuthenticatedFlag;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
+pub use martlet_protocol::http::{AuthenticatedFlag, Peer, TlsParameters, TlsVersion};
 pub use request_observer::Observers;
-pub use service::{Peer, S3Service, TlsParameters, TlsVersion};
+pub use service::S3Service;
 pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
 

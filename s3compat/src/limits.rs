@@ -10,7 +10,6 @@
 //!
 //! * [`meter`]: recent use of an account or a key, against its rates.
 //! * [`documents`]: memory for bodies that are read whole.
-//! * [`authenticated`]: connections with an authenticated request.
 //! * [`concurrency`]: all turns, and the shares of accounts.
 //!
 //! Each proxy enforces rates by itself: through three proxies a tenant may reach three times its
@@ -23,7 +22,6 @@
 //! * A request gets its share of turns before its body is awaited. The share is its signer's, or
 //!   that of anonymous requests if only the body names the signer.
 
-pub(crate) mod authenticated;
 pub(crate) mod concurrency;
 pub(crate) mod documents;
 pub(crate) mod meter;

@@ -7,13 +7,13 @@
 //! ```
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use martlet_protocol::Clock;
+pub(crate) use martlet_protocol::http::{Peer, TlsParameters, TlsVersion};
 use martlet_proxy::ObjectStore;
 
 use crate::auth::{Keys, UNNAMED_REGION};
@@ -24,40 +24,6 @@ use crate::ops::{BucketCorsRules, StoreAnonymousCheck};
 use crate::request::Observation;
 use crate::request_observer::{Observers, RequestObserver};
 use crate::token::TokenKey;
-
-/// Address of the client. The server puts it into the extensions of each request; policies evaluate
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
-
-/// TLS parameters of a connection. The server puts them into the extensions of each request that
-/// comes over TLS, like [`Peer`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TlsParameters {
-    /// Version of the protocol.
-    pub version: TlsVersion,
-    /// OpenSSL's name of the cipher suite, if known.
-    pub cipher: Option<&'static str>,
-}
-
-/// A version of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// TLS 1.2.
-    V1_2,
-    /// TLS 1.3.
-    V1_3,
-}
-
-impl TlsVersion {
-    /// Version number for policies.
-    pub(crate) const fn number(self) -> &'static str {
-        match self {
-            Self::V1_2 => "1.2",
-            Self::V1_3 => "1.3",
-        }
-    }
-}
 
 /// S3 service over the buckets and objects of a store. Cheap to clone; one service serves all
 /// connections.

@@ -7,7 +7,10 @@ mod tenant;
 mod user;
 
 use clap::Args;
+use martlet_admin_api::accounts::ListPage;
+use martlet_admin_api::limits::{Bound, RateChange};
 use martlet_protocol::Network;
+use martlet_serving::Failure;
 use serde::de::DeserializeOwned;
 
 pub(super) use self::key::KeyCommand;
@@ -16,9 +19,6 @@ pub(super) use self::tenant::TenantCommand;
 pub(super) use self::user::UserCommand;
 use super::client::AdminEndpoint;
 use super::limits;
-use super::wire::accounts::ListPage;
-use super::wire::limits::{Bound, RateChange};
-use crate::failure::Failure;
 
 /// Networks that requests may come from, and rates. Omitted limits stay unchanged.
 #[derive(Args, Debug)]

@@ -4,16 +4,15 @@ mod rewrap;
 mod watch;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::limits::BUCKET_QUOTA;
+use martlet_admin_api::rewrite::{self, RewriteLine};
+use martlet_admin_api::{self as wire, BucketLine};
 use martlet_protocol::Level;
+use martlet_serving::{Failure, Size};
 
 use super::client::AdminEndpoint;
 use super::limits::{self, QuotaArgs, UsageArgs};
 use super::print;
-use super::wire::limits::BUCKET_QUOTA;
-use super::wire::rewrite::{self, RewriteLine};
-use super::wire::{self, BucketLine};
-use crate::failure::Failure;
-use crate::units::Size;
 
 /// Subcommands of `martlet admin bucket`.
 #[derive(Debug, Subcommand)]

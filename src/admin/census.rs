@@ -9,21 +9,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use martlet_admin_api::{self as wire, ServerStatus};
+use martlet_membership::{ClusterSecret, RingName, RingSet, TlsArgs, client_options, routes};
 use martlet_protocol::http::HttpBackend;
 use martlet_protocol::{Backend, DeviceId, SystemClock, Term};
 use martlet_replicator::{CensusOptions, CensusProgress, CensusReport, census};
 use martlet_ring::Ring;
+use martlet_serving::{Failure, parse_span};
 use martlet_topology::{Cluster, Topology};
 
 use super::client::AdminEndpoint;
-use super::wire::{self, ServerStatus};
-use crate::failure::Failure;
-use crate::membership::key::ClusterSecret;
-use crate::membership::nodes::client_options;
-use crate::membership::rings::{RingName, RingSet};
-use crate::membership::routes;
-use crate::membership::settings::TlsArgs;
-use crate::units::parse_span;
 
 /// Timeout for a census by a single server.
 const PATIENCE: Duration = Duration::from_hours(24);

@@ -10,14 +10,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use martlet_admin_api::ErrorReply;
+use martlet_membership::ClusterSecret;
+use martlet_serving::{AdminToken, Failure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
-use super::wire::ErrorReply;
-use crate::failure::Failure;
-use crate::membership::key::ClusterSecret;
-use crate::process::token::AdminToken;
 use crate::server::credentials::{self, Credentials};
 
 const PATIENCE: Duration = Duration::from_mins(1);

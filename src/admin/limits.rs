@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
+use martlet_admin_api::limits::{BUCKET_USAGE, Bound, QuotaChange, QuotaLine, RateLine};
+use martlet_serving::{Failure, Size};
 
 use super::client::AdminEndpoint;
 use super::print::show;
-use super::wire::limits::{BUCKET_USAGE, Bound, QuotaChange, QuotaLine, RateLine};
 use crate::columns::table;
-use crate::failure::Failure;
-use crate::units::Size;
 
 /// Timeout for counting a bucket.
 pub(super) const PATIENCE: Duration = Duration::from_mins(10);

@@ -8,13 +8,15 @@ mod limits;
 mod policy;
 mod print;
 mod ring;
-pub(crate) mod wire;
 mod workers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api as wire;
+use martlet_membership::ClusterSecret;
+use martlet_serving::Failure;
 
 use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::bucket::BucketCommand;
@@ -23,8 +25,6 @@ use self::client::AdminEndpoint;
 use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
-use crate::failure::Failure;
-use crate::membership::key::ClusterSecret;
 
 /// Arguments of `martlet admin`.
 #[derive(Args, Debug)]

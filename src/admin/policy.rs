@@ -1,11 +1,11 @@
 //! `martlet admin policy`: the storage policies of a server or proxy.
 
 use clap::Subcommand;
+use martlet_admin_api::{self as wire, PolicyLine};
+use martlet_serving::Failure;
 
 use super::client::AdminEndpoint;
-use super::wire::{self, PolicyLine};
 use crate::columns::table;
-use crate::failure::Failure;
 
 /// Subcommands of `martlet admin policy`.
 #[derive(Debug, Subcommand)]

@@ -9,22 +9,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Subcommand;
+use martlet_admin_api::RingLine;
+use martlet_membership::routes::{self, OfferAnswer, RingsAnswer};
+use martlet_membership::{ClusterSecret, RingName, TlsArgs, client_options, read_ring_file};
 use martlet_protocol::SystemClock;
 use martlet_protocol::http::{HttpBackend, Tls};
 use martlet_ring::Ring;
+use martlet_serving::Failure;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::print;
-use super::wire::RingLine;
 use crate::columns::table;
-use crate::failure::Failure;
-use crate::membership::keeper::read_file;
-use crate::membership::key::ClusterSecret;
-use crate::membership::nodes::client_options;
-use crate::membership::rings::RingName;
-use crate::membership::routes::{self, OfferAnswer, RingsAnswer};
-use crate::membership::settings::TlsArgs;
 
 /// Subcommands of `martlet admin ring`.
 #[derive(Debug, Subcommand)]
@@ -94,7 +90,7 @@ fn client(proof: &Proof, address: &str) -> HttpBackend {
 async fn push(proof: &Proof, files: &[PathBuf], node: &str) -> Result<(), Failure> {
     let client = client(proof, node);
     for file in files {
-        let (name, ring) = read_file(file)?;
+        let (name, ring) = read_ring_file(file)?;
         let sent = client.put(&routes::ring(name), Bytes::from(ring.encode())).await;
         let OfferAnswer { taken, waits, refused } =
             decode(node, &sent.map_err(|error| broken(node, &error))?)?;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use clap::Args;
+use martlet_admin_api::{self as wire, ProcessWorkers};
+use martlet_serving::Failure;
 
 use super::client::AdminEndpoint;
-use super::wire::{self, ProcessWorkers};
-use crate::failure::Failure;
 
 /// Arguments of `martlet admin workers`.
 #[derive(Args, Debug)]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use martlet_serving::{Size, parse_span};
 
 use super::cpu::MeasuredProcess;
 use super::{BenchError, BenchResult};
-use crate::units::{Size, parse_span};
 
 /// Arguments of `martlet bench`.
 #[derive(Args, Clone, Debug)]

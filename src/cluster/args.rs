@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::control::{ControlRequest, TargetSelector};
+use martlet_serving::Failure;
 
 use super::layout::{ClusterShape, DEVICES_MAX, NODES_MAX, PROXIES_MAX};
-use super::wire::{ControlRequest, TargetSelector};
-use crate::failure::Failure;
 use crate::policies::NamedCode;
 
 /// Arguments of `martlet cluster`.

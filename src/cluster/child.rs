@@ -8,9 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use martlet_serving::Failure;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-
-use crate::failure::Failure;
 
 /// Path of the running program: its file, or `/proc/self/exe` if that file was removed.
 pub(super) fn this_program() -> PathBuf {

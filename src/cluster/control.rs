@@ -13,14 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use martlet_admin_api::control::{ControlReply, ControlRequest};
+use martlet_serving::Failure;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use super::wire::{ControlReply, ControlRequest};
-use crate::failure::Failure;
 
 const NAME: &str = "control.sock";
 /// Timeout for reading a request.
@@ -156,8 +155,9 @@ fn exchange(stream: &mut UnixStream, request: &ControlRequest) -> std::io::Resul
 
 #[cfg(test)]
 mod tests {
+    use martlet_admin_api::control::TargetSelector;
+
     use super::*;
-    use crate::cluster::wire::TargetSelector;
 
     async fn send_test_command(
         dir: &Path,

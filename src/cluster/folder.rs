@@ -15,19 +15,19 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use martlet_admin_api::control::ProcessRole;
+use martlet_notifications::EventSettings;
+use martlet_serving::Failure;
+use martlet_serving::folder::{DataFolder, make_folder};
+use martlet_serving::settings::{SecretText, cores};
 use toml::{Table, Value};
 
-use super::child;
-use super::layout::{self, ClusterLayout, ClusterProcess, ClusterShape, ProcessRole};
+use super::layout::{self, ClusterLayout, ClusterProcess, ClusterShape};
 use super::ports::Ports;
 use super::process::Launch;
-use super::rings;
-use crate::failure::Failure;
-use crate::process::events::EventSettings;
-use crate::process::folder::{DataFolder, make_folder};
+use super::{child, rings};
 use crate::process::master_keys::{self, SSE_FILE, new_key};
 use crate::process::s3_port::S3Settings;
-use crate::process::settings::{SecretText, cores};
 use crate::server::credentials::{self, Credentials};
 
 const KEY: &str = "cluster.key";

@@ -5,13 +5,14 @@
 //! 3. The node starts with the new rings, and running nodes receive the rings. The replicators move
 //!    the data.
 
+use martlet_admin_api::control::TargetSelector;
+use martlet_serving::Failure;
+
 use super::layout::ClusterLayout;
 use super::ports::Ports;
 use super::push;
 use super::rings::{INDEX, JoinRings, WidenedRing, ring_path};
 use super::supervisor::Supervisor;
-use super::wire::TargetSelector;
-use crate::failure::Failure;
 
 /// Adds a node, in the given zone or the next in turn. Returns sentences for the operator.
 pub(super) async fn add_node(

@@ -8,10 +8,11 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use martlet_admin_api::control::ProcessRole;
+use martlet_serving::Failure;
 use serde::{Deserialize, Serialize};
 
 use super::ports::Ports;
-use crate::failure::Failure;
 use crate::policies::NamedCode;
 
 /// File name within the cluster's folder.
@@ -82,35 +83,6 @@ pub(super) struct ClusterShape {
     pub(super) replicas: usize,
     pub(super) policies: Vec<NamedCode>,
     pub(super) s3_port: u16,
-}
-
-/// Role of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ProcessRole {
-    /// Stores bytes and entries.
-    StorageNode,
-    /// Restores missing replicas and runs background workers.
-    Replicator,
-    /// Serves S3.
-    Proxy,
-}
-
-impl ProcessRole {
-    /// Name of the role's subcommand and settings file.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::StorageNode => "storage-node",
-            Self::Replicator => "replicator",
-            Self::Proxy => "proxy",
-        }
-    }
-}
-
-impl fmt::Display for ProcessRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
 }
 
 /// One process of the cluster.

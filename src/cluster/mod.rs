@@ -32,11 +32,11 @@ mod rings;
 mod supervisor;
 mod survey;
 mod up;
-mod wire;
+
+use martlet_serving::Failure;
 
 pub(crate) use self::args::ClusterArgs;
 use self::args::ClusterCommand;
-use crate::failure::Failure;
 
 /// Runs the command to its end.
 pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {

@@ -6,8 +6,9 @@
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
+use martlet_serving::Failure;
+
 use super::layout::{ClusterProcess, loopback};
-use crate::failure::Failure;
 
 /// Distance between candidate ports.
 const STEP: u16 = 400;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::wire::{ClusterStatus, ProcessStatus};
+use martlet_admin_api::control::{ClusterStatus, ProcessStatus};
+
 use crate::columns::table;
 
 fn place(address: Option<std::net::SocketAddr>) -> String {
@@ -122,8 +123,9 @@ fn process(process: &ProcessStatus) -> Vec<String> {
 mod tests {
     use std::path::Path;
 
-    use super::super::layout::{ProcessRole, loopback};
-    use super::super::wire::{DataDevice, ProcessState, RingLine};
+    use martlet_admin_api::control::{DataDevice, ProcessRole, ProcessState, RingLine};
+
+    use super::super::layout::loopback;
     use super::*;
 
     fn example() -> ClusterStatus {

@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use martlet_admin_api::control::ProcessState;
+use martlet_serving::Failure;
+use martlet_serving::folder::make_folder;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
-
-use super::wire::ProcessState;
-use crate::failure::Failure;
-use crate::process::folder::make_folder;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Timeout for the end of a killed process.

@@ -1,14 +1,13 @@
 //! Delivery of a new ring to a running node, from which it spreads to all members.
 
 use bytes::Bytes;
+use martlet_admin_api::control::{ProcessRole, ProcessState};
+use martlet_membership::ClusterSecret;
+use martlet_membership::routes::{OfferAnswer, RINGS};
 use martlet_protocol::http::{ClientOptions, HttpBackend};
+use martlet_serving::Failure;
 
-use super::layout::ProcessRole;
 use super::supervisor::Supervisor;
-use super::wire::ProcessState;
-use crate::failure::Failure;
-use crate::membership::key::ClusterSecret;
-use crate::membership::routes::{OfferAnswer, RINGS};
 
 /// Offers a ring to each running node until one accepts it. Returns that node's name, or a phrase
 /// for all of them if every node has the ring already.

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::{Clock, PolicyId, Redundancy, SystemClock};
 use martlet_ring::{Builder, NewDevice, RebalanceContext, Report, Ring, RingSettings};
+use martlet_serving::Failure;
 
 use super::layout::{ClusterLayout, NodeLayout, loopback};
-use crate::failure::Failure;
 use crate::policies::FIRST_NAME;
 
 pub(super) const INDEX: &str = "index";

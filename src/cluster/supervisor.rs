@@ -8,15 +8,15 @@
 
 use std::time::Duration;
 
+use martlet_admin_api::control::{ProcessRole, ProcessState, TargetSelector};
+use martlet_serving::Failure;
 use tokio::time::{Instant, sleep};
 
 use super::folder::ClusterFolder;
-use super::layout::{ClusterProcess, ProcessRole};
+use super::layout::ClusterProcess;
 use super::ports::{Ports, check_free};
 use super::probe::{self, Readiness};
 use super::process::Process;
-use super::wire::{ProcessState, TargetSelector};
-use crate::failure::Failure;
 
 /// Timeout for a process to become ready, ample for busy machines.
 const READY: Duration = Duration::from_mins(2);

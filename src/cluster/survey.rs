@@ -1,14 +1,15 @@
 //! Status of a cluster: processes by their own reports, devices and rings by the ring files.
 
 use futures::future::{join, join_all};
+use martlet_admin_api::control::{
+    ClusterStatus, DataDevice, ProcessRole, ProcessState, ProcessStatus, RingLine,
+};
 use martlet_protocol::DeviceId;
 use martlet_ring::Ring;
 
-use super::layout::ProcessRole;
 use super::probe::{self, Readiness};
 use super::rings;
 use super::supervisor::{SupervisedProcess, Supervisor};
-use super::wire::{ClusterStatus, DataDevice, ProcessState, ProcessStatus, RingLine};
 
 /// Number of hash characters that are shown.
 const HASH_CHARACTERS: usize = 16;

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use martlet_admin_api::control::{ControlReply, ControlRequest};
+use martlet_notifications::EventSettings;
+use martlet_serving::{Failure, Signals};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
@@ -11,12 +14,8 @@ use super::control::{self, Control};
 use super::folder::ClusterFolder;
 use super::ports::Ports;
 use super::supervisor::Supervisor;
-use super::wire::{ControlReply, ControlRequest};
 use super::{join, print, survey};
-use crate::failure::Failure;
-use crate::process::events::EventSettings;
 use crate::process::master_keys;
-use crate::process::signals::Signals;
 
 /// Window in which a further signal counts as a repetition of the first.
 const SAME_SIGNAL: Duration = Duration::from_millis(700);
@@ -102,7 +101,7 @@ async fn print_welcome(supervisor: &Supervisor) {
     let folder = &supervisor.folder;
     println!("{}", print::endpoints(&status));
     let first = supervisor.watched.iter().find_map(|watched| {
-        let is_proxy = watched.member.role == super::layout::ProcessRole::Proxy;
+        let is_proxy = watched.member.role == martlet_admin_api::control::ProcessRole::Proxy;
         watched.member.address.filter(|_| is_proxy)
     });
     match first {

@@ -2,14 +2,14 @@
 
 use axum::routing::get;
 use axum::{Json, Router};
+use martlet_admin_api::{self as wire, DeviceLine, ProcessWorkers, WorkerLine};
 use martlet_protocol::DeviceId;
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_replicator::WorkerStatus;
+use martlet_serving::operator::RoleCondition;
 use martlet_storage_node::Reserve;
 
 use super::metrics::WorkerSource;
-use super::operator::RoleCondition;
-use crate::admin::wire::{self, DeviceLine, ProcessWorkers, WorkerLine};
 
 /// Name of the ballast file in a device's folder.
 const BALLAST: &str = "ballast";

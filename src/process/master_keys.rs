@@ -6,10 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use martlet_proxy::{MasterKey, Vault};
-
-use super::folder::DataFolder;
-use super::settings::SecretText;
-use crate::failure::Failure;
+use martlet_serving::Failure;
+use martlet_serving::folder::DataFolder;
+use martlet_serving::settings::SecretText;
 
 /// File of the generated master keys that seal the secrets of tenants' keys.
 pub(crate) const FILE: &str = "master.key";

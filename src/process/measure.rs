@@ -13,8 +13,8 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
 use martlet_replicator::Foreground;
+use martlet_serving::DrainedBody;
 
-use super::body_drain::DrainedBody;
 use super::metrics::{Labels, Requests};
 
 /// Service that counts and times its requests.

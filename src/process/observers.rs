@@ -6,6 +6,9 @@
 
 use std::sync::Arc;
 
+use martlet_notifications::{
+    EventSettings, Events, LogFile, ObserverFigures, ObserverSource, TaskSet,
+};
 use martlet_protocol::Clock;
 use martlet_protocol::lifecycle::ObjectExpiry;
 use martlet_proxy::{ObjectStore, WitnessedExpiry};
@@ -13,15 +16,12 @@ use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_s3compat::{
     AccessLog, BucketLogs, Delivery, DeliveryOptions, EventSink, ExpiryEvents, Observers,
 };
+use martlet_serving::Failure;
+use martlet_serving::folder::DataFolder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::access_log::LogFile;
-use super::events::{EventSettings, Events, TaskSet};
-use super::folder::DataFolder;
-use super::metrics::{ObserverFigures, ObserverSource};
 use super::s3_port::S3Settings;
-use crate::failure::Failure;
 
 /// Observers of a process, with their tasks.
 pub(crate) struct ObserverTasks {
@@ -61,7 +61,7 @@ impl ObserverTasks {
         let options = DeliveryOptions { interval, region: UNNAMED_REGION.to_owned() };
         let (logs, delivery) = BucketLogs::new(store.clone(), clock.clone(), options);
         tasks.spawn(Delivery::run(delivery, stopped));
-        let has_targets = !events.notifications.is_empty();
+        let has_targets = events.has_targets();
         let events = observers.events.clone();
         observers.requests = Observers {
             sink: has_targets.then(|| events.clone() as Arc<dyn EventSink>),

@@ -11,15 +11,13 @@ use martlet_proxy::{Accounts, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{AuthConfig, Keys, SecretKey};
 use martlet_s3compat::http::HttpConfig;
 use martlet_s3compat::{IdentityProvider, S3Service, SessionKey, TokenKey};
+use martlet_serving::listen::{self, HEAD_BYTES_MAX, Port};
+use martlet_serving::settings::{SecretText, flag, list, number_from, span};
+use martlet_serving::{Certificate, Failure, Size};
 use martlet_topology::Cluster;
 use serde::{Deserialize, Serialize};
 
-use super::certificate::Certificate;
-use super::listen::{self, HEAD_BYTES_MAX, Port};
 use super::master_keys;
-use super::settings::{SecretText, flag, list, number_from, span};
-use crate::failure::Failure;
-use crate::units::Size;
 
 /// Environment variable for tests only: minimum size of an upload's parts, in bytes.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";

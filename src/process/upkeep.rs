@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use martlet_protocol::lifecycle::Day;
 use martlet_replicator::{AuditOptions, FileCursors, ReplicateOptions, UpkeepOptions};
+use martlet_serving::folder::DataFolder;
+use martlet_serving::settings::{number_from, span};
+use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer};
-
-use super::folder::DataFolder;
-use super::settings::{number_from, span};
-use crate::failure::Failure;
-use crate::units::Size;
 
 /// Environment variable for tests only: reclaim age of tombstones and uploads in milliseconds.
 const TEST_RECLAIM_AGE_MS: &str = "MARTLET_TEST_RECLAIM_AGE_MS";
@@ -111,8 +109,9 @@ impl UpkeepSettings {
 
 #[cfg(test)]
 mod tests {
+    use martlet_serving::settings::MergedSettings;
+
     use super::*;
-    use crate::process::settings::MergedSettings;
 
     #[test]
     fn every_upkeep_setting_has_a_name() {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use martlet_replicator::{ReclaimOptions, WorkerPace};
-
-use super::settings::number_from;
-use crate::failure::Failure;
+use martlet_serving::Failure;
+use martlet_serving::settings::number_from;
 
 /// Environment variable for tests only: grace time of garbage, and interval of workers, in
 /// milliseconds.

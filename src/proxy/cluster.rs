@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
+use martlet_membership::{Member, RingSet};
 use martlet_proxy::ObjectStore;
+use martlet_serving::{Failure, wait_for_stop};
 use martlet_topology::Cluster;
 use tokio::sync::watch;
 
-use crate::failure::Failure;
-use crate::membership::Member;
-use crate::membership::rings::RingSet;
 use crate::policies::check_cpu;
-use crate::process::listen::wait_for_stop;
 use crate::process::s3_port::S3Settings;
 
 /// Makes the cluster of these rings, with the default policy of the settings.

@@ -15,10 +15,18 @@ mod settings;
 use std::sync::Arc;
 
 use axum::Router;
+use martlet_admin_server::{accounts, buckets, objects, policies};
+use martlet_membership::{Member, MemberRole, NodeCollector, StatusSource};
+use martlet_notifications::{LogCollector, ObserverSource, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::Foreground;
 use martlet_s3compat::S3Service;
+use martlet_serving::folder::DataFolder;
+use martlet_serving::listen::{self, Port};
+use martlet_serving::metrics::Metrics;
+use martlet_serving::operator::{self as admin, AdminParts, Operator};
+use martlet_serving::{AdminToken, Failure, Signals, logging, runtime};
 use martlet_topology::Topology;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -26,20 +34,10 @@ use tokio::task::JoinSet;
 use self::operator::ProxyHealth;
 pub(crate) use self::settings::ProxyArgs;
 use self::settings::ProxySettings;
-use crate::failure::Failure;
-use crate::membership::Member;
-use crate::membership::nodes::MemberRole;
-use crate::membership::status::StatusSource;
-use crate::process::folder::DataFolder;
-use crate::process::listen::{self, Port};
 use crate::process::measure::MeasuredService;
-use crate::process::metrics::{Metrics, ObserverSource, Requests};
+use crate::process::metrics::Requests;
 use crate::process::observers::ObserverTasks;
-use crate::process::operator::{self as admin, AdminParts, Operator};
 use crate::process::s3_port::S3Secrets;
-use crate::process::signals::Signals;
-use crate::process::token::AdminToken;
-use crate::process::{accounts, buckets, logging, objects, policies, runtime};
 
 /// Runs a proxy until a signal stops it.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
@@ -139,9 +137,10 @@ impl RunningProxy<'_> {
         operator.open(AdminParts {
             health: Arc::new(ProxyHealth(member.clone())),
             metrics: Metrics::default()
-                .with_requests(&requests)
-                .with_observers(figures)
-                .with_nodes(Arc::new(move || nodes.nodes.figures())),
+                .with_registered(|registry| requests.register(registry))
+                .with(LogCollector(figures.clone()))
+                .with(TargetCollector(figures))
+                .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
             routes: voice
                 .routes()
                 .merge(objects::extents_of(store.clone()))

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-
-use crate::membership::Member;
-use crate::process::operator::{Health, RoleCondition};
+use martlet_membership::Member;
+use martlet_serving::operator::{Health, RoleCondition};
 
 /// Source of a proxy's condition.
 pub(super) struct ProxyHealth(pub(super) Arc<Member>);

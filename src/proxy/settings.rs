@@ -1,13 +1,13 @@
 //! Settings of a proxy.
 
 use clap::Args;
+use martlet_membership::{MemberArgs, MemberSettings};
+use martlet_notifications::EventSettings;
+use martlet_serving::Failure;
+use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, SecretText};
 use serde::Serialize;
 
-use crate::failure::Failure;
-use crate::membership::settings::{MemberArgs, MemberSettings};
-use crate::process::events::EventSettings;
 use crate::process::s3_port::{S3Args, S3Settings};
-use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings, SecretText};
 
 /// Default data folder.
 pub(super) const DATA_DIR: &str = "martlet-proxy";

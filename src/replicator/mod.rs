@@ -17,11 +17,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use martlet_membership::{Member, MemberRole, NodeCollector, RingSet, StatusSource};
+use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_protocol::Clock;
 use martlet_protocol::usage::UsageCounter;
 use martlet_replicator::{
     DeviceScope, Foreground, OnceReport, Runner, StandardWorkers, WorkerPace, run_all_once,
 };
+use martlet_serving::folder::DataFolder;
+use martlet_serving::metrics::Metrics;
+use martlet_serving::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
+use martlet_serving::{Failure, Signals, logging, runtime, wait_for_stop};
 use martlet_topology::{Cluster, Topology};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,19 +35,11 @@ use tokio::task::JoinSet;
 pub(crate) use self::settings::ReplicatorArgs;
 use self::settings::ReplicatorSettings;
 use self::spread::note_spread;
-use crate::failure::Failure;
-use crate::membership::Member;
-use crate::membership::nodes::MemberRole;
-use crate::membership::rings::RingSet;
-use crate::membership::status::StatusSource;
 use crate::policies::check_cpu;
-use crate::process::folder::DataFolder;
-use crate::process::listen::wait_for_stop;
-use crate::process::metrics::{Metrics, WorkerSource};
+use crate::process::admin_status::worker_lines;
+use crate::process::metrics::{WorkerCollector, WorkerSource};
 use crate::process::observers::ObserverTasks;
-use crate::process::operator::{self as admin, AdminParts, Health, Operator, RoleCondition};
-use crate::process::signals::Signals;
-use crate::process::{logging, runtime, workers};
+use crate::process::workers;
 
 /// Latency of clients' calls at any node above which workers yield. A client's request makes at
 /// least two calls in a row and should stay within [`WorkerPace::latency_budget`].
@@ -139,14 +137,16 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
     let ask: WorkerSource = Arc::new(runner.statuses());
     let nodes = member.clone();
     let voice = StatusSource::new(&format!("replicator {name}"), &operator, &member);
-    let voice = voice.with_workers(ask.clone());
+    let workers = ask.clone();
+    let voice = voice.with_workers(Arc::new(move || worker_lines(&workers)));
     member.introduce_itself(voice.report_source());
     operator.open(AdminParts {
         health: Arc::new(ReplicatorHealth(member.clone())),
         metrics: Metrics::default()
-            .with_workers(ask)
-            .with_observers(observers.figures())
-            .with_nodes(Arc::new(move || nodes.nodes.figures())),
+            .with(WorkerCollector(ask))
+            .with(LogCollector(observers.figures()))
+            .with(TargetCollector(observers.figures()))
+            .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
         routes: voice.routes(),
     });
     println!("Martlet replicator {name} runs");
@@ -257,11 +257,11 @@ impl Health for ReplicatorHealth {
 
 #[cfg(test)]
 mod tests {
+    use martlet_membership::RingName;
+    use martlet_membership::testing::ring;
     use martlet_replicator::StepProgress;
 
     use super::*;
-    use crate::membership::rings::RingName;
-    use crate::membership::rings::testing::ring;
 
     #[test]
     fn a_worker_that_ran_once_says_what_it_did() {

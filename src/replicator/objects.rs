@@ -3,7 +3,7 @@
 use martlet_proxy::{ObjectStore, StoreOptions};
 use martlet_topology::Topology;
 
-use crate::membership::Member;
+use martlet_membership::Member;
 
 /// Makes the object layer on the topology of the workers. Returns `None` without a data ring.
 pub(super) fn open(member: &Member, topology: &Topology) -> Option<ObjectStore> {

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use martlet_membership::{MemberArgs, MemberSettings};
+use martlet_notifications::EventSettings;
+use martlet_serving::Failure;
+use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
-use crate::membership::settings::{MemberArgs, MemberSettings};
-use crate::process::events::EventSettings;
-use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use crate::process::upkeep::UpkeepSettings;
 
 /// Default data folder.

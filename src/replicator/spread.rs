@@ -2,11 +2,9 @@
 //! ring. Otherwise it would leave the remaining nodes behind, whose votes would then be refused
 //! (rule P3).
 
+use martlet_membership::{Member, RingName, RingSet};
 use martlet_protocol::http::RingTags;
 use martlet_topology::Topology;
-
-use crate::membership::Member;
-use crate::membership::rings::{RingName, RingSet};
 
 /// Records if most nodes announced the index ring in their last replies.
 pub(super) fn note_spread(topology: &Topology, member: &Member, rings: &RingSet) {
@@ -29,16 +27,16 @@ fn is_with_most(rings: &RingSet, announced: impl Fn(&str) -> Option<RingTags>) -
 
 #[cfg(test)]
 mod tests {
+    use martlet_membership::ring_tag;
+    use martlet_membership::testing::{builder, device, next};
     use martlet_protocol::PolicyId;
     use martlet_protocol::http::Announcement;
     use martlet_ring::Ring;
 
     use super::*;
-    use crate::membership::rings::tag;
-    use crate::membership::rings::testing::{builder, device, next};
 
     fn tags(name: RingName, ring: &Ring) -> RingTags {
-        Announcement::new(&[tag(name, ring)]).rings().clone()
+        Announcement::new(&[ring_tag(name, ring)]).rings().clone()
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use crate::units::Size;
+use martlet_serving::Size;
 
 /// Arguments of `martlet ring`.
 #[derive(Args, Debug)]

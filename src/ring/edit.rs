@@ -4,12 +4,12 @@ use std::path::Path;
 
 use martlet_protocol::{PolicyId, Redundancy};
 use martlet_ring::{Builder, DeviceInfo, DeviceLocation, NewDevice, Ring, RingSettings};
+use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::{AddArgs, BuilderCommand, CreateArgs, InfoArgs};
 use super::select::{name, select, select_all, select_one};
 use super::session::CommandOutput;
-use crate::failure::Failure;
 use crate::policies;
 
 /// Default number of replicas.

@@ -4,6 +4,7 @@ use martlet_protocol::key::{index_placement, shard_of};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{BucketId, DeviceId, ExtentId, Partition};
 use martlet_ring::{Builder, Ring};
+use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::LocateArgs;
@@ -11,7 +12,6 @@ use super::session::CommandOutput;
 use super::text::row;
 use crate::admin;
 use crate::columns::table;
-use crate::failure::Failure;
 
 /// Requested key or extent (`what`, empty for a partition) and its partition.
 struct LocateTarget {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use martlet_ring::{Builder, Device, Diff, Figures, Ring};
+use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::BuilderCommand;
@@ -11,7 +12,6 @@ use super::session::CommandOutput;
 use super::text::{append_line, bar, count, counted, deviation, row};
 use super::tree;
 use crate::columns::table;
-use crate::failure::Failure;
 
 /// Number of devices that `balance` lists without `--all`.
 const WORST: usize = 20;

@@ -18,17 +18,11 @@ mod text;
 mod tree;
 
 use martlet_protocol::{Clock, SystemClock};
+use martlet_serving::Failure;
 
 use self::args::BuilderCommand;
 pub(crate) use self::args::RingArgs;
 use self::session::{CommandOutput, RingSession};
-use crate::failure::Failure;
-
-impl From<martlet_ring::Error> for Failure {
-    fn from(error: martlet_ring::Error) -> Self {
-        Self::refused(error.to_string())
-    }
-}
 
 /// Runs the command and prints its answer.
 pub(crate) fn run(args: &RingArgs) -> Result<(), Failure> {

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use martlet_protocol::DeviceId;
 use martlet_ring::{DevicePlan, RebalancePlan, Usage};
+use martlet_serving::Failure;
 use serde::Deserialize;
 
 use super::args::PlanArgs;
 use super::text::{append_line, count, counted, row, size};
 use crate::columns::table;
-use crate::failure::Failure;
 
 /// Usage by device, in the hand-written form or in the form of a server's report.
 #[derive(Deserialize)]

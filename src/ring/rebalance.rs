@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use martlet_ring::{Builder, Error, MovePace, RebalanceContext, RebalancePlan, Report, Ring};
+use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::PlanArgs;
 use super::plan as print;
 use super::session::{CommandOutput, ring_path};
 use super::text::{count, counted};
-use crate::failure::Failure;
 
 fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> RebalanceContext {
     RebalanceContext { now_ms, seed: args.seed.unwrap_or(builder.epoch() + 1) }

@@ -1,8 +1,7 @@
 //! Selection of devices by id or by place.
 
 use martlet_ring::{Builder, Device};
-
-use crate::failure::Failure;
+use martlet_serving::Failure;
 
 /// Returns the devices that `text` names: a device by id (`d7` or `7`), all devices of a region,
 /// zone or node (`r1`, `r1z2`, `r1z2-alpha`), or one device of a node (`r1z2-alpha/sdb`). No match

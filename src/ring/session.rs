@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use martlet_ring::{Builder, Ring};
+use martlet_serving::Failure;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{BuilderCommand, RingArgs};
 use super::text::append_line;
 use super::{edit, locate, look, rebalance};
-use crate::failure::Failure;
 
 /// Answer of a command, for people and for programs.
 pub(super) struct CommandOutput {

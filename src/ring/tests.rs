@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use martlet_protocol::ManualClock;
+use martlet_serving::Failure;
 
 use super::RingArgs;
-use crate::failure::Failure;
 
 /// 2026-03-01 12:00 UTC.
 const START_MS: u64 = 1_772_366_400_000;

@@ -7,11 +7,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::failure::Failure;
-use crate::process::folder::DataFolder;
+use martlet_serving::folder::DataFolder;
+use martlet_serving::settings::SecretText;
+use martlet_serving::{AdminToken, Failure};
+
 use crate::process::s3_port::S3Settings;
-use crate::process::settings::SecretText;
-use crate::process::token::AdminToken;
 
 /// File name within the data folder. A shell can source the file: `set -a; .
 /// martlet-data/credentials`.

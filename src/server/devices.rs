@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 
 use martlet_protocol::{DeviceId, PolicyId};
 use martlet_ring::{Device, Node};
+use martlet_serving::Failure;
+use martlet_serving::folder::DataFolder;
 use martlet_storage_node::Uuid;
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Failure;
-use crate::process::folder::DataFolder;
 
 const FILE: &str = "cluster.json";
 const FORMAT: u32 = 1;

@@ -19,26 +19,30 @@ mod devices;
 mod operator;
 mod rings;
 pub(crate) mod settings;
+mod steady_clock;
 mod store;
+mod token_key;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use martlet_admin_server::{buckets, objects, policies};
+use martlet_notifications::{LogCollector, TargetCollector};
 use martlet_replicator::Foreground;
+use martlet_serving::folder::DataFolder;
+use martlet_serving::listen::{self, Port};
+use martlet_serving::metrics::Metrics;
+use martlet_serving::operator::{self as admin, AdminParts, Operator};
+use martlet_serving::{Failure, Signals, logging, runtime};
 use tokio::sync::watch;
 
 use self::credentials::Credentials;
 pub(crate) use self::settings::ServerArgs;
 use self::settings::ServerSettings;
 use self::store::Store;
-use crate::failure::Failure;
-use crate::process::folder::DataFolder;
-use crate::process::listen::{self, Port};
 use crate::process::measure::MeasuredService;
-use crate::process::metrics::{Metrics, Requests, WorkerSource};
-use crate::process::operator::{self as admin, AdminParts, Operator};
-use crate::process::signals::Signals;
-use crate::process::{admin_status, buckets, logging, master_keys, objects, policies, runtime};
+use crate::process::metrics::{DeviceCollector, Requests, WorkerCollector, WorkerSource};
+use crate::process::{admin_status, master_keys};
 
 /// Runs a server until a signal stops it.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
@@ -119,10 +123,11 @@ impl RunningServer<'_> {
         operator.open(AdminParts {
             health: Arc::new(store.nodes()),
             metrics: Metrics::default()
-                .with_requests(&requests)
-                .with_observers(store.observers.figures())
-                .with_devices(store.device_source())
-                .with_workers(ask_workers.clone()),
+                .with_registered(|registry| requests.register(registry))
+                .with(LogCollector(store.observers.figures()))
+                .with(TargetCollector(store.observers.figures()))
+                .with(DeviceCollector(store.device_source()))
+                .with(WorkerCollector(ask_workers.clone())),
             routes: admin_status::workers("server", ask_workers)
                 .merge(voice.routes())
                 .merge(objects::extents_of(store.objects.clone()))

@@ -9,23 +9,23 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use martlet_admin_api::{self as wire, DeviceLine, ProcessReport, ServerStatus};
+use martlet_membership::forecast;
+use martlet_membership::forecast::capacity::DeviceReport;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, PolicyId};
 use martlet_replicator::{CensusOptions, census};
 use martlet_ring::Ring;
+use martlet_serving::operator::{Health, Operator, Readiness, RoleCondition, refuse};
+use martlet_serving::settings::span;
 use martlet_storage_node::Reserve;
 use martlet_topology::Topology;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
 use super::devices::POLICY;
-use crate::admin::wire::{self, DeviceLine, ProcessReport, ServerStatus};
-use crate::forecast;
-use crate::forecast::capacity::DeviceReport;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
 use crate::process::metrics::WorkerSource;
-use crate::process::operator::{Health, Operator, Readiness, RoleCondition, refuse};
-use crate::process::settings::span;
 
 /// Backends of all devices, including the missing ones.
 #[derive(Clone)]

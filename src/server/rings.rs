@@ -17,12 +17,12 @@ use std::io::ErrorKind;
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 use martlet_ring::{Builder, Device, NewDevice, RebalanceContext, Ring};
+use martlet_serving::Failure;
+use martlet_serving::folder::DataFolder;
 use martlet_topology::is_same_policy;
 
 use super::devices::{ClusterFile, POLICY};
-use crate::failure::Failure;
 use crate::policies::NamedCode;
-use crate::process::folder::DataFolder;
 
 const INDEX: &str = "index.ring";
 const DATA: &str = "data.ring";

@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use martlet_notifications::EventSettings;
+use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
+use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::policies::NamedCode;
-use crate::process::events::EventSettings;
 use crate::process::s3_port::{S3Args, S3Settings};
-use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings, list, span};
 use crate::process::upkeep::UpkeepSettings;
-use crate::units::Size;
 
 const AFTER_HELP: &str = "\
 Every setting can also come from the environment (MARTLET_DATA_DIR, MARTLET_S3_ADDRESS, …) or from \

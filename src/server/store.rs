@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use martlet_admin_server::accounts;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
 use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::{DeviceScope, Foreground, Runner, StandardWorkers};
 use martlet_ring::Ring;
 use martlet_s3compat::S3Service;
+use martlet_serving::folder::DataFolder;
+use martlet_serving::operator::Operator;
+use martlet_serving::{Failure, Size};
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 use martlet_topology::{Cluster, Topology};
 
@@ -20,16 +24,13 @@ use super::devices::{self, ClusterFile, KnownDevice, MissingDevice, StartDevices
 use super::operator::{ServerBackends, ServerStatusSource};
 use super::rings::{self, ServerRings};
 use super::settings::ServerSettings;
-use crate::failure::Failure;
+use super::steady_clock::SteadyClock;
+use super::token_key;
 use crate::policies::check_cpu;
-use crate::process::clock::SteadyClock;
-use crate::process::folder::DataFolder;
 use crate::process::metrics::{DeviceSource, WorkerSource};
 use crate::process::observers::ObserverTasks;
-use crate::process::operator::Operator;
 use crate::process::s3_port::S3Secrets;
-use crate::process::{accounts, master_keys, token_key, workers};
-use crate::units::Size;
+use crate::process::{master_keys, workers};
 
 /// Bytes of cached index blocks and of buffered index writes. With bodies in flight and the
 /// allocator's overhead, a loaded server stays under 250 MiB.

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use martlet_membership::RingSet;
 use martlet_protocol::DeviceId;
-
-use crate::failure::Failure;
-use crate::membership::rings::RingSet;
+use martlet_serving::Failure;
 
 /// Returns the configured devices by their ids in the rings. A device that the rings don't name is
 /// an error.
@@ -51,9 +50,10 @@ pub(super) fn missing(
 
 #[cfg(test)]
 mod tests {
+    use martlet_membership::RingName;
+    use martlet_membership::testing::ring;
+
     use super::*;
-    use crate::membership::rings::RingName;
-    use crate::membership::rings::testing::ring;
 
     fn given(names: &[&str]) -> BTreeMap<String, PathBuf> {
         names.iter().map(|name| ((*name).to_owned(), PathBuf::from("/x"))).collect()

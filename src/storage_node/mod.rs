@@ -11,6 +11,7 @@
 
 mod configured_devices;
 mod devices;
+mod introduced;
 mod operator;
 mod requests;
 mod settings;
@@ -20,34 +21,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::middleware::{from_fn, from_fn_with_state};
+use martlet_membership::routes::{self, Host};
+use martlet_membership::{
+    ClusterSecret, Introducer, Member, MemberRole, NodeCollector, Peers, StatusSource,
+};
 use martlet_protocol::http::{
     ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
 };
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, DeviceId};
+use martlet_serving::folder::DataFolder;
+use martlet_serving::metrics::Metrics;
+use martlet_serving::operator::{self as admin, AdminParts, Operator};
+use martlet_serving::{Failure, Signals, Size, listen, logging, runtime, wait_for_stop};
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode, Uuid};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::introduced::IntroducedNode;
 use self::operator::OpenNode;
 pub(crate) use self::settings::StorageNodeArgs;
 use self::settings::StorageNodeSettings;
-use crate::failure::Failure;
-use crate::membership::Member;
-use crate::membership::introduce::Introducer;
-use crate::membership::key::ClusterSecret;
-use crate::membership::nodes::MemberRole;
-use crate::membership::peers::Peers;
-use crate::membership::routes::{self, Host};
-use crate::membership::status::StatusSource;
 use crate::policies::check_cpu;
-use crate::process::folder::DataFolder;
-use crate::process::metrics::Metrics;
-use crate::process::operator::{self as admin, AdminParts, Operator};
-use crate::process::signals::Signals;
-use crate::process::{listen, logging, runtime};
-use crate::units::Size;
+use crate::process::metrics::DeviceCollector;
 
 /// Bytes of cached index blocks and of buffered index writes, for all devices together.
 const BLOCK_CACHE_BYTES: usize = 32 << 20;
@@ -203,18 +200,19 @@ impl RunningNode<'_> {
         let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
         let mut tasks = JoinSet::new();
         let mut stop = stopped.clone();
-        let until = async move { listen::wait_for_stop(&mut stop).await };
+        let until = async move { wait_for_stop(&mut stop).await };
         tasks.spawn(serve_members(internal, app, serving, until));
         tasks.spawn(member.clone().keep_up(stopped.clone()));
-        tasks.spawn(Introducer::new(self.host.clone(), node.clone()).run(stopped.clone()));
+        let introduced = Arc::new(IntroducedNode(node.clone()));
+        tasks.spawn(Introducer::new(self.host.clone(), introduced).run(stopped.clone()));
         tasks.spawn(watch_rings(self.opened.clone(), stopped.clone()));
         let figures = node.clone();
         let nodes = member.clone();
         self.operator.open(AdminParts {
             health: Arc::new(self.opened.clone()),
             metrics: Metrics::default()
-                .with_devices(Arc::new(move || figures.metrics().devices))
-                .with_nodes(Arc::new(move || nodes.nodes.figures())),
+                .with(DeviceCollector(Arc::new(move || figures.metrics().devices)))
+                .with(NodeCollector(Arc::new(move || nodes.nodes.figures()))),
             routes: self.voice.clone().routes(),
         });
         tasks
@@ -234,7 +232,7 @@ async fn watch_rings(opened: OpenNode, mut stop: watch::Receiver<bool>) {
             );
         }
         tokio::select! {
-            () = listen::wait_for_stop(&mut stop) => return,
+            () = wait_for_stop(&mut stop) => return,
             changed = changes.changed() => if changed.is_err() { return },
         }
     }

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::FutureExt;
+use martlet_membership::{DeviceLineSource, Member};
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, DeviceId};
+use martlet_serving::operator::{Health, RoleCondition};
 use martlet_storage_node::{Reserve, StorageNode};
 
 use super::devices;
-use crate::membership::Member;
-use crate::membership::status::DeviceLineSource;
 use crate::process::admin_status::{condition, device_lines};
-use crate::process::operator::{Health, RoleCondition};
 
 /// Open storage node.
 #[derive(Clone)]

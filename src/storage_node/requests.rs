@@ -78,10 +78,10 @@ mod tests {
     use axum::middleware::from_fn;
     use axum::routing::get;
     use http_body_util::BodyExt;
+    use martlet_serving::testing::json_lines;
     use tower::ServiceExt;
 
     use super::*;
-    use crate::process::logging::tests::json_lines;
 
     async fn logged(path: &str, id: Option<&str>) -> String {
         let (lines, _on) = json_lines();

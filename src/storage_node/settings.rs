@@ -5,12 +5,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use martlet_membership::{MemberArgs, MemberSettings};
+use martlet_serving::settings::{CommonArgs, CommonSettings, MergedSettings};
+use martlet_serving::{Failure, Size};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::failure::Failure;
-use crate::membership::settings::{MemberArgs, MemberSettings};
-use crate::process::settings::{CommonArgs, CommonSettings, MergedSettings};
-use crate::units::Size;
 
 /// Default folder for rings and peers.
 pub(super) const DATA_DIR: &str = "martlet-storage-node";

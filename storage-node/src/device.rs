@@ -36,15 +36,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
+use martlet_protocol::opening::Uuid;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, DeviceId, DeviceIdentity, Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
 
 use self::ballast::FillLevel;
-pub use self::format::Incarnation;
 pub(crate) use self::open::OpenDevice;
-pub use self::opening::OpeningStatus;
 use self::pool::Pool;
 use self::unreadable::Unreadable;
 use crate::disk::Disk;
@@ -92,40 +90,6 @@ impl DeviceConfig {
     /// Returns the settings of a device with the standard reserve.
     pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
         Self { id, path: path.into(), reserve: Reserve::Standard, place: String::new() }
-    }
-}
-
-/// Permanent random name of a cluster, or of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Uuid(pub [u8; 16]);
-
-impl Uuid {
-    /// Returns a new random name.
-    pub fn random() -> Self {
-        Self(martlet_protocol::id::random_bytes())
-    }
-}
-
-impl std::fmt::Display for Uuid {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl From<Uuid> for String {
-    fn from(uuid: Uuid) -> Self {
-        uuid.to_string()
-    }
-}
-
-impl TryFrom<String> for Uuid {
-    type Error = hex::FromHexError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let mut bytes = [0; 16];
-        hex::decode_to_slice(text, &mut bytes)?;
-        Ok(Self(bytes))
     }
 }
 

@@ -32,7 +32,8 @@ pub mod index;
 pub mod metrics;
 pub mod node;
 
-pub use device::{DeviceConfig, Incarnation, OpeningStatus, Reserve, Uuid};
+pub use device::{DeviceConfig, Reserve};
 pub use index::ExtentTable;
+pub use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};
 pub use node::{NodeOptions, Patience, StorageNode};

@@ -7,14 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use martlet_protocol::backend::{Backend, ByteStream, Call, DeviceStatus, NewExtent, Reply};
 use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::opening::{Incarnation, OpeningStatus, Uuid};
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, DeviceId, Error, ExtentId, Result, SystemClock};
 
 use self::monitor::Monitor;
 use crate::device::pulse::STALL_AFTER;
-use crate::device::{
-    Device, DeviceConfig, Incarnation, OpenDevice, OpeningStatus, SharedResources, Uuid,
-};
+use crate::device::{Device, DeviceConfig, OpenDevice, SharedResources};
 use crate::disk::{Disk, PosixDisk};
 use crate::index::Caches;
 use crate::metrics::NodeMetrics;

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use martlet_protocol::Clock;
-use martlet_protocol::http::with_request;
+use martlet_protocol::http::{AuthenticatedFlag, with_request};
 
 use super::anonymous_check::AnonymousCheck;
 use super::config::HttpConfig;
@@ -21,7 +21,6 @@ use crate::auth::{Authenticator, Identity, Keys, Refusal, RequestTarget};
 use crate::body::ResponseBody;
 use crate::dispatch::Reply;
 use crate::limits::LimitReason;
-use crate::limits::authenticated::AuthenticatedFlag;
 use crate::limits::concurrency::{ConcurrencyLimiter, RequestPermit};
 use crate::logging::ReplyRequester;
 use crate::messages;

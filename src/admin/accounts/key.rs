@@ -3,15 +3,15 @@
 use std::fmt;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::accounts::{
+    DeletedLine, KEY, KEYS, KeyChange, KeyLine, KeyRequest, ROTATE, Rotation,
+};
 use martlet_protocol::Network;
+use martlet_serving::Failure;
 
 use super::{LimitArgs, all, print};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
-use crate::admin::wire::accounts::{
-    DeletedLine, KEY, KEYS, KeyChange, KeyLine, KeyRequest, ROTATE, Rotation,
-};
-use crate::failure::Failure;
 
 /// Subcommands of `martlet admin key`.
 #[derive(Debug, Subcommand)]

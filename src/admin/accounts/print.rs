@@ -1,10 +1,10 @@
 //! Text output for tenants, users, roles and keys.
 
+use martlet_admin_api::accounts::{KeyLine, TenantLine, UserLine};
+use martlet_admin_api::roles::{RoleLine, UserPolicy};
 use martlet_protocol::Network;
 
 use crate::admin::limits::rate;
-use crate::admin::wire::accounts::{KeyLine, TenantLine, UserLine};
-use crate::admin::wire::roles::{RoleLine, UserPolicy};
 use crate::columns::table;
 
 fn rows(pairs: &[(&str, &str)]) -> String {
@@ -143,8 +143,9 @@ pub(super) fn keys(lines: &[KeyLine]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use martlet_admin_api::limits::RateLine;
+
     use super::*;
-    use crate::admin::wire::limits::RateLine;
 
     fn line(secret_key: Option<&str>) -> KeyLine {
         KeyLine {

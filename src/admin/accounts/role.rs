@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::accounts::DeletedLine;
+use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest};
+use martlet_serving::{Failure, parse_span};
 
 use super::{all, print};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
-use crate::admin::wire::accounts::DeletedLine;
-use crate::admin::wire::roles::{ROLE, ROLES, RoleLine, RoleRequest};
-use crate::failure::Failure;
-use crate::units::parse_span;
 
 /// Subcommands of `martlet admin role`.
 #[derive(Debug, Subcommand)]

@@ -1,17 +1,17 @@
 //! `martlet admin tenant`: tenants.
 
 use clap::Subcommand;
+use martlet_admin_api::accounts::{
+    DeletedLine, TENANT, TENANTS, TenantChange, TenantLine, TenantRequest,
+};
+use martlet_admin_api::limits::TENANT_QUOTA;
 use martlet_protocol::Network;
+use martlet_serving::Failure;
 
 use super::{LimitArgs, all, print};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::limits::QuotaArgs;
 use crate::admin::print::show;
-use crate::admin::wire::accounts::{
-    DeletedLine, TENANT, TENANTS, TenantChange, TenantLine, TenantRequest,
-};
-use crate::admin::wire::limits::TENANT_QUOTA;
-use crate::failure::Failure;
 
 /// Subcommands of `martlet admin tenant`.
 #[derive(Debug, Subcommand)]

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use martlet_admin_api::accounts::{DeletedLine, USER, USERS, UserLine, UserRequest};
+use martlet_admin_api::roles::{USER_POLICY, UserPolicy};
 use martlet_proxy::Role;
+use martlet_serving::Failure;
 
 use super::role::document;
 use super::{all, print};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
-use crate::admin::wire::accounts::{DeletedLine, USER, USERS, UserLine, UserRequest};
-use crate::admin::wire::roles::{USER_POLICY, UserPolicy};
-use crate::failure::Failure;
 
 /// Subcommands of `martlet admin user`.
 #[derive(Debug, Subcommand)]

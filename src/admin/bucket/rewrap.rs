@@ -5,11 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use martlet_admin_api::rewrap::{REWRAP, RewrapLine};
+use martlet_serving::Failure;
 
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print;
-use crate::admin::wire::rewrap::{REWRAP, RewrapLine};
-use crate::failure::Failure;
 
 /// Arguments of `martlet admin bucket rewrap`.
 #[derive(Args, Debug)]

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use martlet_serving::Failure;
 
 use super::rewrite::{self, RewriteLine};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::{size, span};
-use crate::failure::Failure;
 
 /// Interval between two requests for the progress.
 const TICK: Duration = Duration::from_millis(300);

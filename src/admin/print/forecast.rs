@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use martlet_admin_api::forecast::{Capacity, DeviceCapacity, RingSpread};
+
 use super::{bar, percent, row, size};
-use crate::admin::wire::forecast::{Capacity, DeviceCapacity, RingSpread};
 use crate::columns::table;
 
 /// Formats the capacity forecast of the cluster.
@@ -112,8 +113,9 @@ fn spread(text: &mut String, ring: &RingSpread) {
 
 #[cfg(test)]
 mod tests {
+    use martlet_admin_api::forecast::{CrowdedLine, DeviceSpread};
+
     use super::*;
-    use crate::admin::wire::forecast::{CrowdedLine, DeviceSpread};
 
     #[test]
     fn a_device_that_will_be_too_full_is_seen() {

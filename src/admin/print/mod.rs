@@ -8,13 +8,13 @@ mod forecast;
 mod status;
 mod workers;
 
+use martlet_admin_api::{BucketLine, ObjectExtents};
 use serde::Serialize;
 
 pub(crate) use self::census::census;
 pub(crate) use self::forecast::{capacity, dispersion};
 pub(crate) use self::status::status;
 pub(crate) use self::workers::workers;
-use super::wire::{BucketLine, ObjectExtents};
 use crate::columns::table;
 
 /// Length of a bar in cells.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::workers::eta;
-use super::{bar, percent, row, size, span};
-use crate::admin::wire::{
+use martlet_admin_api::{
     DeviceLine, MemberLine, MovesLine, NodeLine, ProcessReport, RingLine, ServerStatus, WorkerLine,
 };
+
+use super::workers::eta;
+use super::{bar, percent, row, size, span};
 use crate::columns::table;
 
 /// Formats the status of a process, with its view of the cluster.

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use martlet_admin_api::{ProcessWorkers, WorkerLine};
+
 use super::{row, size, span};
-use crate::admin::wire::{ProcessWorkers, WorkerLine};
 use crate::columns::table;
 
 /// Age in milliseconds of a report above which its process has probably ended.

@@ -4,14 +4,14 @@ use std::fmt;
 
 use martlet_protocol::backend::DeviceHealth;
 use martlet_replicator::WorkerStatus;
+use martlet_serving::metrics::MetricKind::{Rises, RisesAndFalls};
+use martlet_serving::metrics::{Figure, encode_figures};
 use martlet_storage_node::DeviceMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::figures::MetricKind::{Rises, RisesAndFalls};
-use super::figures::{Figure, encode_figures};
 use super::{DeviceSource, WorkerSource};
 use crate::process::admin_status::eta_s;
 
@@ -127,9 +127,11 @@ const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [
     }),
 ];
 
-pub(super) struct DeviceCollector(pub(super) DeviceSource);
+/// Collector of the devices' metrics.
+pub(crate) struct DeviceCollector(pub(crate) DeviceSource);
 
-pub(super) struct WorkerCollector(pub(super) WorkerSource);
+/// Collector of the workers' metrics.
+pub(crate) struct WorkerCollector(pub(crate) WorkerSource);
 
 impl Collector for DeviceCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {

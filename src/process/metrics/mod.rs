@@ -1,85 +1,20 @@
-//! Metrics of a process at `/metrics`, in Prometheus' text format.
-//!
-//! Metrics of requests are updated as requests happen. Metrics of devices, workers and nodes are
-//! collected on each scrape.
+//! Metrics of S3 requests, of devices and of workers.
 
 mod devices;
-mod figures;
-mod nodes;
-mod observers;
 mod requests;
 
 use std::sync::Arc;
 
 use martlet_replicator::WorkerStatus;
 use martlet_storage_node::DeviceMetrics;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 
-use self::devices::{DeviceCollector, WorkerCollector};
-use self::nodes::NodeCollector;
-pub(crate) use self::nodes::NodeFigures;
-pub(crate) use self::observers::{ObserverFigures, TargetFigures};
+pub(crate) use self::devices::{DeviceCollector, WorkerCollector};
 pub(crate) use self::requests::{Labels, Requests};
 
 /// Source of the devices' metrics.
 pub(crate) type DeviceSource = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
 /// Source of the workers' metrics.
 pub(crate) type WorkerSource = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
-/// Source of the metrics of calls to other nodes.
-pub(crate) type NodeSource = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;
-/// Source of the metrics of event targets and access logs.
-pub(crate) type ObserverSource = Arc<dyn Fn() -> ObserverFigures + Send + Sync>;
-
-/// Registry of all metrics of a process.
-pub(crate) struct Metrics(Registry);
-
-impl Default for Metrics {
-    /// Makes an empty registry.
-    fn default() -> Self {
-        Self(Registry::with_prefix("martlet"))
-    }
-}
-
-impl Metrics {
-    /// Adds metrics of the requests of S3 clients.
-    pub(crate) fn with_requests(mut self, requests: &Requests) -> Self {
-        requests.register(&mut self.0);
-        self
-    }
-
-    /// Adds metrics of devices.
-    pub(crate) fn with_devices(mut self, devices: DeviceSource) -> Self {
-        self.0.register_collector(Box::new(DeviceCollector(devices)));
-        self
-    }
-
-    /// Adds metrics of workers.
-    pub(crate) fn with_workers(mut self, workers: WorkerSource) -> Self {
-        self.0.register_collector(Box::new(WorkerCollector(workers)));
-        self
-    }
-
-    /// Adds metrics of calls to other nodes.
-    pub(crate) fn with_nodes(mut self, nodes: NodeSource) -> Self {
-        self.0.register_collector(Box::new(NodeCollector(nodes)));
-        self
-    }
-
-    /// Adds metrics of event targets and access logs.
-    pub(crate) fn with_observers(mut self, observers: ObserverSource) -> Self {
-        self.0.register_collector(Box::new(observers::LogCollector(observers.clone())));
-        self.0.register_collector(Box::new(observers::TargetCollector(observers)));
-        self
-    }
-
-    /// Returns all metrics as text.
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        encode(&mut text, &self.0).expect("writing to a String can't fail");
-        text
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -89,6 +24,7 @@ mod tests {
     use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
     use martlet_protocol::{DeviceId, DeviceIdentity, Term};
     use martlet_replicator::StepProgress;
+    use martlet_serving::metrics::Metrics;
     use martlet_storage_node::IndexMetrics;
 
     use super::*;
@@ -126,7 +62,7 @@ mod tests {
 
     #[test]
     fn votes_hints_and_terms_of_devices_are_told() {
-        let text = Metrics::default().with_devices(Arc::new(|| vec![device()])).text();
+        let text = Metrics::default().with(DeviceCollector(Arc::new(|| vec![device()]))).text();
         for line in [
             "martlet_device_voting{device=\"d3\"} 1",
             "martlet_device_hints{device=\"d3\"} 7",
@@ -138,26 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_those_who_are_told_of_requests_are_told() {
-        let target = TargetFigures { name: "hook".into(), lost: 3, ..TargetFigures::default() };
-        let figures =
-            ObserverFigures { targets: vec![target], lost_lines: 1, lost_bucket_lines: 2 };
-        let text = Metrics::default().with_observers(Arc::new(move || figures.clone())).text();
-        for line in [
-            "martlet_event_messages_lost_total{target=\"hook\"} 3",
-            "martlet_event_waiting_bytes{target=\"hook\"} 0",
-            "martlet_access_log_lines_lost_total{log=\"own\"} 1",
-            "martlet_access_log_lines_lost_total{log=\"buckets\"} 2",
-        ] {
-            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
-        }
-    }
-
-    #[test]
     fn figures_of_requests_and_workers_are_told() {
         let requests = Requests::new();
-        let metrics =
-            Metrics::default().with_requests(&requests).with_workers(Arc::new(|| vec![worker()]));
+        let metrics = Metrics::default()
+            .with_registered(|registry| requests.register(registry))
+            .with(WorkerCollector(Arc::new(|| vec![worker()])));
         let response = Response::builder().status(403).body(()).unwrap();
         let labels = Labels::of(&Method::PUT, &response);
         requests.answered(labels, Duration::from_millis(3));

@@ -89,7 +89,8 @@ impl Requests {
         self.limited.get_or_create(&LimitLabel { limit: limited.name() }).inc();
     }
 
-    pub(super) fn register(&self, registry: &mut Registry) {
+    /// Registers all metrics.
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.answered.clone());
         registry.register(
             "requests_limited",

@@ -8,10 +8,9 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
+use martlet_protocol::opening::{Incarnation, Uuid};
 use martlet_protocol::{DeviceId, Error, Result};
 use serde::{Deserialize, Serialize};
-
-use super::Uuid;
 
 const NAME: &str = "format.json";
 const MAGIC: &str = "martlet device";
@@ -78,17 +77,6 @@ pub(crate) struct Format {
     /// vote under this identity any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced_by: Option<Incarnation>,
-}
-
-/// One opening of one formatting of a device, as peers remember it (rule G1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incarnation {
-    /// Identity of the formatting.
-    pub device: Uuid,
-    /// Rises with each opening, and with each formatting in one place.
-    pub generation: u64,
-    /// Random, new at each opening; zero for openings before version 2 of the format.
-    pub nonce: Uuid,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::DeviceHealth;
+use martlet_protocol::opening::{Incarnation, Uuid};
 use martlet_protocol::{Error, Result};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
@@ -20,9 +21,9 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::ballast::{Ballast, FillLevel};
-use super::format::{self, Format, Incarnation};
+use super::format::{self, Format};
 use super::pool::Pool;
-use super::{DeviceConfig, SharedResources, Uuid, lost, opening};
+use super::{DeviceConfig, SharedResources, lost, opening};
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, IndexContext};
 use crate::metrics::IndexCounters;

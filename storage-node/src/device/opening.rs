@@ -17,29 +17,12 @@
 //! A crash between two steps leaves a device that can't use its votes, with a generation that its
 //! peers still accept.
 
-use martlet_protocol::{DeviceId, Error, Result};
+use martlet_protocol::opening::{Incarnation, OpeningStatus};
+use martlet_protocol::{Error, Result};
 
-use super::format::{Format, Incarnation};
+use super::format::Format;
 use super::open::OpenDevice;
 use super::{Device, DeviceConfig, DeviceState, SharedResources};
-
-/// An opening of a device, and its state with the device's peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpeningStatus {
-    /// Device id in the rings.
-    pub device: DeviceId,
-    /// The opening.
-    pub current: Incarnation,
-    /// Opening that it follows: the device's last confirmed opening, or the opening that it
-    /// replaces.
-    pub base: Option<Incarnation>,
-    /// True when peers confirmed it.
-    pub confirmed: bool,
-    /// True when the device has its votes on disk.
-    pub has_votes: bool,
-    /// Opening that its peers remember instead.
-    pub replaced_by: Option<Incarnation>,
-}
 
 /// Begins the opening: stores its generation on disk, if the device must be introduced to peers.
 pub(super) fn begin(

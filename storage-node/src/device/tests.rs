@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
+use martlet_protocol::opening::Incarnation;
 use martlet_protocol::{Clock, ManualClock};
 use parking_lot::Condvar;
 use rustix::fs::{FlockOperation, flock};

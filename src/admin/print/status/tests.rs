@@ -1,7 +1,8 @@
 //! Text output for the status of a cluster and of a server.
 
+use martlet_admin_api::ChangeLine;
+
 use super::*;
-use crate::admin::wire::ChangeLine;
 
 fn ring(epoch: u64) -> RingLine {
     RingLine { name: "index".into(), epoch, hash: "0a".into() }

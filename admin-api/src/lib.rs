@@ -1,0 +1,44 @@
+//! Messages of Martlet's operator interfaces, as values that serialize to JSON.
+//!
+//! ```text
+//! martlet admin ──HTTP, JSON──▶ admin port of a process ──▶ values of this crate ──▶ the role
+//! process ──report, each round──▶ storage nodes ──────────▶ ProcessReport
+//! martlet cluster ──a line of JSON──▶ control port of `martlet cluster up`
+//! ```
+//!
+//! Both ends of each message use the type of this crate. So a field that one end renames does not
+//! compile at the other end.
+//!
+//! * `status`: [`ServerStatus`], a process's status and its view of the cluster; [`ProcessReport`],
+//!   a process's report about itself; [`ProcessWorkers`], the workers of a process.
+//! * `store`: storage policies, settings of buckets, extents of objects.
+//! * [`accounts`], [`roles`]: tenants, users, access keys, roles of tenants and policies of users.
+//! * [`limits`]: quotas, rates, and usage of buckets.
+//! * [`rewrap`], [`rewrite`]: progress of passes over all objects of a bucket.
+//! * [`forecast`]: forecast of device fullness; balance and dispersion of the rings.
+//! * [`control`]: messages at the control port of a cluster on one machine.
+//!
+//! Processes of different versions exchange reports. So a new field has a default, and readers
+//! ignore fields that they don't know. Numbers are sent as they are, units last in their names;
+//! formats for people belong to the commands.
+//!
+//! The crate holds values, paths and small rules about values. It contains no I/O, no parsing of
+//! arguments and no printing.
+
+pub mod accounts;
+pub mod control;
+pub mod forecast;
+pub mod limits;
+pub mod rewrap;
+pub mod rewrite;
+pub mod roles;
+mod status;
+mod store;
+
+pub use status::{
+    CAPACITY, CENSUS, ChangeLine, DISPERSION, DeviceLine, MemberLine, MovesLine, NodeLine,
+    ProcessReport, ProcessWorkers, RingLine, STATUS, ServerStatus, WORKERS, WorkerLine,
+};
+pub use store::{
+    BUCKET, BucketLine, EXTENTS, ErrorReply, ExtentLine, ObjectExtents, POLICIES, PolicyLine,
+};

@@ -1,0 +1,144 @@
+//! Admin API of roles and of users' policies. Documents that can't be evaluated are refused when
+//! they are stored.
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest, USER_POLICY, UserPolicy};
+use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
+use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
+
+use super::{
+    AccountsApi, AccountsQuery, AccountsState, ApiError, ApiResult, PAGE_MAX, deleted, named, page,
+    read,
+};
+
+pub(super) fn routes() -> Router<AccountsApi> {
+    Router::new()
+        .route(ROLES, get(roles).post(create_role))
+        .route(ROLE, get(role).put(change_role).delete(delete_role))
+        .route(USER_POLICY, get(user_policy).put(put_user_policy).delete(delete_user_policy))
+}
+
+fn line(role: SessionRole) -> RoleLine {
+    let SessionRole { tenant, name, created_ms, policy, trust, session_s_max, disabled, .. } = role;
+    RoleLine {
+        arn: format!("arn:aws:iam::{tenant}:role/{name}"),
+        tenant,
+        role: name,
+        created_ms,
+        enabled: !disabled,
+        max_session_seconds: session_s_max,
+        policy,
+        trust,
+    }
+}
+
+fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), ApiError> {
+    let refuse = |what: &str, why: &str| ApiError::bad(format!("invalid {what}: {why}"));
+    if let Some(policy) = policy {
+        check_own_policy(policy).map_err(|why| refuse("policy", &why))?;
+    }
+    if let Some(trust) = trust {
+        check_trust(trust).map_err(|why| refuse("trust document", &why))?;
+    }
+    Ok(())
+}
+
+/// Resolves the principals that a trust document names to their ids.
+async fn bind(desk: &AccountsApi, trust: Option<&str>) -> Result<Option<String>, ApiError> {
+    let Some(trust) = trust else { return Ok(None) };
+    let bound = bind_trust(&desk.store, trust).await;
+    bound.map(Some).map_err(|why| ApiError::bad(format!("invalid trust document: {why}")))
+}
+
+async fn roles(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let tenant = named(which.tenant.as_ref(), "tenant")?;
+    desk.accounts.tenant(tenant).await?;
+    let listed = desk.accounts.roles(tenant, which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(page(listed, |role| role.name.clone(), line)).into_response())
+}
+
+async fn create_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let RoleRequest { tenant, role, policy, trust, max_session_seconds, .. } = read(&body)?;
+    check(policy.as_deref(), trust.as_deref())?;
+    let policy = policy.ok_or_else(|| ApiError::bad("a role needs a policy"))?;
+    let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
+    let trust_ids = bind(&desk, trust.as_deref()).await?;
+    let new = NewRole { tenant, name: role, policy, trust, trust_ids, session_s_max };
+    Ok(Json(line(desk.accounts.create_role(new).await?)).into_response())
+}
+
+fn which_role(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
+    Ok((named(which.tenant.as_ref(), "tenant")?, named(which.role.as_ref(), "role")?))
+}
+
+async fn role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let (tenant, name) = which_role(&which)?;
+    Ok(Json(line(desk.accounts.role(tenant, name).await?)).into_response())
+}
+
+async fn change_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let RoleRequest { tenant, role, policy, trust, max_session_seconds, enabled } = read(&body)?;
+    check(policy.as_deref(), trust.as_deref())?;
+    let disabled = enabled.map(|enabled| !enabled);
+    let trust_ids = bind(&desk, trust.as_deref()).await?;
+    let session_s_max = max_session_seconds;
+    let change = RoleChange { disabled, policy, trust, trust_ids, session_s_max };
+    let changed = desk.accounts.change_role(&tenant, &role, change).await?;
+    Ok(Json(line(changed)).into_response())
+}
+
+async fn delete_role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let (tenant, name) = which_role(&which)?;
+    desk.accounts.delete_role(tenant, name).await?;
+    Ok(deleted(&format!("{tenant}/{name}")))
+}
+
+fn which_user(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
+    Ok((named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?))
+}
+
+async fn user_policy(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let (tenant, name) = which_user(&which)?;
+    let user = desk.accounts.user(tenant, name).await?;
+    let (tenant, user, policy) = (user.tenant, user.name, user.policy);
+    Ok(Json(UserPolicy { tenant, user, policy }).into_response())
+}
+
+async fn put_user_policy(State(desk): AccountsState, body: Bytes) -> ApiResult {
+    let UserPolicy { tenant, user, policy } = read(&body)?;
+    check(policy.as_deref(), None)?;
+    if policy.is_none() {
+        return Err(ApiError::bad("missing parameter: policy"));
+    }
+    let user = desk.accounts.set_user_policy(&tenant, &user, policy).await?;
+    let (tenant, user, policy) = (user.tenant, user.name, user.policy);
+    Ok(Json(UserPolicy { tenant, user, policy }).into_response())
+}
+
+async fn delete_user_policy(
+    State(desk): AccountsState,
+    Query(which): Query<AccountsQuery>,
+) -> ApiResult {
+    let (tenant, name) = which_user(&which)?;
+    desk.accounts.set_user_policy(tenant, name, None).await?;
+    Ok(deleted(&format!("{tenant}/{name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_evaluated_is_refused_with_the_reason() {
+        let ApiError(_, told) = check(Some("{}"), None).unwrap_err();
+        assert!(told.starts_with("invalid policy: ") && told.len() > 30, "{told}");
+        let policy = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"#;
+        assert!(check(Some(policy), None).is_ok());
+        let ApiError(_, told) = check(Some(policy), Some(policy)).unwrap_err();
+        assert!(told.starts_with("invalid trust document: "), "{told}");
+    }
+}

@@ -1,0 +1,30 @@
+//! Admin API of processes with an S3 port: tenants, buckets, quotas and extents of objects.
+//!
+//! ```text
+//! martlet admin ──HTTP, JSON──▶ admin port ── token ──▶ routes of this crate ──▶ ObjectStore
+//! ```
+//!
+//! * [`accounts`]: tenants, users, roles and access keys, with their quotas and rates.
+//! * [`buckets`]: settings of buckets beyond S3's; moves to another storage policy; rewraps of data
+//!   keys by a new master key.
+//! * [`objects`]: extents of an object, with the devices and files that hold them.
+//! * [`policies`]: storage policies of the cluster.
+//! * `quotas`: quotas and usage of tenants and buckets, as part of the routes of accounts.
+//!
+//! Each module returns a [`Router`](axum::Router). A role merges the routers into the routes of its
+//! admin address, which [`Operator`](martlet_serving::operator::Operator) protects by a token. So
+//! these routes make no access checks of their own.
+//!
+//! Messages are those of [`martlet_admin_api`]. Rules about accounts, quotas and policies belong to
+//! [`martlet_proxy`] and [`martlet_s3compat`]: a route reads a request, calls the object layer, and
+//! turns the outcome into a reply. Errors are sentences for people, with a status that scripts can
+//! test.
+//!
+//! Long passes over a bucket don't hold a request: a rewrite runs as a task whose progress is
+//! queried, and a rewrap answers after each page.
+
+pub mod accounts;
+pub mod buckets;
+pub mod objects;
+pub mod policies;
+mod quotas;

@@ -1,0 +1,109 @@
+//! Admin API of quotas and usage of tenants and buckets.
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use martlet_admin_api::limits::{self as wire, Bound, QuotaChange, QuotaLine};
+use martlet_protocol::usage::{Quota, Usage, UsageCounter};
+use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
+use serde::Deserialize;
+
+use super::accounts::{ApiResult, named, read};
+
+/// Routes that show and set quotas.
+pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
+    Router::new()
+        .route(wire::TENANT_QUOTA, get(tenant).put(set_tenant))
+        .route(wire::BUCKET_QUOTA, get(bucket).put(set_bucket))
+        .route(wire::BUCKET_USAGE, get(usage))
+        .with_state(QuotasApi { accounts, store })
+}
+
+#[derive(Clone)]
+struct QuotasApi {
+    accounts: Accounts,
+    store: ObjectStore,
+}
+
+type QuotasState = State<QuotasApi>;
+
+#[derive(Default, Deserialize)]
+struct QuotaQuery {
+    tenant: Option<String>,
+    bucket: Option<String>,
+    #[serde(default)]
+    now: bool,
+}
+
+fn apply(change: &QuotaChange, quota: &mut Quota) {
+    Bound::set(change.bytes, &mut quota.bytes);
+    Bound::set(change.objects, &mut quota.objects);
+    Bound::set(change.index, &mut quota.index);
+}
+
+fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
+    QuotaLine {
+        name: name.to_owned(),
+        bytes_max: quota.bytes,
+        objects_max: quota.objects,
+        index_max: quota.index_max(),
+        bytes: held.map(|(usage, _)| usage.bytes),
+        objects: held.map(|(usage, _)| usage.objects),
+        index: held.map(|(usage, _)| usage.index),
+        counted_ms: held.map(|(_, began_ms)| began_ms),
+    }
+}
+
+impl QuotasApi {
+    async fn tenant(&self, tenant: &Tenant) -> ApiResult {
+        let (usage, began_ms) = self.store.tenant_usage(&tenant.canonical_id).await?;
+        let held = began_ms.map(|began_ms| (usage, began_ms));
+        Ok(Json(line(&tenant.name, tenant.quota, held)).into_response())
+    }
+
+    async fn bucket(&self, name: &str, now: bool) -> ApiResult {
+        let bucket = self.store.bucket(name).await?;
+        let quota = self.store.bucket_quota(name).await?;
+        let counted = self.store.bucket_usage(&bucket).await?;
+        if !now {
+            let held = counted.map(|it| (it.usage, it.began_ms));
+            return Ok(Json(line(name, quota, held)).into_response());
+        }
+        let count = self.store.count_bucket(name).await?;
+        if counted.is_some() || !quota.is_none() {
+            self.store.report(&count).await.map_err(Error::from)?;
+        }
+        Ok(Json(line(name, quota, Some((count.usage, count.began_ms)))).into_response())
+    }
+}
+
+async fn tenant(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+    desk.tenant(&tenant).await
+}
+
+async fn set_tenant(State(desk): QuotasState, body: Bytes) -> ApiResult {
+    let change: QuotaChange = read(&body)?;
+    let changed = desk.accounts.change_quota(&change.name, |quota| apply(&change, quota)).await;
+    desk.tenant(&changed?).await
+}
+
+async fn bucket(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    desk.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
+}
+
+async fn set_bucket(State(desk): QuotasState, body: Bytes) -> ApiResult {
+    let change: QuotaChange = read(&body)?;
+    let changed = desk.store.change_bucket_quota(&change.name, |quota| apply(&change, quota)).await;
+    changed?;
+    desk.bucket(&change.name, false).await
+}
+
+async fn usage(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    let name = named(which.bucket.as_ref(), "bucket")?;
+    let bucket = desk.store.bucket(name).await?;
+    let now = which.now || desk.store.bucket_usage(&bucket).await?.is_none();
+    desk.bucket(name, now).await
+}

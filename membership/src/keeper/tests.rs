@@ -1,0 +1,249 @@
+//! Tests of rings: acceptance, storage, waiting and refusal.
+
+use super::*;
+use crate::testing::*;
+
+const DATA: RingName = RingName::Data(martlet_protocol::PolicyId(0));
+
+fn keeper(place: &tempfile::TempDir) -> RingKeeper {
+    RingKeeper::open(Arc::new(DataFolder::open(place.path()).unwrap()), &[]).unwrap()
+}
+
+#[test]
+fn p3_newer_rings_are_taken_and_kept_and_older_ones_never() {
+    let place = tempfile::tempdir().unwrap();
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    let keeper = keeper(&place);
+    let mut changes = keeper.changes();
+    for name in [RingName::Index, DATA] {
+        assert_eq!(keeper.offer(name, &first.encode()), Ok(OfferOutcome::Taken));
+    }
+    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
+    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Known));
+    assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
+    assert!(changes.has_changed().unwrap() && *changes.borrow_and_update() == 3);
+    drop(keeper);
+    let rings = self::keeper(&place).rings();
+    assert_eq!(rings.index().unwrap().hash(), second.hash());
+    assert_eq!(rings.get(DATA).unwrap().hash(), first.hash());
+}
+
+#[test]
+fn p3_damaged_and_contradicting_rings_are_refused_and_the_old_one_stays() {
+    let place = tempfile::tempdir().unwrap();
+    let keeper = keeper(&place);
+    let mine = ring(0, 3);
+    keeper.offer(RingName::Index, &mine.encode()).unwrap();
+    let contradicting = ring(0, 4);
+    assert_eq!(contradicting.epoch(), mine.epoch());
+    let refusal = keeper.offer(RingName::Index, &contradicting.encode()).unwrap_err();
+    assert!(refusal.contains("two rings of epoch"), "{refusal}");
+    let mut bytes = mine.encode();
+    for at in [0, bytes.len() / 2, bytes.len() - 1] {
+        bytes[at] ^= 1;
+        assert!(keeper.offer(RingName::Index, &bytes).is_err());
+        bytes[at] ^= 1;
+    }
+    assert!(keeper.offer(RingName::Index, &bytes[..bytes.len() - 1]).is_err());
+    assert_eq!(keeper.rings().index().unwrap().hash(), mine.hash());
+    assert_eq!(Ring::load(&place.path().join("index.ring")).unwrap().hash(), mine.hash());
+}
+
+#[test]
+fn it_knows_who_is_ahead() {
+    let place = tempfile::tempdir().unwrap();
+    let keeper = keeper(&place);
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    keeper.offer(RingName::Index, &first.encode()).unwrap();
+    let has = |ring: &Ring| Announcement::new(&[ring_tag(RingName::Index, ring)]).rings().clone();
+    assert_eq!(keeper.behind(&has(&first)), []);
+    assert_eq!(keeper.behind(&has(&second)), [RingName::Index]);
+    keeper.offer(RingName::Index, &second.encode()).unwrap();
+    assert_eq!(keeper.behind(&has(&first)), []);
+    let unknown = Announcement::new(&[ring_tag(DATA, &first)]);
+    assert_eq!(keeper.behind(unknown.rings()), [DATA]);
+}
+
+#[test]
+fn files_are_taken_where_they_are_newer() {
+    let place = tempfile::tempdir().unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    let path = files.path().join("index.ring");
+    let open = || {
+        RingKeeper::open(
+            Arc::new(DataFolder::open(place.path()).unwrap()),
+            std::slice::from_ref(&path),
+        )
+    };
+    let epoch = |keeper: RingKeeper| keeper.rings().index().unwrap().epoch();
+    second.save(&path).unwrap();
+    assert_eq!(epoch(open().unwrap()), second.epoch());
+    first.save(&path).unwrap();
+    assert_eq!(epoch(open().unwrap()), second.epoch());
+    fs::write(&path, b"no ring").unwrap();
+    let refusal = open().err().unwrap().to_string();
+    assert!(refusal.contains("copy it again"), "{refusal}");
+    let misnamed = files.path().join("mine.ring");
+    first.save(&misnamed).unwrap();
+    assert!(read_ring_file(&misnamed).err().unwrap().to_string().contains("index.ring"));
+}
+
+#[test]
+fn p3_a_newer_file_waits_until_the_term_was_asked_for() {
+    let (place, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [first, second, third] = three();
+    let path = files.path().join("index.ring");
+    let open = |ring: &Ring| {
+        ring.save(&path).unwrap();
+        let folder = Arc::new(DataFolder::open(place.path()).unwrap());
+        RingKeeper::open(folder, std::slice::from_ref(&path)).unwrap()
+    };
+    drop(open(&first));
+    let keeper = open(&second);
+    assert_eq!(index_epoch(&keeper), 1);
+    keeper.reconsider();
+    assert_eq!(index_epoch(&keeper), 2, "nobody knows of a term");
+    drop(keeper);
+    let keeper = open(&third);
+    keeper.hear_term(Term::of(second.change(), Phase::Joint));
+    keeper.reconsider();
+    assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
+}
+
+/// Rings of the index: the first ring, the second with moves, and the third, which settles the
+/// moves.
+fn three() -> [Arc<Ring>; 3] {
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    builder.settle().unwrap();
+    [first, second, Arc::new(builder.ring().unwrap())]
+}
+
+fn index_epoch(keeper: &RingKeeper) -> u64 {
+    keeper.rings().index().unwrap().epoch()
+}
+
+#[test]
+fn p3_a_ring_waits_until_the_change_before_it_is_over() {
+    let place = tempfile::tempdir().unwrap();
+    let [first, second, third] = three();
+    let keeper = keeper(&place);
+    let mut changes = keeper.changes();
+    keeper.offer(RingName::Index, &first.encode()).unwrap();
+    keeper.hear_term(Term::of(first.change(), Phase::New));
+    assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
+    for phase in [Phase::Old, Phase::Joint] {
+        keeper.hear_term(Term::of(second.change(), phase));
+        assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Waits));
+        keeper.reconsider();
+        assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
+    }
+    let announced = Announcement::new(&[ring_tag(RingName::Index, &third)]);
+    assert_eq!(keeper.behind(announced.rings()), [], "it is here already");
+    // A waiting ring survives a restart. The ring before it is in use until the term is known.
+    drop(keeper);
+    let keeper = self::keeper(&place);
+    assert_eq!((index_epoch(&keeper), keeper.waiting().unwrap().epoch()), (2, 3));
+    changes.borrow_and_update();
+    keeper.hear_term(Term::of(second.change(), Phase::New));
+    keeper.reconsider();
+    assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (3, true));
+    assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Known));
+}
+
+#[test]
+fn p3_terms_never_fall_and_travel_with_the_rings() {
+    let place = tempfile::tempdir().unwrap();
+    let keeper = keeper(&place);
+    let mut changes = keeper.changes();
+    assert_eq!(keeper.term(), Term::NONE);
+    for (heard, known) in [(14, 14), (13, 14), (Term::ANY.0, 14), (15, 15)] {
+        keeper.hear_term(Term(heard));
+        assert_eq!(keeper.term(), Term(known));
+    }
+    assert_eq!(*changes.borrow_and_update(), 2);
+    assert_eq!(keeper.announcement(), Announcement::new(&[]).at(Term(15)));
+    for far in [u64::MAX - 1, 16 + RING_AHEAD_MAX] {
+        keeper.hear_term(Term(far));
+        assert_eq!(keeper.term(), Term(15), "none could follow {far}");
+    }
+}
+
+#[test]
+fn p3_whoever_knows_of_no_term_takes_rings_as_they_come() {
+    let place = tempfile::tempdir().unwrap();
+    let keeper = keeper(&place);
+    for ring in three() {
+        assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(OfferOutcome::Taken));
+    }
+    assert_eq!(index_epoch(&keeper), 3);
+}
+
+#[test]
+fn p3_what_waits_gives_way_to_a_later_one_only() {
+    let place = tempfile::tempdir().unwrap();
+    let [first, second, third] = three();
+    let keeper = keeper(&place);
+    keeper.offer(RingName::Index, &second.encode()).unwrap();
+    keeper.hear_term(Term::of(second.change(), Phase::Joint));
+    assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(OfferOutcome::Waits));
+    assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
+    assert_eq!(keeper.waiting().unwrap().hash(), third.hash());
+}
+
+/// Four rings of the index, each of which moves replicas or settles the moves before it.
+fn four() -> [Arc<Ring>; 4] {
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    builder.settle().unwrap();
+    builder.add(device(5, "d1")).unwrap();
+    let third = next(&mut builder);
+    builder.settle().unwrap();
+    builder.add(device(6, "d1")).unwrap();
+    [first, second, third, next(&mut builder)]
+}
+
+#[test]
+fn p3_rings_that_wait_come_into_use_one_after_the_other() {
+    let [first, second, third, fourth] = four();
+    for order in [[&third, &fourth], [&fourth, &third]] {
+        let place = tempfile::tempdir().unwrap();
+        let keeper = keeper(&place);
+        keeper.offer(RingName::Index, &first.encode()).unwrap();
+        keeper.hear_term(over(&first));
+        assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(OfferOutcome::Taken));
+        keeper.hear_term(Term::of(second.change(), Phase::Joint));
+        for ring in order {
+            assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(OfferOutcome::Waits));
+            assert_eq!(
+                keeper.offer(RingName::Index, &ring.encode()),
+                Ok(OfferOutcome::Waits),
+                "again"
+            );
+        }
+        drop(keeper);
+        let keeper = self::keeper(&place);
+        assert_eq!(keeper.waiting().unwrap().epoch(), third.epoch());
+        keeper.hear_term(over(&second));
+        keeper.reconsider();
+        assert_eq!(index_epoch(&keeper), third.epoch(), "the change of the third can begin");
+        assert_eq!(keeper.waiting().unwrap().epoch(), fourth.epoch());
+        keeper.hear_term(over(&third));
+        keeper.reconsider();
+        assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (fourth.epoch(), true));
+    }
+}

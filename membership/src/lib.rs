@@ -1,0 +1,67 @@
+//! Membership of a cluster: rings, nodes, time and the devices' votes, as one process sees them.
+//!
+//! ```text
+//!             every reply of a node
+//!                │ clock    │ ring tags
+//!                ▼          ▼
+//! clock ◀── nodes ──▶ rounds ──▶ keeper ──▶ rings ──▶ the role (proxy, replicator)
+//!                        │                    ▲
+//!                        └── GET /v1/rings ───┘ routes of the other nodes
+//! ```
+//!
+//! A [`Member`] opens with the rings that it stored or that its settings name. From then on rings
+//! and time reach it with the replies of storage nodes; no process is told its configuration twice.
+//!
+//! * `rings`: [`RingSet`], all rings and the nodes that they name. `keeper`: stores rings and
+//!   accepts newer ones (rule P3), and shares the highest known term. `waiting_rings`: rings that
+//!   wait for an earlier change.
+//! * `nodes`: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and its
+//!   history; `metrics`: metrics of calls to nodes.
+//! * `clock`: cluster time (rule C1).
+//! * `rounds`: periodic requests to every node, so that rings and time spread without client
+//!   traffic.
+//! * [`routes`]: routes of a storage node besides its [`Backend`](martlet_protocol::Backend).
+//! * `peers`, `introduce`: records of devices, which show that a device kept its promises (rule G1).
+//!   [`Introducer`] acts on a node's devices through [`IntroducedDevices`].
+//! * `report`: reports of processes about themselves. `view`: all reports that this process has.
+//! * `key`, `settings`: configuration of every member. `status`: its status for operators.
+//! * [`forecast`]: fullness, balance and moves of a cluster, from rings and device reports.
+//!
+//! Rings move by pure rules: `outcome` decides about an introduced device, `keeper` about an offered
+//! ring, `clock` about a set of samples. Tasks around these rules do the I/O.
+//!
+//! The crate depends on no disks and no S3. A role reads [`Member`] for its topology, and gives
+//! reports about itself to [`StatusSource`].
+
+mod clock;
+pub mod forecast;
+mod introduce;
+mod keeper;
+mod key;
+mod member;
+mod metrics;
+mod nodes;
+mod peers;
+mod report;
+mod rings;
+mod rounds;
+pub mod routes;
+mod settings;
+mod status;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod view;
+mod waiting_rings;
+
+pub use clock::ClusterClock;
+pub use introduce::{IntroducedDevices, Introducer};
+pub use keeper::{RingKeeper, read_ring_file};
+pub use key::ClusterSecret;
+pub use member::Member;
+pub use metrics::{NodeCollector, NodeFigures, NodeSource};
+pub use nodes::{MemberRole, PeerNode, PeerNodes, ReplyHistory, client_options};
+pub use peers::Peers;
+pub use report::ReportSource;
+pub use rings::{NodeDevice, RingName, RingSet, ring_tag};
+pub use settings::{MemberArgs, MemberSettings, TlsArgs};
+pub use status::{DeviceLineSource, StatusSource, WorkerLineSource};

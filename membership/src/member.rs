@@ -1,0 +1,78 @@
+//! Process that belongs to a cluster.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use martlet_protocol::{Backend, Clock, DeviceId};
+use martlet_serving::Failure;
+use martlet_serving::folder::DataFolder;
+use tokio::sync::mpsc;
+
+use crate::clock::{ClusterClock, Ticks};
+use crate::keeper::RingKeeper;
+use crate::key::ClusterSecret;
+use crate::nodes::{MemberRole, NodeChange, PeerNodes};
+use crate::report::{ReceivedReports, ReportSource};
+use crate::rings::{NodeDevice, RingSet};
+use crate::settings::MemberSettings;
+
+/// Process that belongs to a cluster.
+pub struct Member {
+    /// Rings of the process.
+    pub keeper: RingKeeper,
+    /// Cluster time.
+    pub clock: Arc<ClusterClock>,
+    /// Clock of this machine, which replies carry to other members.
+    pub own_clock: Arc<dyn Clock>,
+    /// Other nodes of the cluster.
+    pub nodes: PeerNodes,
+    /// Reports of other processes.
+    pub(crate) reports: ReceivedReports,
+    /// Source of this process's own report, once it is set.
+    pub(crate) report: OnceLock<ReportSource>,
+    pub(crate) news: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeChange>>,
+}
+
+impl Member {
+    /// Opens a member with its configured or stored rings. A storage node is not in its own list of
+    /// nodes, and its clock votes.
+    pub fn open(
+        settings: &MemberSettings,
+        secret: &ClusterSecret,
+        folder: Arc<DataFolder>,
+        role: MemberRole<'_>,
+    ) -> Result<Arc<Self>, Failure> {
+        let keeper = RingKeeper::open(folder, &settings.rings)?;
+        if keeper.rings().index().is_none() {
+            return Err(Failure::usage(
+                "no index ring is known: name the ring files, as in rings = \
+                 [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]",
+            ));
+        }
+        let own_clock = MemberSettings::own_clock()?;
+        let ticks = Arc::new(Ticks::new());
+        let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), role.node().is_some()));
+        let (tell, news) = mpsc::unbounded_channel();
+        let proof = (secret.key.clone(), settings.tls()?);
+        let nodes = PeerNodes::new(role, proof, clock.clone(), tell);
+        nodes.follow(&keeper.rings());
+        let news = tokio::sync::Mutex::new(news);
+        let (reports, report) = (ReceivedReports::default(), OnceLock::new());
+        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, news }))
+    }
+
+    /// Sets the report that is sent to the storage nodes in every round.
+    pub fn introduce_itself(&self, report: ReportSource) {
+        // The report is set once; a second call has no effect.
+        let _ = self.report.set(report);
+    }
+
+    /// Returns the backend of each device of these rings.
+    pub fn backends(&self, rings: &RingSet) -> HashMap<DeviceId, Arc<dyn Backend>> {
+        let backend = |(id, place): (&DeviceId, &NodeDevice)| {
+            let node = self.nodes.get(&place.node)?;
+            Some((*id, node.backend.clone() as Arc<dyn Backend>))
+        };
+        rings.places().iter().filter_map(backend).collect()
+    }
+}

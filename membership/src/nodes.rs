@@ -1,0 +1,339 @@
+//! Other nodes of the cluster: a client for each, with its history.
+//!
+//! A node is identified by its name. When a ring gives it another address, it gets another client
+//! and keeps its history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use martlet_protocol::http::{ClientOptions, ClusterKey, HttpBackend, NodeReport, RingTags, Tls};
+use martlet_protocol::{Clock, Term};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc;
+
+use super::clock::ClusterClock;
+use super::rings::RingSet;
+use crate::metrics::NodeFigures;
+
+/// Weight of one reply in the moving average: 1 in 16.
+const SMOOTHING: u64 = 16;
+
+/// Lifetime of a node's report about its clients' latency, as long as a worker yields before a
+/// step.
+const CLIENTS_WAIT_FOR: Duration = Duration::from_secs(2);
+
+/// Change that a reply announced.
+#[derive(Debug)]
+pub(crate) enum NodeChange {
+    /// The node announced rings that it had not announced before.
+    Rings { node: String, rings: RingTags },
+    /// The node announced a higher term than before.
+    Term(Term),
+}
+
+/// Role of a process in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberRole<'a> {
+    /// Storage node of this name.
+    Node(&'a str),
+    /// Proxy, which serves clients.
+    Proxy,
+    /// Replicator, which does background work.
+    Replicator,
+}
+
+impl<'a> MemberRole<'a> {
+    /// Returns the name of a storage node, `None` for other roles.
+    pub(crate) fn node(self) -> Option<&'a str> {
+        match self {
+            Self::Node(name) => Some(name),
+            Self::Proxy | Self::Replicator => None,
+        }
+    }
+}
+
+/// Another node.
+pub struct PeerNode {
+    /// Name of the node in the rings.
+    pub name: String,
+    pub(crate) backend: Arc<HttpBackend>,
+    /// History of the node's replies.
+    pub history: Arc<ReplyHistory>,
+}
+
+/// History of a node's replies.
+#[derive(Debug, Default)]
+pub struct ReplyHistory {
+    replies: AtomicU64,
+    silences: AtomicU64,
+    waited_us: AtomicU64,
+    latency_us: AtomicU64,
+    answers: AtomicBool,
+    /// Highest term that the node announced.
+    term: AtomicU64,
+    last: Mutex<LastReply>,
+}
+
+#[derive(Debug, Default)]
+struct LastReply {
+    heard: Option<Instant>,
+    rings: Option<RingTags>,
+    /// Clients' latency that the node last reported, and the time of that report.
+    clients_wait: Option<(Instant, Duration)>,
+}
+
+impl ReplyHistory {
+    /// Returns true if the node answered the last round, or has replied since.
+    pub fn answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Records the outcome of a round's request.
+    pub(crate) fn note_answer(&self, answered: bool) {
+        self.answers.store(answered, Ordering::Relaxed);
+        self.silences.fetch_add(u64::from(!answered), Ordering::Relaxed);
+    }
+
+    /// Returns the time since the last reply, `None` without one.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        self.last.lock().heard.map(|heard| heard.elapsed())
+    }
+
+    /// Returns the rings that the node announced last.
+    pub fn rings(&self) -> Option<RingTags> {
+        self.last.lock().rings.clone()
+    }
+
+    /// Returns the highest term that the node announced.
+    pub(crate) fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Relaxed))
+    }
+
+    /// Returns the clients' latency that the node reported within [`CLIENTS_WAIT_FOR`], else zero.
+    fn clients_wait(&self) -> Duration {
+        let told = self.last.lock().clients_wait;
+        let told = told.filter(|(at, _)| at.elapsed() < CLIENTS_WAIT_FOR);
+        told.map_or(Duration::ZERO, |(_, wait)| wait)
+    }
+
+    /// Returns the node's metrics without its name and its clock.
+    pub(crate) fn figures(&self) -> NodeFigures {
+        let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        NodeFigures {
+            replies: get(&self.replies),
+            silences: get(&self.silences),
+            waited_us: get(&self.waited_us),
+            latency_us: get(&self.latency_us),
+            answers: self.answers(),
+            ..NodeFigures::default()
+        }
+    }
+
+    /// Records a reply. Returns true if it announced other rings than the reply before.
+    fn record_report(&self, heard: &NodeReport) -> bool {
+        let took_us = u64::try_from(heard.round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
+        let before = self.latency_us.load(Ordering::Relaxed);
+        let after = before - before / SMOOTHING + took_us / SMOOTHING;
+        self.latency_us.store(after, Ordering::Relaxed);
+        self.waited_us.fetch_add(took_us, Ordering::Relaxed);
+        self.replies.fetch_add(1, Ordering::Relaxed);
+        self.answers.store(true, Ordering::Relaxed);
+        let mut last = self.last.lock();
+        let now = Instant::now();
+        last.heard = Some(now);
+        if let Some(wait) = heard.clients_wait {
+            last.clients_wait = Some((now, wait));
+        }
+        let is_new = last.rings.as_ref() != Some(&heard.rings);
+        if is_new {
+            last.rings = Some(heard.rings.clone());
+        }
+        is_new
+    }
+}
+
+/// All other nodes of the rings.
+pub struct PeerNodes {
+    /// Name of this process, if it is a storage node.
+    own: Option<String>,
+    /// True if all requests to the nodes are background work.
+    is_background: bool,
+    key: ClusterKey,
+    tls: Option<Tls>,
+    clock: Arc<ClusterClock>,
+    tell: mpsc::UnboundedSender<NodeChange>,
+    known: RwLock<BTreeMap<String, Arc<PeerNode>>>,
+}
+
+impl PeerNodes {
+    /// Makes an empty set of nodes. `tell` receives the changes that replies announce.
+    pub(crate) fn new(
+        role: MemberRole<'_>,
+        (key, tls): (ClusterKey, Option<Tls>),
+        clock: Arc<ClusterClock>,
+        tell: mpsc::UnboundedSender<NodeChange>,
+    ) -> Self {
+        let own = role.node().map(str::to_owned);
+        let is_background = role == MemberRole::Replicator;
+        Self { own, is_background, key, tls, clock, tell, known: RwLock::default() }
+    }
+
+    /// Replaces the set of nodes by the nodes of these rings, except this process.
+    pub fn follow(&self, rings: &RingSet) {
+        let mut known = self.known.write();
+        known.retain(|name, _| rings.addresses().contains_key(name));
+        for (name, address) in rings.addresses() {
+            let before = known.get(name);
+            let is_there = before.is_some_and(|node| node.backend.address() == address);
+            if !is_there && self.own.as_ref() != Some(name) {
+                let history = before.map(|node| node.history.clone()).unwrap_or_default();
+                known.insert(name.clone(), Arc::new(self.connect(name, address, history)));
+            }
+        }
+    }
+
+    fn connect(&self, name: &str, address: &str, history: Arc<ReplyHistory>) -> PeerNode {
+        let (clock, tell) = (self.clock.clone(), self.tell.clone());
+        let (node, notes) = (name.to_owned(), history.clone());
+        let heard = Arc::new(move |heard: NodeReport| {
+            clock.observe(&node, heard.now_ms, heard.round_trip);
+            if heard.term > Term(notes.term.fetch_max(heard.term.0, Ordering::Relaxed)) {
+                // The receiver exists until the process ends.
+                let _ = tell.send(NodeChange::Term(heard.term));
+            }
+            if notes.record_report(&heard) {
+                let _ = tell.send(NodeChange::Rings { node: node.clone(), rings: heard.rings });
+            }
+        });
+        let is_background = self.is_background;
+        let options = client_options(self.clock.clone(), self.tls.clone());
+        let options = ClientOptions { is_background, ..options };
+        let backend = Arc::new(HttpBackend::new(address, self.key.clone(), options, heard));
+        PeerNode { name: name.to_owned(), backend, history }
+    }
+
+    /// Returns the name of this process, if it is a storage node.
+    pub(crate) fn own(&self) -> Option<&str> {
+        self.own.as_deref()
+    }
+
+    /// Returns a node by its name.
+    pub fn get(&self, name: &str) -> Option<Arc<PeerNode>> {
+        self.known.read().get(name).cloned()
+    }
+
+    /// Returns all nodes, by name.
+    pub fn all(&self) -> Vec<Arc<PeerNode>> {
+        self.known.read().values().cloned().collect()
+    }
+
+    /// Returns the highest latency of clients that nodes reported lately. Nodes report it in
+    /// replies to background requests.
+    pub fn clients_wait(&self) -> Duration {
+        let known = self.known.read();
+        known.values().map(|node| node.history.clients_wait()).max().unwrap_or_default()
+    }
+
+    /// Returns the metrics of calls to all nodes.
+    pub fn figures(&self) -> Vec<NodeFigures> {
+        let figures = |node: Arc<PeerNode>| {
+            let ahead_ms = self.clock.ahead_ms(&node.name).unwrap_or(0);
+            NodeFigures {
+                name: node.name.clone(),
+                ahead_ms: u64::try_from(ahead_ms).unwrap_or(0),
+                behind_ms: u64::try_from(-ahead_ms).unwrap_or(0),
+                ..node.history.figures()
+            }
+        };
+        self.all().into_iter().map(figures).collect()
+    }
+}
+
+/// Returns the options of calls between members, which carry cluster time.
+pub fn client_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
+    ClientOptions { clock, tls, ..ClientOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::SystemClock;
+    use martlet_protocol::http::Announcement;
+
+    use super::super::clock::Ticks;
+    use super::super::rings::RingName;
+    use super::*;
+    use crate::testing::*;
+
+    fn nodes(role: MemberRole<'_>) -> (PeerNodes, mpsc::UnboundedReceiver<NodeChange>) {
+        let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
+        let (tell, told) = mpsc::unbounded_channel();
+        (
+            PeerNodes::new(role, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell),
+            told,
+        )
+    }
+
+    #[test]
+    fn it_knows_the_others_of_the_rings_and_keeps_their_history() {
+        let (nodes, _told) = nodes(MemberRole::Node("n2"));
+        let mut builder = builder(0, 3);
+        let rings = |ring| RingSet::new([(RingName::Index, ring)].into()).unwrap();
+        nodes.follow(&rings(next(&mut builder)));
+        let names = |nodes: &PeerNodes| nodes.all().iter().map(|node| node.name.clone()).collect();
+        let all: Vec<String> = names(&nodes);
+        assert_eq!(all, ["n1", "n3"]);
+        let before = nodes.get("n3").unwrap();
+        before.history.note_answer(false);
+        builder.add(device(4, "d1")).unwrap();
+        nodes.follow(&rings(next(&mut builder)));
+        let all: Vec<String> = names(&nodes);
+        assert_eq!(all, ["n1", "n3", "n4"]);
+        assert!(Arc::ptr_eq(&before, &nodes.get("n3").unwrap()));
+        assert_eq!(nodes.figures()[1].silences, 1);
+    }
+
+    #[test]
+    fn only_rings_that_were_not_announced_before_are_news() {
+        let history = ReplyHistory::default();
+        let rings = Announcement::new(&[]).rings().clone();
+        let term = Term::NONE;
+        let round_trip = Duration::from_millis(2);
+        let heard = NodeReport { now_ms: 1, round_trip, rings, term, clients_wait: None };
+        assert!(!history.answers() && history.silent_for().is_none());
+        assert!(history.record_report(&heard));
+        assert!(!history.record_report(&heard));
+        assert!(history.answers() && history.silent_for().is_some());
+        assert_eq!(history.replies.load(Ordering::Relaxed), 2);
+        assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
+    }
+    #[test]
+    fn clients_wait_as_long_as_at_the_slowest_node_that_told_lately() {
+        let (nodes, _told) = nodes(MemberRole::Replicator);
+        let rings = RingSet::new([(RingName::Index, next(&mut builder(0, 3)))].into()).unwrap();
+        nodes.follow(&rings);
+        assert_eq!(nodes.clients_wait(), Duration::ZERO);
+        let tell = |node: &str, clients_wait: Option<u64>| {
+            let heard = NodeReport {
+                now_ms: 1,
+                round_trip: Duration::ZERO,
+                rings: Announcement::new(&[]).rings().clone(),
+                term: Term::NONE,
+                clients_wait: clients_wait.map(Duration::from_millis),
+            };
+            nodes.get(node).unwrap().history.record_report(&heard);
+        };
+        tell("n1", Some(5));
+        tell("n2", Some(300));
+        // A reply without a latency leaves the last report in place.
+        tell("n2", None);
+        assert_eq!(nodes.clients_wait(), Duration::from_millis(300));
+        tell("n2", Some(0));
+        assert_eq!(nodes.clients_wait(), Duration::from_millis(5));
+        let history = nodes.get("n1").unwrap().history.clone();
+        let long_ago = Instant::now().checked_sub(2 * CLIENTS_WAIT_FOR).unwrap();
+        history.last.lock().clients_wait = Some((long_ago, Duration::from_secs(9)));
+        assert_eq!(nodes.clients_wait(), Duration::ZERO);
+    }
+}

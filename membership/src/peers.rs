@@ -1,0 +1,247 @@
+//! Records of the cluster's devices on this node, and its answers to introductions (rule G1).
+//!
+//! ```text
+//! <data-dir>/peers.json   {"format": 2, "devices": {"3": {"device": "<identity>",
+//!                          "generation": 1790000000000, "nonce": "<32 digits>",
+//!                          "voted": true, "vouches": true}}}
+//! ```
+//!
+//! A device is recorded by its last opening. A new opening replaces the opening that it follows, or
+//! an older one. So any node that recorded a later opening detects a device that returns from
+//! before. A device without votes is recorded only if its place is free: a wiped disk that asks
+//! twice must find the old identity both times.
+//!
+//! A record is synced before it is answered. A file of format 1 holds identities only.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+
+use martlet_protocol::opening::{Incarnation, Uuid};
+use martlet_protocol::{DeviceId, DeviceIdentity};
+use martlet_serving::Failure;
+use martlet_serving::folder::DataFolder;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "peers.json";
+const FORMAT: u32 = 2;
+
+/// Introduction of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    /// Device id in the rings.
+    pub(crate) device: DeviceId,
+    pub(crate) identity: IdentityDocument,
+    /// True if the device has its votes on disk.
+    pub(crate) voting: bool,
+    /// Opening of the device. `None` from a node that does not count openings.
+    #[serde(default)]
+    pub(crate) current: Option<Incarnation>,
+    /// Opening that `current` follows.
+    #[serde(default)]
+    pub(crate) base: Option<Incarnation>,
+    /// True if a quorum of the nodes confirmed the opening.
+    #[serde(default)]
+    pub(crate) confirmed: bool,
+}
+
+impl Introduction {
+    fn record(&self, before: Option<DeviceRecord>) -> DeviceRecord {
+        let nobody = Incarnation { device: Uuid(self.identity.0.0), ..NOT_COUNTED };
+        let what = self.current.unwrap_or(nobody);
+        let same = before.filter(|before| before.what == what);
+        let has_base = self.base.is_some();
+        DeviceRecord {
+            what,
+            voted: self.voting || same.is_some_and(|it| it.voted),
+            vouches: self.confirmed || before.map_or(!has_base, |it| it.vouches),
+        }
+    }
+}
+
+/// Opening of devices whose openings were not counted.
+const NOT_COUNTED: Incarnation =
+    Incarnation { device: Uuid([0; 16]), generation: 0, nonce: Uuid([0; 16]) };
+
+/// Record of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DeviceRecord {
+    /// Last opening of the device. Generation 0 means that openings were not counted.
+    #[serde(flatten)]
+    pub(crate) what: Incarnation,
+    /// True if the device had its votes on disk.
+    pub(crate) voted: bool,
+    /// True if this node would have recorded any earlier opening. False after its records were
+    /// lost, until a quorum of other nodes has confirmed the opening.
+    pub(crate) vouches: bool,
+}
+
+impl DeviceRecord {
+    /// Returns true if a device that introduces itself is the recorded one, or a successor.
+    pub(crate) fn is_followed_by(&self, it: &Introduction) -> bool {
+        let Some(current) = it.current.filter(|_| self.what.generation > 0) else {
+            return self.what.device.0 == it.identity.0.0;
+        };
+        if self.what == current {
+            // A copy made before the device got its votes looks like a device that never had any.
+            return !self.voted || it.voting || it.confirmed;
+        }
+        it.base.is_some_and(|base| self.what == base || self.what.generation < base.generation)
+    }
+}
+
+/// Record of a device before its introduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FormerRecord {
+    /// Identity in the place before.
+    pub(crate) before: Option<IdentityDocument>,
+    /// Record with the opening. `None` from a node that does not count openings.
+    #[serde(default)]
+    pub(super) record: Option<DeviceRecord>,
+    /// Other id under which this formatting is recorded, as when two disks were exchanged.
+    #[serde(default)]
+    pub(crate) elsewhere: Option<DeviceId>,
+}
+
+impl FormerRecord {
+    fn new(record: Option<DeviceRecord>, elsewhere: Option<DeviceId>) -> Self {
+        let identity =
+            |record: DeviceRecord| IdentityDocument(DeviceIdentity(record.what.device.0));
+        Self { before: record.map(identity), record, elsewhere }
+    }
+
+    /// Returns the record, with an uncounted opening if only the identity is known.
+    pub(crate) fn record(&self) -> Option<DeviceRecord> {
+        let not_counted = |before: IdentityDocument| DeviceRecord {
+            what: Incarnation { device: Uuid(before.0.0), ..NOT_COUNTED },
+            voted: true,
+            vouches: true,
+        };
+        self.record.or_else(|| self.before.map(not_counted))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(record: Option<DeviceRecord>) -> Self {
+        Self::new(record, None)
+    }
+}
+
+/// Identity of a device, in its JSON form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct IdentityDocument(pub(crate) DeviceIdentity);
+
+impl From<IdentityDocument> for String {
+    fn from(identity: IdentityDocument) -> Self {
+        identity.0.to_string()
+    }
+}
+
+impl TryFrom<String> for IdentityDocument {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| format!("\"{text}\" is not a device's identity"))
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct RecordsFile {
+    format: u32,
+    devices: BTreeMap<DeviceId, DeviceRecord>,
+}
+
+impl RecordsFile {
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct FormatVersion {
+            format: u32,
+        }
+        #[derive(Deserialize)]
+        struct Format1 {
+            devices: BTreeMap<DeviceId, IdentityDocument>,
+        }
+        let broken = |error: serde_json::Error| error.to_string();
+        let head: FormatVersion = serde_json::from_slice(bytes).map_err(broken)?;
+        match head.format {
+            1 => {
+                let file: Format1 = serde_json::from_slice(bytes).map_err(broken)?;
+                let record =
+                    |before| FormerRecord { before: Some(before), record: None, elsewhere: None };
+                let records = file.devices.into_iter();
+                let records = records.filter_map(|(id, it)| Some((id, record(it).record()?)));
+                Ok(Self { format: FORMAT, devices: records.collect() })
+            }
+            FORMAT => serde_json::from_slice(bytes).map_err(broken),
+            newer => Err(format!("it has format {newer}, of a newer martlet")),
+        }
+    }
+}
+
+/// Records of all devices that introduced themselves.
+#[derive(Debug)]
+pub struct Peers {
+    devices: Mutex<BTreeMap<DeviceId, DeviceRecord>>,
+}
+
+impl Peers {
+    /// Loads the records of a data folder. Damaged records are an error.
+    pub fn load(folder: &DataFolder) -> Result<Self, Failure> {
+        let path = folder.join(FILE);
+        let told = |error: &dyn std::fmt::Display| {
+            Failure::refused(format!(
+                "{} can't be used: {error}; restore it from a copy. Don't remove it: this node \
+                 would vouch for devices that it doesn't know",
+                path.display()
+            ))
+        };
+        let devices = match fs::read(&path) {
+            Ok(bytes) => RecordsFile::parse(&bytes).map_err(|error| told(&error))?.devices,
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(told(&error)),
+        };
+        Ok(Self { devices: Mutex::new(devices) })
+    }
+
+    /// Records an introduction, synced before it returns. Blocks on the disk. Returns the record
+    /// before.
+    pub(crate) fn record_introduction(
+        &self,
+        folder: &DataFolder,
+        introduction: Introduction,
+    ) -> Result<FormerRecord, Failure> {
+        let id = introduction.device;
+        let mut devices = self.devices.lock();
+        let before = devices.get(&id).copied();
+        let is_it = |record: &DeviceRecord| record.what.device.0 == introduction.identity.0.0;
+        let elsewhere = devices.iter().find(|(other, record)| **other != id && is_it(record));
+        let elsewhere = elsewhere.map(|(other, _)| *other);
+        let record = introduction.record(before);
+        let takes = match before {
+            None => elsewhere.is_none(),
+            Some(before) => introduction.voting && is_heard(&before, &introduction),
+        };
+        if takes && elsewhere.is_none() && before != Some(record) {
+            let mut next = devices.clone();
+            next.insert(id, record);
+            let file = RecordsFile { format: FORMAT, devices: next };
+            let bytes = serde_json::to_vec_pretty(&file).expect("plain data can be encoded");
+            folder.replace(FILE, &bytes)?;
+            *devices = file.devices;
+        }
+        Ok(FormerRecord::new(before, elsewhere))
+    }
+}
+
+/// Returns true if the introduction of a device with votes replaces the record.
+fn is_heard(before: &DeviceRecord, it: &Introduction) -> bool {
+    match it.current {
+        Some(_) => before.is_followed_by(it),
+        // Nodes that don't count openings replace only records without counted openings.
+        None => before.what.generation == 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Reports of a cluster's processes about themselves.
+//!
+//! ```text
+//! proxies, replicators ─ POST /v1/report, each round ─▶ storage nodes: kept for ten minutes
+//! process that an operator asks ─ GET /v1/status ─▶ storage nodes: own report and those received
+//! ```
+//!
+//! Rings name storage nodes only. So all other processes send their reports to every storage node,
+//! and any member can collect them for an operator. Reports are informational: no decision depends
+//! on them, they are not stored on disk, and those of silent processes expire.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use martlet_admin_api::{MemberLine, ProcessReport};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Lifetime of a report.
+const MEMORY: Duration = Duration::from_mins(10);
+/// Maximum number of reports.
+const PROCESSES_MAX: usize = 4096;
+/// Maximum bytes of a report.
+pub(crate) const REPORT_BYTES_MAX: usize = 1 << 20;
+
+/// Source of this process's own report.
+pub type ReportSource = Arc<dyn Fn() -> BoxFuture<'static, ProcessReport> + Send + Sync>;
+
+/// Own report of a storage node, and the reports that it has received.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StatusAnswer {
+    pub(crate) own: ProcessReport,
+    pub(crate) heard: Vec<MemberLine>,
+}
+
+/// Reports received from processes other than storage nodes.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedReports(Mutex<BTreeMap<String, (Instant, ProcessReport)>>);
+
+impl ReceivedReports {
+    /// Stores the report of a process. At [`PROCESSES_MAX`] reports a new process is ignored.
+    pub(crate) fn record(&self, report: ProcessReport) {
+        let now = Instant::now();
+        let mut known = self.0.lock();
+        known.retain(|_, (at, _)| now.duration_since(*at) < MEMORY);
+        if known.len() < PROCESSES_MAX || known.contains_key(&report.role) {
+            known.insert(report.role.clone(), (now, report));
+        }
+    }
+
+    /// Returns the unexpired reports, with their ages.
+    pub(crate) fn received(&self) -> Vec<MemberLine> {
+        let known = self.0.lock();
+        let lately = known.values().filter(|(at, _)| at.elapsed() < MEMORY);
+        let line = |(at, report): &(Instant, ProcessReport)| MemberLine {
+            heard_ms_ago: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            report: report.clone(),
+        };
+        lately.map(line).collect()
+    }
+}
+
+/// Returns the latest report of each process, by role and name.
+pub(crate) fn freshest(heard: impl IntoIterator<Item = MemberLine>) -> Vec<MemberLine> {
+    let mut known: BTreeMap<String, MemberLine> = BTreeMap::new();
+    for line in heard {
+        let older = known.get(&line.report.role).map(|other| other.heard_ms_ago);
+        if older.is_none_or(|older| line.heard_ms_ago < older) {
+            known.insert(line.report.role.clone(), line);
+        }
+    }
+    known.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(role: &str, ready: bool) -> ProcessReport {
+        ProcessReport { ready, ..ProcessReport::of(role) }
+    }
+
+    #[test]
+    fn the_last_word_of_each_process_is_remembered() {
+        let reports = ReceivedReports::default();
+        assert!(reports.received().is_empty());
+        reports.record(report("proxy p1", false));
+        reports.record(report("replicator r1", true));
+        reports.record(report("proxy p1", true));
+        let heard = reports.received();
+        let roles: Vec<_> = heard.iter().map(|line| line.report.role.as_str()).collect();
+        assert_eq!(roles, ["proxy p1", "replicator r1"]);
+        assert!(heard[0].report.ready && heard[0].heard_ms_ago < 60_000);
+    }
+
+    #[test]
+    fn of_several_words_the_freshest_counts() {
+        let line = |role: &str, heard_ms_ago, ready| MemberLine {
+            heard_ms_ago,
+            report: report(role, ready),
+        };
+        let told = [
+            line("proxy p1", 900, false),
+            line("proxy p2", 5, true),
+            line("proxy p1", 40, true),
+            line("proxy p1", 41, false),
+        ];
+        let merged = freshest(told.clone());
+        assert_eq!(merged, [told[2].clone(), told[1].clone()]);
+    }
+}

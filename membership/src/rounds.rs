@@ -1,0 +1,141 @@
+//! Rounds: every two seconds each other node is asked for its rings, so that rings and time spread
+//! without client traffic.
+//!
+//! A node that announces a newer ring, in a round or in any other reply, is asked for the ring at
+//! once. Processes that no ring names send their reports in every round.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use martlet_serving::wait_for_stop;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::nodes::{NodeChange, PeerNode};
+use super::rings::RingName;
+use super::{Member, routes};
+
+/// Interval between two rounds.
+const EVERY: Duration = Duration::from_secs(2);
+/// Timeout for an answer in a round.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+impl Member {
+    /// Asks every other node once, fetches newer rings, and adjusts the cluster time.
+    pub async fn round(&self) {
+        let nodes = self.nodes.all();
+        join_all(nodes.iter().map(|node| self.poll_node(node))).await;
+        let nodes = self.nodes.all();
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        self.clock.settle(&names);
+        for node in &nodes {
+            self.keeper.hear_term(node.history.term());
+        }
+        // A process that reaches no node can't know which changes are over.
+        if nodes.is_empty() || nodes.iter().any(|node| node.history.answers()) {
+            self.reconsider();
+        }
+        for node in &nodes {
+            if let Some(rings) = node.history.rings().filter(|_| node.history.answers()) {
+                self.catch_up(node, self.keeper.behind(&rings)).await;
+            }
+        }
+    }
+
+    /// Sends this process's report, if it has one, to all nodes that answer.
+    async fn send_report(&self) {
+        let Some(report) = self.report.get() else { return };
+        let body = serde_json::to_vec(&report().await).expect("plain data can be encoded");
+        let body = Bytes::from(body);
+        let nodes = self.nodes.all();
+        let told = nodes.iter().filter(|node| node.history.answers()).map(|node| async {
+            let told = node.backend.post(routes::REPORT, body.clone());
+            if let Ok(Err(error)) = timeout(PATIENCE, told).await {
+                tracing::debug!(node = node.name, %error, "could not send this process's status to \
+                    a node");
+            }
+        });
+        join_all(told).await;
+    }
+
+    async fn poll_node(&self, node: &PeerNode) {
+        let answer = timeout(PATIENCE, node.backend.get(routes::RINGS)).await;
+        let answered = matches!(answer, Ok(Ok(_)));
+        if let Ok(Err(error)) = &answer {
+            tracing::debug!(node = node.name, %error, "no answer from a node");
+        }
+        let before = node.history.answers();
+        node.history.note_answer(answered);
+        if before != answered {
+            let name = &node.name;
+            let address = node.backend.address();
+            tracing::info!(name, address, answered, "a node's reachability changed");
+        }
+    }
+
+    /// Fetches these rings from a node that has newer ones.
+    async fn catch_up(&self, node: &PeerNode, names: Vec<RingName>) {
+        for name in names {
+            match node.backend.get(&routes::ring(name)).await {
+                Ok(bytes) => {
+                    // Checking a ring is quick, but writing it may wait for the disk.
+                    let taken = tokio::task::block_in_place(|| self.keeper.offer(name, &bytes));
+                    if let Err(error) = taken {
+                        tracing::error!(node = node.name, %name, error, "refused a newer ring");
+                    }
+                    self.nodes.follow(&self.keeper.rings());
+                }
+                Err(error) => {
+                    tracing::debug!(node = node.name, %name, %error, "could not fetch a newer ring");
+                }
+            }
+        }
+    }
+
+    /// Runs rounds and handles announcements until `stop`.
+    pub async fn keep_up(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        tokio::select! {
+            () = wait_for_stop(&mut stop) => {}
+            () = self.keep_up_for_ever() => {}
+        }
+    }
+
+    async fn handle_change(&self, news: NodeChange) {
+        match news {
+            NodeChange::Rings { node, rings } => {
+                if let Some(node) = self.nodes.get(&node) {
+                    self.catch_up(&node, self.keeper.behind(&rings)).await;
+                }
+            }
+            NodeChange::Term(term) => {
+                self.keeper.hear_term(term);
+                self.reconsider();
+            }
+        }
+    }
+
+    /// Puts waiting rings into use if the changes before them are over.
+    fn reconsider(&self) {
+        if self.keeper.waiting().is_some() {
+            tokio::task::block_in_place(|| self.keeper.reconsider());
+            self.nodes.follow(&self.keeper.rings());
+        }
+    }
+
+    async fn keep_up_for_ever(&self) {
+        let mut rounds = interval(EVERY);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut news = self.news.lock().await;
+        loop {
+            tokio::select! {
+                _ = rounds.tick() => {
+                    self.round().await;
+                    self.send_report().await;
+                }
+                Some(heard) = news.recv() => self.handle_change(heard).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Status of a member for operators: its own report, and its view of the cluster.
+
+use std::sync::{Arc, Weak};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use martlet_admin_api::{self as wire, DeviceLine, ProcessReport, ServerStatus, WorkerLine};
+use martlet_serving::operator::{Operator, Readiness, refuse};
+
+use super::Member;
+use super::report::ReportSource;
+use super::view::ClusterView;
+
+/// Source of the status lines of open devices.
+pub type DeviceLineSource = Arc<dyn Fn() -> BoxFuture<'static, Vec<DeviceLine>> + Send + Sync>;
+
+/// Source of the status lines of workers.
+pub type WorkerLineSource = Arc<dyn Fn() -> Vec<WorkerLine> + Send + Sync>;
+
+/// Source of a member's report and of its admin routes.
+#[derive(Clone)]
+pub struct StatusSource {
+    role: Arc<str>,
+    operator: Weak<Operator>,
+    member: Arc<Member>,
+    devices: Option<DeviceLineSource>,
+    workers: Option<WorkerLineSource>,
+}
+
+impl StatusSource {
+    /// Makes a source without devices and workers. `role` is the member's role and name.
+    pub fn new(role: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Self {
+        let operator = Arc::downgrade(operator);
+        Self { role: role.into(), operator, member: member.clone(), devices: None, workers: None }
+    }
+
+    /// Adds the member's devices.
+    #[must_use]
+    pub fn with_devices(mut self, devices: DeviceLineSource) -> Self {
+        self.devices = Some(devices);
+        self
+    }
+
+    /// Adds the member's workers.
+    #[must_use]
+    pub fn with_workers(mut self, workers: WorkerLineSource) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Returns the source of this process's report.
+    pub fn report_source(&self) -> ReportSource {
+        let voice = self.clone();
+        Arc::new(move || {
+            let voice = voice.clone();
+            async move { voice.report().await }.boxed()
+        })
+    }
+
+    /// Returns the routes of `martlet admin` for status, workers, capacity and dispersion.
+    pub fn routes(self) -> Router {
+        Router::new()
+            .route(wire::STATUS, get(status))
+            .route(wire::WORKERS, get(workers))
+            .route(wire::CAPACITY, get(capacity))
+            .route(wire::DISPERSION, get(dispersion))
+            .with_state(self)
+    }
+
+    /// Makes this process's report.
+    async fn report(&self) -> ProcessReport {
+        let (readiness, admin_address) = match self.operator.upgrade() {
+            Some(operator) => (operator.readiness().await, operator.address()),
+            None => {
+                (Readiness { ready: false, reasons: vec!["the process is stopping".into()] }, None)
+            }
+        };
+        let devices = match &self.devices {
+            Some(ask) => ask().await,
+            None => Vec::new(),
+        };
+        ProcessReport {
+            admin_address,
+            ready: readiness.ready,
+            reasons: readiness.reasons,
+            devices,
+            rings: self.member.ring_lines(),
+            workers: self.workers.as_ref().map(|lines| lines()).unwrap_or_default(),
+            clock_ahead_ms: self.member.clock.own_ahead_ms(),
+            ..ProcessReport::of(&*self.role)
+        }
+    }
+
+    async fn cluster_view(&self) -> (ProcessReport, ClusterView) {
+        let own = self.report().await;
+        let view = self.member.collect(&own).await;
+        (own, view)
+    }
+}
+
+async fn status(State(voice): State<StatusSource>) -> Response {
+    if voice.operator.strong_count() == 0 {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "the process is stopping");
+    }
+    let (own, view) = voice.cluster_view().await;
+    let (moves, keeper) = (voice.member.moves(&view), &voice.member.keeper);
+    let ClusterView { nodes, members } = view;
+    let term = keeper.term().0;
+    let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
+    Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
+}
+
+async fn workers(State(voice): State<StatusSource>) -> Response {
+    Json(voice.cluster_view().await.1.workers()).into_response()
+}
+
+async fn capacity(State(voice): State<StatusSource>) -> Response {
+    let (_, view) = voice.cluster_view().await;
+    // Counting the partitions of large rings takes long.
+    let counted = tokio::task::spawn_blocking(move || voice.member.capacity(&view)).await;
+    counted.map_or_else(|_| failed(), |capacity| Json(capacity).into_response())
+}
+
+async fn dispersion(State(voice): State<StatusSource>) -> Response {
+    let counted = tokio::task::spawn_blocking(move || voice.member.spread()).await;
+    counted.map_or_else(|_| failed(), |spread| Json(spread).into_response())
+}
+
+fn failed() -> Response {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the count failed: see the log of the process")
+}

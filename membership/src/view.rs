@@ -1,0 +1,205 @@
+//! View of the cluster: the reports of all nodes, and the reports that they have received.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use martlet_admin_api::forecast::{Capacity, RingSpread};
+use martlet_admin_api::{MemberLine, MovesLine, NodeLine, ProcessReport, ProcessWorkers, RingLine};
+use martlet_protocol::DeviceId;
+use martlet_protocol::http::RingTags;
+use martlet_ring::Ring;
+use tokio::time::timeout;
+
+use super::Member;
+use super::nodes::PeerNode;
+use super::report::{StatusAnswer, freshest};
+use super::rings::RingName;
+use super::routes::{self, line};
+use crate::forecast;
+use crate::forecast::capacity::DeviceReport;
+
+/// Timeout for a node's report.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// All processes of the cluster, as this process sees them.
+pub(crate) struct ClusterView {
+    /// Storage nodes, by name.
+    pub(crate) nodes: Vec<NodeLine>,
+    /// Other processes, by role and name.
+    pub(crate) members: Vec<MemberLine>,
+}
+
+impl Member {
+    /// Collects the reports of all nodes. `own` is this process's report.
+    pub(crate) async fn collect(&self, own: &ProcessReport) -> ClusterView {
+        let nodes = self.nodes.all();
+        let answers = join_all(nodes.iter().map(|node| query_node(node))).await;
+        let mut heard = self.reports.received();
+        let mut lines = Vec::new();
+        for (node, answer) in nodes.iter().zip(answers) {
+            let (report, theirs) = answer.map_or((None, Vec::new()), |it| (Some(it.own), it.heard));
+            heard.extend(theirs);
+            lines.push(NodeLine { report, ..self.node_line(node) });
+        }
+        match self.nodes.own() {
+            Some(name) => lines.push(self.own_line(name, own)),
+            None => heard.push(MemberLine { heard_ms_ago: 0, report: own.clone() }),
+        }
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        ClusterView { nodes: lines, members: freshest(heard) }
+    }
+
+    /// Returns the tags of this process's rings.
+    pub(crate) fn ring_lines(&self) -> Vec<RingLine> {
+        self.keeper.rings().tags().into_iter().map(line).collect()
+    }
+
+    /// Returns the moves of each ring, and the progress of the index's change.
+    pub(crate) fn moves(&self, view: &ClusterView) -> Vec<MovesLine> {
+        let (rings, term) = (self.keeper.rings(), self.keeper.term());
+        let told = view.device_reports().into_iter();
+        let joined = told.map(|it| (DeviceId(it.device.device), it.device.joined)).collect();
+        let line = |(name, ring): (RingName, &Arc<Ring>)| {
+            let line = forecast::moves(&name.to_string(), ring)?;
+            let is_index = name == RingName::Index;
+            let change = is_index.then(|| forecast::change(ring, term, &joined));
+            Some(MovesLine { change, ..line })
+        };
+        rings.named().filter_map(line).collect()
+    }
+
+    /// Returns the balance and dispersion of each ring.
+    pub(crate) fn spread(&self) -> Vec<RingSpread> {
+        let rings = self.keeper.rings();
+        rings.named().map(|(name, ring)| forecast::spread::of(&name.to_string(), ring)).collect()
+    }
+
+    /// Returns the capacity forecast of the cluster.
+    pub(crate) fn capacity(&self, view: &ClusterView) -> Capacity {
+        let rings = self.keeper.rings();
+        let data: Vec<Arc<_>> = rings.data().map(|(_, ring)| ring.clone()).collect();
+        forecast::capacity::project(&data, &view.device_reports(), view.silent())
+    }
+
+    fn node_line(&self, node: &PeerNode) -> NodeLine {
+        let history = &node.history;
+        let figures = history.figures();
+        let rings = history.rings();
+        NodeLine {
+            name: node.name.clone(),
+            address: node.backend.address().to_owned(),
+            answers: history.answers(),
+            heard_ms_ago: history.silent_for().map(ms),
+            replies: figures.replies,
+            silences: figures.silences,
+            latency_us: figures.latency_us,
+            clock_ahead_ms: self.clock.ahead_ms(&node.name),
+            rings: rings.iter().flat_map(RingTags::iter).map(line).collect(),
+            report: None,
+        }
+    }
+
+    /// Returns the line of this process, which is a storage node.
+    fn own_line(&self, name: &str, own: &ProcessReport) -> NodeLine {
+        let rings = self.keeper.rings();
+        NodeLine {
+            name: name.to_owned(),
+            address: rings.addresses().get(name).cloned().unwrap_or_default(),
+            answers: true,
+            heard_ms_ago: Some(0),
+            clock_ahead_ms: Some(own.clock_ahead_ms),
+            rings: own.rings.clone(),
+            report: Some(own.clone()),
+            ..NodeLine::default()
+        }
+    }
+}
+
+impl ClusterView {
+    /// Returns the workers of each process that runs any.
+    pub(crate) fn workers(&self) -> Vec<ProcessWorkers> {
+        let with = self.members.iter().filter(|member| !member.report.workers.is_empty());
+        with.map(|MemberLine { heard_ms_ago, report }| ProcessWorkers {
+            process: report.role.clone(),
+            heard_ms_ago: Some(*heard_ms_ago),
+            workers: report.workers.clone(),
+        })
+        .collect()
+    }
+
+    fn device_reports(&self) -> Vec<DeviceReport> {
+        let told = |node: &NodeLine| {
+            let name = node.name.clone();
+            let devices = node.report.as_ref().map(|report| report.devices.clone());
+            devices
+                .into_iter()
+                .flatten()
+                .map(move |device| DeviceReport { node: name.clone(), device })
+        };
+        self.nodes.iter().flat_map(told).collect()
+    }
+
+    fn silent(&self) -> Vec<String> {
+        let silent = self.nodes.iter().filter(|node| node.report.is_none());
+        silent.map(|node| node.name.clone()).collect()
+    }
+}
+
+async fn query_node(node: &PeerNode) -> Option<StatusAnswer> {
+    let told = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
+        Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("no answer in time".to_owned()),
+    };
+    told.inspect_err(|error| {
+        tracing::debug!(node = node.name, error, "could not get a node's status");
+    })
+    .ok()
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_admin_api::{DeviceLine, WorkerLine};
+
+    use super::*;
+
+    fn view() -> ClusterView {
+        let device = DeviceLine { device: 7, ..DeviceLine::default() };
+        let report =
+            ProcessReport { devices: vec![device], ..ProcessReport::of("storage node n1") };
+        let node =
+            |name: &str, report| NodeLine { name: name.into(), report, ..NodeLine::default() };
+        let busy = ProcessReport {
+            workers: vec![WorkerLine { worker: "sync".into(), ..WorkerLine::default() }],
+            ..ProcessReport::of("replicator r1")
+        };
+        let member = |report| MemberLine { heard_ms_ago: 4, report };
+        ClusterView {
+            nodes: vec![node("n1", Some(report)), node("n2", None)],
+            members: vec![member(ProcessReport::of("proxy p1")), member(busy)],
+        }
+    }
+
+    #[test]
+    fn who_says_nothing_of_its_devices_is_named() {
+        let view = view();
+        let told = view.device_reports();
+        assert_eq!((told.len(), told[0].node.as_str(), told[0].device.device), (1, "n1", 7));
+        assert_eq!(view.silent(), ["n2"]);
+    }
+
+    #[test]
+    fn workers_come_with_the_process_that_runs_them() {
+        let workers = view().workers();
+        assert_eq!(workers.len(), 1);
+        assert_eq!(
+            (workers[0].process.as_str(), workers[0].heard_ms_ago),
+            ("replicator r1", Some(4))
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! Configured targets of events, as a table in the settings file or as one text in the environment.
+//!
+//! ```toml
+//! [notifications.hook]
+//! webhook = "https://hooks.example/events"
+//! ca_file = "/etc/martlet/hooks-ca.pem"
+//! token_file = "/etc/martlet/hooks.token"
+//! tenants = ["research", "web"]
+//! [notifications.audit]
+//! queue_file = "/var/log/martlet/events.jsonl"
+//! ```
+//!
+//! `MARTLET_NOTIFICATIONS=hook:*=http://10.0.0.9:8080/events,audit=/var/log/martlet/events.jsonl`
+//!
+//! A target accepts events of root's buckets, and of buckets of the tenants that it names. `*`
+//! means every tenant; in the text form it follows the name and a colon.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use martlet_proxy::ROOT;
+use martlet_serving::Failure;
+use serde::{Deserialize, Deserializer};
+
+use super::delivery::Destination;
+use super::queue_file::QueueFile;
+use super::webhook::Webhook;
+
+/// Maximum length of a target's name.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Settings of a target: either a webhook or a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TargetSettings {
+    /// URL that receives each message in a POST.
+    webhook: Option<String>,
+    /// File that receives each message as a line.
+    queue_file: Option<PathBuf>,
+    /// PEM file with the accepted authorities of a webhook's certificate. Default: the authorities
+    /// that the system trusts.
+    ca_file: Option<PathBuf>,
+    /// File with the token that is sent to a webhook.
+    token_file: Option<PathBuf>,
+    /// Tenants, besides root, whose buckets may name the target. `*` means all tenants.
+    #[serde(default)]
+    tenants: Vec<String>,
+}
+
+/// Name that stands for every tenant.
+const ALL_TENANTS: &str = "*";
+
+impl TargetSettings {
+    fn of_text(text: &str) -> Self {
+        if text.contains("://") {
+            Self { webhook: Some(text.to_owned()), ..Self::default() }
+        } else {
+            Self { queue_file: Some(text.into()), ..Self::default() }
+        }
+    }
+
+    /// Returns true if a tenant's buckets may name the target.
+    pub(super) fn admits(&self, tenant: &str) -> bool {
+        tenant == ROOT || self.tenants.iter().any(|it| it == ALL_TENANTS || it == tenant)
+    }
+
+    /// Returns the target's destination. Inconsistent settings are usage errors.
+    pub(super) fn destination(&self) -> Result<Destination, Failure> {
+        match (&self.webhook, &self.queue_file) {
+            (Some(url), None) => {
+                let (ca_file, token_file) = (self.ca_file.as_deref(), self.token_file.as_deref());
+                Webhook::new(url, ca_file, token_file).map(|it| Destination::Webhook(Arc::new(it)))
+            }
+            (None, Some(path)) if self.ca_file.is_none() && self.token_file.is_none() => {
+                Ok(Destination::File(QueueFile::new(path.clone())))
+            }
+            _ => Err(Failure::usage(
+                "a notification target needs either webhook = \"http://…\", optionally with \
+                 ca_file and token_file, or queue_file = \"…\"",
+            )),
+        }
+    }
+}
+
+/// Parses the setting in either form.
+pub(super) fn targets<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum TargetsForm {
+        Text(String),
+        Table(BTreeMap<String, TargetSettings>),
+    }
+    match TargetsForm::deserialize(deserializer)? {
+        TargetsForm::Table(table) => Ok(table),
+        TargetsForm::Text(text) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            let read = |item: &str| {
+                let (name, place) = item.split_once('=').ok_or_else(|| {
+                    serde::de::Error::custom("write NAME=https://host/path or NAME=/path/to/file")
+                })?;
+                let (name, is_for_all) = match name.trim().strip_suffix(":*") {
+                    Some(name) => (name, true),
+                    None => (name.trim(), false),
+                };
+                let tenants = is_for_all.then(|| ALL_TENANTS.to_owned()).into_iter().collect();
+                let target = TargetSettings { tenants, ..TargetSettings::of_text(place.trim()) };
+                Ok((name.to_owned(), target))
+            };
+            items.map(read).collect()
+        }
+    }
+}
+
+/// Refuses invalid names and targets.
+pub(super) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
+    for (name, target) in targets {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
+            return Err(Failure::usage(format!(
+                "invalid name \"{name}\" of a notification target: use at most {NAME_CHARS_MAX} \
+                 letters, digits, '-' and '_', since it ends an ARN"
+            )));
+        }
+        target.destination()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_serving::settings::MergedSettings;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct TargetsOnly {
+        #[serde(deserialize_with = "targets")]
+        notifications: BTreeMap<String, TargetSettings>,
+    }
+
+    fn told(
+        file: &str,
+        variable: Option<&str>,
+    ) -> Result<BTreeMap<String, TargetSettings>, Failure> {
+        let environment =
+            |name: &str| variable.filter(|_| name == "MARTLET_NOTIFICATIONS").map(str::to_owned);
+        let args = BTreeMap::<String, String>::new();
+        let told = MergedSettings::gather(&["notifications"], &args, environment, Some(file))?;
+        told.extract::<TargetsOnly>().map(|only| only.notifications)
+    }
+
+    #[test]
+    fn a_file_and_the_environment_say_the_same() {
+        let file =
+            "[notifications.hook]\nwebhook = 'http://h:1/p'\n[notifications.f]\nqueue_file = '/f'";
+        let table = told(file, None).unwrap();
+        let text = told("", Some("hook=http://h:1/p, f=/f")).unwrap();
+        assert_eq!(table, text);
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["f", "hook"]);
+        check(&table).unwrap();
+    }
+
+    #[test]
+    fn a_target_is_for_root_and_for_those_that_it_names() {
+        let file = "[notifications.some]\nqueue_file = '/f'\ntenants = ['red', 'blue']\n\
+                    [notifications.none]\nqueue_file = '/f'";
+        let table = told(file, None).unwrap();
+        let admits = |target: &str, tenant: &str| table[target].admits(tenant);
+        assert!(admits("some", "red") && admits("some", "blue") && admits("some", "root"));
+        assert!(!admits("some", "green") && admits("none", "root") && !admits("none", "red"));
+        let text = told("", Some("all:*=/f, none=/g")).unwrap();
+        assert!(text["all"].admits("red") && !text["none"].admits("red"));
+        check(&text).unwrap();
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_would_be_right() {
+        let refusal = |file: &str| {
+            let read = told(file, None).and_then(|targets| check(&targets));
+            read.unwrap_err().to_string()
+        };
+        let file = "[notifications.a]\nqueue_file = '/f'\ntoken_file = '/t'";
+        assert!(refusal(file).contains("either webhook"));
+        assert!(refusal("[notifications.a]\nwebhook = '/h'").contains("http://host:port"));
+        assert!(refusal("[notifications.a]").contains("either webhook"));
+        let both = "[notifications.a]\nwebhook = 'http://h/'\nqueue_file = '/f'";
+        assert!(refusal(both).contains("either webhook"));
+        assert!(refusal("[notifications.'a/b']\nqueue_file = '/f'").contains("it ends an ARN"));
+        assert!(refusal("[notifications.a]\nport = 9").contains("notifications"));
+        assert!(told("", Some("hook")).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! Parts that all serving processes share: settings, data folder, logs, connections, signals and
+//! the admin address.
+//!
+//! ```text
+//! flags, environment, file ─▶ settings        folder ─ data folder and its lock
+//! clients ─▶ listen ─ limiter ─ connection ─▶ service of the role
+//! operators ─▶ listen ─ connection ─▶ operator ─▶ health, metrics, routes of the role
+//! ```
+//!
+//! * [`settings`]: settings of a process, from all their sources; [`Size`] and [`parse_span`] read
+//!   bytes and time spans as people write them.
+//! * [`folder`]: [`DataFolder`](folder::DataFolder), locked by one process; its files are replaced
+//!   atomically.
+//! * [`listen`]: a port, its limits and its end. `connection_limiter` bounds connections, keyless
+//!   ones first; `connection` speaks HTTP/1.1 and HTTP/2, in clear or over TLS with a
+//!   [`Certificate`] that is read again when it changes; `small_reads` and `streams` bound the
+//!   memory and time of silent clients. [`DrainedBody`] reads the rest of a refused body.
+//! * [`operator`]: the admin address: health and metrics for any client, all other routes for
+//!   holders of an [`AdminToken`].
+//! * [`metrics`]: the registry of metrics. Each crate brings the collectors of its own subject.
+//! * [`runtime`], [`Signals`], [`logging`]: the process itself.
+//! * [`Failure`]: the reason for the end of a command, as a sentence and an exit code.
+//!
+//! Bounds come before work: a connection, a head, a body and a reply each have a limit in bytes and
+//! a limit in time, so that silent or slow clients hold a known amount of memory.
+//!
+//! These modules don't depend on a role, on S3 or on disks. A role gives its service to
+//! [`listen::serve`], and its health, metrics and admin routes to
+//! [`Operator::open`](operator::Operator::open).
+
+mod body_drain;
+mod certificate;
+mod connection;
+mod connection_limiter;
+mod failure;
+pub mod folder;
+pub mod listen;
+pub mod logging;
+pub mod metrics;
+pub mod operator;
+pub mod runtime;
+pub mod settings;
+mod signals;
+mod small_reads;
+mod stop;
+mod streams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod token;
+mod units;
+
+pub use body_drain::DrainedBody;
+pub use certificate::Certificate;
+pub use failure::Failure;
+pub use signals::Signals;
+pub use stop::wait_for_stop;
+pub use token::AdminToken;
+pub use units::{Size, parse_span};

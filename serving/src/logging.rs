@@ -1,0 +1,130 @@
+//! Logs on standard error: text for people, or one JSON object on each line. Lines about a client's
+//! request end with its request id.
+
+use std::io::IsTerminal;
+
+use martlet_protocol::http::current_request;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::settings::{CommonSettings, LogFormat};
+use crate::failure::Failure;
+
+/// Starts logging for the whole process.
+pub fn start(settings: &CommonSettings) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(&settings.log).map_err(|error| {
+        Failure::usage(format!("\"{}\" is not a log filter: {error}", settings.log))
+    })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match settings.log_format {
+        LogFormat::Text => {
+            let ansi = std::io::stderr().is_terminal();
+            let lines = Format::default().with_target(false).with_ansi(ansi);
+            builder.with_ansi(ansi).event_format(RequestIdFormat::text(lines)).try_init()
+        }
+        LogFormat::Json => {
+            builder.fmt_fields(JsonFields::new()).event_format(RequestIdFormat::json()).try_init()
+        }
+    };
+    started.map_err(|error| Failure::refused(format!("logging could not be started: {error}")))
+}
+
+/// Formatter that appends the id of the current task's request to each line. It looks the id up
+/// only when a line is written, so unlogged requests cost nothing.
+pub(crate) struct RequestIdFormat<F> {
+    lines: F,
+    /// Appends the id to a line.
+    add: fn(&mut String, &str),
+}
+
+impl<F> RequestIdFormat<F> {
+    fn text(lines: F) -> Self {
+        Self { lines, add: |line, id| line.extend([" request_id=", id]) }
+    }
+}
+
+impl RequestIdFormat<Format<tracing_subscriber::fmt::format::Json>> {
+    pub(crate) fn json() -> Self {
+        let lines = Format::default().json().flatten_event(true);
+        Self {
+            lines,
+            add: |line, id| {
+                if line.pop() == Some('}') {
+                    line.extend([",\"request_id\":\"", id, "\"}"]);
+                }
+            },
+        }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for RequestIdFormat<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let id = current_request();
+        // Ids of internal requests come from other processes; a quote in an id would break the
+        // line.
+        let is_plain = |id: &&str| id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let Some(id) = id.as_ref().and_then(|id| id.to_str().ok()).filter(is_plain) else {
+            return self.lines.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.lines.format_event(context, Writer::new(&mut line), event)?;
+        line.truncate(line.trim_end_matches('\n').len());
+        (self.add)(&mut line, id);
+        writeln!(writer, "{line}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::http::in_request;
+
+    use super::*;
+    use crate::testing::{CapturedLines, json_lines};
+
+    #[test]
+    fn a_line_for_a_request_ends_in_its_id() {
+        let (lines, _on) = json_lines();
+        let id = http::HeaderValue::from_static("00AB");
+        in_request(&id, || tracing::warn!(n = 7, "of \"it\""));
+        tracing::warn!("of nothing");
+        let odd = http::HeaderValue::from_static("00\"AB");
+        in_request(&odd, || tracing::warn!("of what has no plain id"));
+        let text = lines.text();
+        let all: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(all.len(), 3);
+        assert_eq!((&all[0]["request_id"], &all[0]["n"]), (&"00AB".into(), &7.into()));
+        assert_eq!(all[0]["message"], "of \"it\"");
+        assert!(all[1..].iter().all(|line| line.get("request_id").is_none()));
+    }
+
+    #[test]
+    fn a_line_for_people_ends_in_it_too() {
+        let lines = CapturedLines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .event_format(RequestIdFormat::text(Format::default().with_ansi(false)))
+            .finish();
+        let _on = tracing::subscriber::set_default(subscriber);
+        let id = http::HeaderValue::from_static("00AB");
+        in_request(&id, || tracing::info!(n = 7, "said"));
+        tracing::info!("unasked");
+        let text = lines.text();
+        let ends: Vec<&str> = text.lines().map(|line| line.split_once(": ").unwrap().1).collect();
+        assert_eq!(ends, ["said n=7 request_id=00AB", "unasked"]);
+    }
+}

@@ -1,0 +1,312 @@
+//! Admin address: health and metrics for any client, all other routes for holders of a token.
+//!
+//! It answers from the start of the process. The routes of a role are added by [`Operator::open`];
+//! until then all but health are answered 503.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use hyper_util::service::TowerToHyperService;
+use martlet_admin_api::ErrorReply;
+use martlet_protocol::http::AuthenticatedFlag;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tower::ServiceExt;
+
+use super::listen::{self, ConnectionLimits, HEAD_BYTES_MAX, Limits};
+use super::metrics::Metrics;
+use super::settings::CommonSettings;
+use super::token::AdminToken;
+use crate::failure::Failure;
+
+/// Bounds on admin connections. A quarter is reserved for connections with a token.
+const PLACES: ConnectionLimits = ConnectionLimits { all: 64, keyless: 48, keyless_per_address: 32 };
+/// Upper limit on the timeout for the head of a request.
+const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// Drain time of admin connections. It is short because scrapers retry.
+const FAREWELL: Duration = Duration::from_secs(1);
+const NOT_YET: &str = "the process is starting: try again in a moment";
+
+/// Condition of a role, apart from its start and stop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoleCondition {
+    /// True if the role can do its work.
+    pub serves: bool,
+    /// Problems, including minor ones that don't keep the role from serving.
+    pub reasons: Vec<String>,
+}
+
+/// Source of a role's condition.
+#[async_trait]
+pub trait Health: Send + Sync {
+    /// Returns the current condition.
+    async fn condition(&self) -> RoleCondition;
+}
+
+/// Parts of the admin API that need the open role.
+pub struct AdminParts {
+    /// Source of the role's condition.
+    pub health: Arc<dyn Health>,
+    /// Metrics of the process.
+    pub metrics: Metrics,
+    /// Routes that require a token.
+    pub routes: Router,
+}
+
+/// State of the admin address.
+pub struct Operator {
+    tokens: Vec<AdminToken>,
+    parts: OnceLock<AdminParts>,
+    stage: Mutex<ProcessStage>,
+    address: OnceLock<SocketAddr>,
+}
+
+/// Stage of the process's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProcessStage {
+    Opening,
+    Open,
+    Draining,
+}
+
+/// Readiness of the process for requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    /// True if the process is ready.
+    pub ready: bool,
+    /// Problems, also minor ones.
+    pub reasons: Vec<String>,
+}
+
+type OperatorState = State<Arc<Operator>>;
+
+impl Operator {
+    /// Makes the admin API before the role is open.
+    pub fn new(tokens: Vec<AdminToken>) -> Self {
+        let (parts, address) = (OnceLock::new(), OnceLock::new());
+        Self { tokens, parts, stage: Mutex::new(ProcessStage::Opening), address }
+    }
+
+    /// Returns the address that it listens on, once it is served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address.get().copied()
+    }
+
+    /// Adds the role's parts. From then on the process can be ready.
+    pub fn open(&self, parts: AdminParts) {
+        if self.parts.set(parts).is_ok() {
+            *self.stage.lock() = ProcessStage::Open;
+        }
+    }
+
+    /// Marks the process as draining, so that it is no longer ready.
+    pub fn drain(&self) {
+        *self.stage.lock() = ProcessStage::Draining;
+    }
+
+    /// Returns the readiness of the process, with its problems.
+    pub async fn readiness(&self) -> Readiness {
+        let stage = *self.stage.lock();
+        let condition = match self.parts.get() {
+            Some(parts) => parts.health.condition().await,
+            None => RoleCondition::default(),
+        };
+        readiness(stage, condition)
+    }
+
+    /// Returns the routes of the admin address.
+    pub fn router(self: Arc<Self>) -> Router {
+        let protected = Router::new()
+            .fallback(protected)
+            .layer(middleware::from_fn_with_state(self.clone(), require_token))
+            .with_state(self.clone());
+        Router::new()
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .with_state(self)
+            .fallback_service(protected)
+    }
+
+    /// Serves the admin address until the returned [`AdminServer`] is ended.
+    pub fn serve(self: Arc<Self>, listener: TcpListener, common: &CommonSettings) -> AdminServer {
+        let limits = Limits {
+            places: PLACES,
+            header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
+            write_idle: common.body_idle_timeout,
+            head_bytes: HEAD_BYTES_MAX,
+        };
+        if let Ok(address) = listener.local_addr() {
+            // `serve` is called once, so the address is unset.
+            let _ = self.address.set(address);
+        }
+        let (stop, stopped) = watch::channel(false);
+        let service = TowerToHyperService::new(self.router());
+        let task = tokio::spawn(listen::serve(listener, service, limits, stopped, FAREWELL));
+        AdminServer { stop, task }
+    }
+}
+
+/// Running admin address.
+pub struct AdminServer {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<bool>,
+}
+
+impl AdminServer {
+    /// Stops the admin address, and waits for its connections.
+    pub async fn end(self) {
+        self.stop.send_replace(true);
+        let _ = self.task.await;
+    }
+}
+
+/// Binds the admin address and logs it.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listener = listen::bind(address, "--admin-address").await?;
+    let address = listen::address_of(&listener)?;
+    tracing::info!(%address, "listening for operators: /healthz, /readyz, /metrics");
+    Ok(listener)
+}
+
+/// Returns the readiness. Its reasons include problems that don't keep the role from serving.
+fn readiness(stage: ProcessStage, condition: RoleCondition) -> Readiness {
+    let mut reasons = match stage {
+        ProcessStage::Opening => vec!["the process is starting".to_owned()],
+        ProcessStage::Draining => vec!["the process is stopping".to_owned()],
+        ProcessStage::Open => Vec::new(),
+    };
+    reasons.extend(condition.reasons);
+    Readiness { ready: stage == ProcessStage::Open && condition.serves, reasons }
+}
+
+async fn readyz(State(operator): OperatorState) -> Response {
+    let readiness = operator.readiness().await;
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(readiness)).into_response()
+}
+
+async fn metrics(State(operator): OperatorState) -> Response {
+    let Some(parts) = operator.parts.get() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET);
+    };
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], parts.metrics.text()).into_response()
+}
+
+async fn require_token(State(operator): OperatorState, request: Request, next: Next) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = given.and_then(|value| value.strip_prefix("Bearer "));
+    if token.is_some_and(|token| operator.tokens.iter().any(|other| other.is(token))) {
+        if let Some(proven) = request.extensions().get::<AuthenticatedFlag>() {
+            proven.set();
+        }
+        return next.run(request).await;
+    }
+    refuse(StatusCode::UNAUTHORIZED, "the request needs the token of a secret: use martlet admin")
+}
+
+async fn protected(State(operator): OperatorState, request: Request) -> Response {
+    match operator.parts.get() {
+        Some(parts) => match parts.routes.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        },
+        None => refuse(StatusCode::SERVICE_UNAVAILABLE, NOT_YET),
+    }
+}
+
+/// Makes an error reply with this sentence.
+pub fn refuse(status: StatusCode, sentence: &str) -> Response {
+    (status, Json(ErrorReply { error: sentence.to_owned() })).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    struct HealthyRole;
+
+    #[async_trait]
+    impl Health for HealthyRole {
+        async fn condition(&self) -> RoleCondition {
+            RoleCondition { serves: true, reasons: Vec::new() }
+        }
+    }
+
+    async fn ask(operator: &Arc<Operator>, path: &str, token: Option<&str>) -> StatusCode {
+        let mut request = Request::get(path);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Body::empty()).unwrap();
+        operator.clone().router().oneshot(request).await.unwrap().status()
+    }
+
+    fn open(operator: &Operator) {
+        let routes = Router::new().route("/secret", get(|| async { "told" }));
+        operator.open(AdminParts {
+            health: Arc::new(HealthyRole),
+            metrics: Metrics::default(),
+            routes,
+        });
+    }
+
+    #[tokio::test]
+    async fn it_is_alive_at_once_and_ready_when_it_is_open_and_serves() {
+        let operator = Arc::new(Operator::new(Vec::new()));
+        assert_eq!(ask(&operator, "/healthz", None).await, StatusCode::OK);
+        assert_eq!(ask(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&operator, "/metrics", None).await, StatusCode::SERVICE_UNAVAILABLE);
+        open(&operator);
+        assert_eq!(ask(&operator, "/readyz", None).await, StatusCode::OK);
+        assert_eq!(ask(&operator, "/metrics", None).await, StatusCode::OK);
+        operator.drain();
+        assert_eq!(ask(&operator, "/readyz", None).await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&operator, "/healthz", None).await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn what_is_protected_is_told_to_holders_of_any_of_the_secrets() {
+        let tokens = [AdminToken::of(b"root"), AdminToken::of(b"cluster")];
+        let operator = Arc::new(Operator::new(tokens.to_vec()));
+        for token in tokens.map(AdminToken::to_text) {
+            let early = ask(&operator, "/secret", Some(&token)).await;
+            assert_eq!(early, StatusCode::SERVICE_UNAVAILABLE);
+        }
+        open(&operator);
+        for token in tokens.map(AdminToken::to_text) {
+            assert_eq!(ask(&operator, "/secret", Some(&token)).await, StatusCode::OK);
+            assert_eq!(ask(&operator, "/nowhere", Some(&token)).await, StatusCode::NOT_FOUND);
+        }
+        let other = AdminToken::of(b"other").to_text();
+        for token in [None, Some("root"), Some(other.as_str())] {
+            assert_eq!(ask(&operator, "/secret", token).await, StatusCode::UNAUTHORIZED);
+            assert_eq!(ask(&operator, "/nowhere", token).await, StatusCode::UNAUTHORIZED);
+        }
+    }
+
+    #[test]
+    fn ready_is_an_open_process_that_serves() {
+        let serves = || RoleCondition { serves: true, reasons: vec!["a scratch".into()] };
+        let fails = || RoleCondition { serves: false, reasons: vec!["a wound".into()] };
+        assert!(!readiness(ProcessStage::Opening, serves()).ready);
+        assert!(!readiness(ProcessStage::Draining, serves()).ready);
+        assert!(!readiness(ProcessStage::Open, fails()).ready);
+        let open = readiness(ProcessStage::Open, serves());
+        assert_eq!(open, Readiness { ready: true, reasons: vec!["a scratch".into()] });
+    }
+}
