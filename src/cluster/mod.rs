@@ -4,7 +4,7 @@
 //! args ─ command line                up ─ start, watch, answer, stop
 //! layout, ports ─ nodes and ports    folder, rings ─ files on disk
 //! process, child ─ one process       supervisor ─ all processes, in order
-//! control, wire ─ command ◀─▶ up     probe, survey, print ─ status
+//! control ─ command ◀─▶ up           probe, survey, print ─ status
 //! join, push ─ addition of a node
 //!
 //! martlet cluster kill 2 ─control.sock─▶ martlet cluster up ─┬─▶ martlet storage-node (n1, n2, …)
