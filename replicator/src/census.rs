@@ -146,7 +146,7 @@ impl CensusRun<'_> {
         }
         let statuses = cluster.statuses().await;
         let index = cluster.index_devices();
-        let data = cluster.policies().flat_map(|ring| ring.devices()).map(|device| device.id);
+        let data = cluster.policies().flat_map(martlet_ring::Ring::devices).map(|device| device.id);
         for device in index.iter().copied().chain(data).collect::<BTreeSet<_>>() {
             let Some(status) = statuses.get(&device) else {
                 self.silent.insert(device);

@@ -78,10 +78,8 @@ impl Endpoint {
         };
         let stream =
             connector.connect(name.clone(), stream).await.map_err(|error| error.to_string())?;
-        let sender = match self.is_http2 {
-            true => Sender::http2(stream).await,
-            false => Sender::http1(stream).await,
-        };
+        let sender =
+            if self.is_http2 { Sender::http2(stream).await } else { Sender::http1(stream).await };
         sender.map_err(|error| error.to_string())
     }
 }

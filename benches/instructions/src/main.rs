@@ -26,7 +26,9 @@ const WARM_UP: usize = 4;
 
 fn main() {
     let Some(name) = std::env::args().nth(1) else {
-        cases::all().iter().for_each(|(name, _)| println!("{name}"));
+        for (name, _) in cases::all() {
+            println!("{name}");
+        }
         return;
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -132,7 +132,9 @@ pub(crate) fn signed(
     let mut headers = more.to_vec();
     headers.extend([("host", HOST), ("x-amz-content-sha256", UNSIGNED), ("x-amz-date", AMZ_DATE)]);
     headers.sort_unstable();
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let lines: Vec<String> =
+        headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let lines = lines.concat();
     let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
     let names = names.join(";");
     let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{UNSIGNED}");

@@ -98,7 +98,7 @@ impl RegisterClient {
         loop {
             match self.replicas.reply(calls, deadline).await {
                 Ok(Some((device, role, Ok(view)))) => {
-                    views.push(ReplicaView { device, role, view })
+                    views.push(ReplicaView { device, role, view });
                 }
                 Ok(None) => return Some(views),
                 Ok(Some((_, _, Err(_)))) | Err(_) => return None,

@@ -194,7 +194,7 @@ impl Multipart {
                     return Ok(info(upload));
                 }
                 _ => {
-                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?
+                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;
                 }
             }
         }

@@ -116,7 +116,7 @@ impl Reviser {
                     return Ok(Written { object, stamp, source_version: None });
                 }
                 _ => {
-                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?
+                    target.bucket = self.catalog.refreshed(context, bucket, &target.bucket).await?;
                 }
             }
         }

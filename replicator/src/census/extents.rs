@@ -37,7 +37,7 @@ struct RequiredHolders {
 impl CensusRun<'_> {
     pub(super) async fn count_extents(&mut self) {
         let cluster = self.cluster;
-        let all = cluster.policies().flat_map(|ring| ring.devices()).map(|device| device.id);
+        let all = cluster.policies().flat_map(martlet_ring::Ring::devices).map(|device| device.id);
         let devices: BTreeSet<DeviceId> = all.filter(|it| !self.silent.contains(it)).collect();
         let mut streams = MergedStreams::of(devices.iter().copied());
         let read = async |device: DeviceId, after: Option<ExtentId>| {
