@@ -19,6 +19,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::middleware::{from_fn, from_fn_with_state};
 use martlet_membership::routes::{self, Host};
@@ -87,7 +88,14 @@ async fn serve(settings: StorageNodeSettings) -> Result<(), Failure> {
         member.keeper.hear_term(device.term);
     }
     let reserve = reserve(&settings);
-    let opened = OpenNode { name: name.clone(), member: member.clone(), node, devices, reserve };
+    let opened = OpenNode {
+        name: name.clone(),
+        member: member.clone(),
+        node,
+        devices,
+        reserve,
+        opened: Instant::now(),
+    };
     let voice = StatusSource::new(&format!("storage node {name}"), &operator, &member);
     let voice = voice.with_devices(opened.device_source());
     let host = Host { name, member, peers, folder, report: voice.report_source() };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -24,7 +25,14 @@ pub(super) struct OpenNode {
     pub(super) devices: Arc<BTreeMap<DeviceId, PathBuf>>,
     /// Reserve of each device.
     pub(super) reserve: Reserve,
+    /// Time at which the devices were opened.
+    pub(super) opened: Instant,
 }
+
+/// Time after a start in which a node waits for the votes of all its devices before it is ready.
+/// Devices get their votes one after another. Nodes that start together, each with one vote, would
+/// serve partitions that have no quorum yet.
+const VOTES_WAIT: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl Health for OpenNode {
@@ -40,8 +48,9 @@ impl Health for OpenNode {
         for device in &mute {
             condition.reasons.push(format!("device {} has no votes yet", device.device));
         }
-        // The node is ready only once one of its index devices has votes.
-        condition.serves &= mute.is_empty() || !voting.is_empty();
+        // Later one vote suffices: a device may be replaced, or refused by its peers.
+        let waits = self.opened.elapsed() < VOTES_WAIT;
+        condition.serves &= mute.is_empty() || (!voting.is_empty() && !waits);
         for name in devices::missing(&rings, &self.name, &self.devices) {
             condition.reasons.push(format!("the device {name} of the rings is not configured"));
         }
