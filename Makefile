@@ -91,7 +91,7 @@ conformance-cluster: build-tests ## Run the S3 conformance tests against a clust
 
 # An optimised build of what stands before the disks, without RocksDB.
 .PHONY: instructions
-instructions: rocksdb ## Count the instructions of requests; ARGS=--update keeps the counts of this tree
+instructions: tools ## Count the instructions of requests; ARGS=--update keeps the counts of this tree
 	cargo build --release --locked --package martlet-instructions
 	python3 benches/instructions/run.py $(CARGO_TARGET_DIR)/release/martlet-instructions $(ARGS)
 

@@ -12,7 +12,7 @@ import contextlib
 import resource
 import shutil
 import ssl
-import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +20,9 @@ from pathlib import Path
 
 from martlet import Martlet
 from rows import Figure, Row, print_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "clients"))
+from certificates import issue  # noqa: E402
 
 GET = ["--op", "get", "--size", "4KiB", "--objects", "256", "--concurrency", "8", "--prefix", "crowd",
        "--prepared"]
@@ -81,8 +84,12 @@ class Crowd:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
         deadline = time.monotonic() + OPENED_S
-        while self.opened < self.count and time.monotonic() < deadline:
+        while self.opened < self.count:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{self.opened} of {self.count} connections were opened in {OPENED_S} s")
             time.sleep(0.1)
+        if not self.open:
+            raise SystemExit("the server has closed each connection: there is no crowd to measure beside")
         return self
 
     def __exit__(self, *_):
@@ -128,23 +135,6 @@ def client_tls(server):
     return context
 
 
-def issue(folder):
-    """The files of an authority's certificate, of one that it issued for 127.0.0.1, and of its key."""
-    folder.mkdir()
-    authority, root_key, certificate, key, asked, names = (
-        folder / name for name in ("authority.pem", "authority.key", "cert.pem", "cert.key", "csr", "names"))
-    names.write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
-    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    for words in (
-        ["req", "-x509", *new, "-keyout", root_key, "-out", authority, "-days", "2", "-subj", "/CN=authority"],
-        ["req", *new, "-keyout", key, "-out", asked, "-subj", "/CN=localhost"],
-        ["x509", "-req", "-in", asked, "-CA", authority, "-CAkey", root_key, "-CAcreateserial", "-days", "2",
-         "-extfile", names, "-out", certificate],
-    ):
-        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60)
-    return authority, certificate, key
-
-
 def measure(server, arguments, version):
     """GETs a second by round: (quiet, beside the crowd, the server's resident MiB then)."""
     get = [*GET, "--duration", f"{arguments.seconds}s"]
@@ -177,7 +167,7 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="martlet-bench-strangers-", dir=arguments.dir))
     try:
         measured = {}
-        for version, files in ("HTTP/1", None), ("HTTP/2", issue(folder / "certificates")):
+        for version, files in ("HTTP/1", None), ("HTTP/2", issue(folder)):
             with Martlet(folder / version.replace("/", ""), files) as server:
                 measured[version] = measure(server, arguments, version)
     finally:
