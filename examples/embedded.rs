@@ -57,7 +57,7 @@ async fn open(folder: &Path) -> Result<(Arc<StorageNode>, ObjectStore), Box<dyn 
 async fn store_and_read(store: &ObjectStore) -> martlet_proxy::Result<()> {
     let (owner, settings) = ("me".to_owned(), Settings::default());
     let new = NewBucket { owner, index_shards: 1, policy: None, settings };
-    store.create_bucket("checkpoints", new).await?;
+    store.buckets().create("checkpoints", new).await?;
 
     let chunks = (0..16u8).map(|step| Ok(Bytes::from(vec![step; 1024 * 1024])));
     let body = Incoming {

@@ -49,7 +49,7 @@ const SEAL_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Seals secrets that were stored in clear without a master key. Retries until all are sealed.
 pub async fn seal_secrets(accounts: Accounts) {
     loop {
-        match accounts.seal_secrets().await {
+        match accounts.keys().seal_secrets().await {
             Ok(0) => return,
             Ok(sealed) => {
                 tracing::warn!(
@@ -166,7 +166,7 @@ fn user_line(user: User) -> UserLine {
 
 impl AccountsApi {
     async fn key_line(&self, key: Key, secret_key: Option<String>) -> KeyLine {
-        let display_name = self.store.owner_name(&key.tenant_id).await.to_string();
+        let display_name = self.store.directory().owner_name(&key.tenant_id).await.to_string();
         KeyLine {
             secret_key,
             sealed: key.secret.is_sealed(),
@@ -185,18 +185,18 @@ impl AccountsApi {
 }
 
 async fn tenants(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let listed = desk.accounts.tenants(which.after.as_deref(), PAGE_MAX).await?;
+    let listed = desk.accounts.tenants().list(which.after.as_deref(), PAGE_MAX).await?;
     Ok(Json(page(listed, |tenant| tenant.name.clone(), tenant_line)).into_response())
 }
 
 async fn create_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let TenantRequest { tenant, display_name, networks } = read(&body)?;
-    let made = desk.accounts.create_tenant(&tenant, display_name.as_deref(), networks).await;
+    let made = desk.accounts.tenants().create(&tenant, display_name.as_deref(), networks).await;
     Ok(Json(tenant_line(made?)).into_response())
 }
 
 async fn tenant(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+    let tenant = desk.accounts.tenants().get(named(which.tenant.as_ref(), "tenant")?).await?;
     Ok(Json(tenant_line(tenant)).into_response())
 }
 
@@ -204,9 +204,9 @@ async fn change_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let TenantChange { tenant, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate_update(rate) {
-        desk.accounts.change_tenant_rate(&tenant, change).await?;
+        desk.accounts.tenants().change_rate(&tenant, change).await?;
     }
-    let changed = desk.accounts.change_tenant(&tenant, disabled, networks).await;
+    let changed = desk.accounts.tenants().change(&tenant, disabled, networks).await;
     Ok(Json(tenant_line(changed?)).into_response())
 }
 
@@ -215,15 +215,15 @@ async fn delete_tenant(
     Query(which): Query<AccountsQuery>,
 ) -> ApiResult {
     let name = named(which.tenant.as_ref(), "tenant")?;
-    desk.accounts.delete_tenant(name).await?;
+    desk.accounts.tenants().delete(name).await?;
     Ok(deleted(name))
 }
 
 async fn users(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     // Distinguishes a misspelt tenant from a tenant without users.
-    desk.accounts.tenant(tenant).await?;
-    let listed = desk.accounts.users(tenant, which.after.as_deref(), PAGE_MAX).await;
+    desk.accounts.tenants().get(tenant).await?;
+    let listed = desk.accounts.users().list(tenant, which.after.as_deref(), PAGE_MAX).await;
     let listed = listed?;
     Ok(Json(page(listed, |user| user.name.clone(), user_line)).into_response())
 }
@@ -236,14 +236,14 @@ async fn create_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let asked: UserRequest = read(&body)?;
     let role = role(asked.role.as_deref())?.unwrap_or_default();
     let new = NewUser { tenant: asked.tenant, name: asked.user, role };
-    let made = desk.accounts.create_user(new).await?;
+    let made = desk.accounts.users().create(new).await?;
     Ok(Json(user_line(made)).into_response())
 }
 
 async fn user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
-    let user = desk.accounts.user(tenant, user).await?;
+    let user = desk.accounts.users().get(tenant, user).await?;
     Ok(Json(user_line(user)).into_response())
 }
 
@@ -251,23 +251,23 @@ async fn change_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let UserRequest { tenant, user, role: asked, enabled } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     let role = role(asked.as_deref())?;
-    let changed = desk.accounts.change_user(&tenant, &user, disabled, role).await;
+    let changed = desk.accounts.users().change(&tenant, &user, disabled, role).await;
     Ok(Json(user_line(changed?)).into_response())
 }
 
 async fn delete_user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
-    desk.accounts.delete_user(tenant, user).await?;
+    desk.accounts.users().delete(tenant, user).await?;
     Ok(deleted(&format!("{tenant}/{user}")))
 }
 
 async fn keys(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = which.tenant.as_deref();
     if let Some(tenant) = tenant {
-        desk.accounts.tenant(tenant).await?;
+        desk.accounts.tenants().get(tenant).await?;
     }
-    let listed = desk.accounts.keys(tenant, which.after.as_deref(), PAGE_MAX).await;
+    let listed = desk.accounts.keys().list(tenant, which.after.as_deref(), PAGE_MAX).await;
     let (keys, more) = listed?;
     let next = keys.last().filter(|_| more).map(|key| key.access_key.clone());
     let mut items = Vec::with_capacity(keys.len());
@@ -291,13 +291,13 @@ async fn create_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
         return Err(ApiError(StatusCode::CONFLICT, taken.to_owned()));
     }
     let new = NewKey { tenant, user, given, networks };
-    let (key, secret) = desk.accounts.create_key(new).await?;
+    let (key, secret) = desk.accounts.keys().create(new).await?;
     Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
 }
 
 async fn key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
-    let key = desk.accounts.key(access_key).await?;
+    let key = desk.accounts.keys().get(access_key).await?;
     Ok(Json(desk.key_line(key, None).await).into_response())
 }
 
@@ -305,22 +305,22 @@ async fn change_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let KeyChange { access_key, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate_update(rate) {
-        desk.accounts.change_key_rate(&access_key, change).await?;
+        desk.accounts.keys().change_rate(&access_key, change).await?;
     }
-    let changed = desk.accounts.change_key(&access_key, disabled, networks).await;
+    let changed = desk.accounts.keys().change(&access_key, disabled, networks).await;
     Ok(Json(desk.key_line(changed?, None).await).into_response())
 }
 
 async fn rotate_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let Rotation { access_key, secret_key } = read(&body)?;
-    let rotated = desk.accounts.rotate_key(&access_key, secret_key).await;
+    let rotated = desk.accounts.keys().rotate(&access_key, secret_key).await;
     let (key, secret) = rotated?;
     Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
 }
 
 async fn delete_key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
-    desk.accounts.delete_key(access_key).await?;
+    desk.accounts.keys().delete(access_key).await?;
     Ok(deleted(access_key))
 }
 

@@ -76,10 +76,10 @@ async fn set(State(desk): BucketsState, Query(change): Query<BucketChange>) -> R
     let mut set = None;
     // The storage policy may be refused, so it is set first.
     if let Some(policy) = storage_policy {
-        set = Some(desk.store.set_bucket_policy(&name, &policy).await);
+        set = Some(desk.store.buckets().set_policy(&name, &policy).await);
     }
     if let (Some(level), None | Some(Ok(_))) = (consistency, &set) {
-        set = Some(desk.store.set_bucket_consistency(&name, level).await);
+        set = Some(desk.store.buckets().set_consistency(&name, level).await);
     }
     match set {
         Some(Ok(bucket)) => desk.line(name, &bucket),

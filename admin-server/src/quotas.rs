@@ -58,15 +58,15 @@ fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
 
 impl QuotasApi {
     async fn tenant(&self, tenant: &Tenant) -> ApiResult {
-        let (usage, began_ms) = self.store.tenant_usage(&tenant.canonical_id).await?;
+        let (usage, began_ms) = self.store.directory().tenant_usage(&tenant.canonical_id).await?;
         let held = began_ms.map(|began_ms| (usage, began_ms));
         Ok(Json(line(&tenant.name, tenant.quota, held)).into_response())
     }
 
     async fn bucket(&self, name: &str, now: bool) -> ApiResult {
         let bucket = self.store.bucket(name).await?;
-        let quota = self.store.bucket_quota(name).await?;
-        let counted = self.store.bucket_usage(&bucket).await?;
+        let quota = self.store.buckets().quota(name).await?;
+        let counted = self.store.directory().bucket_usage(&bucket).await?;
         if !now {
             let held = counted.map(|it| (it.usage, it.began_ms));
             return Ok(Json(line(name, quota, held)).into_response());
@@ -80,13 +80,14 @@ impl QuotasApi {
 }
 
 async fn tenant(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
-    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+    let tenant = desk.accounts.tenants().get(named(which.tenant.as_ref(), "tenant")?).await?;
     desk.tenant(&tenant).await
 }
 
 async fn set_tenant(State(desk): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
-    let changed = desk.accounts.change_quota(&change.name, |quota| apply(&change, quota)).await;
+    let changed =
+        desk.accounts.tenants().change_quota(&change.name, |quota| apply(&change, quota)).await;
     desk.tenant(&changed?).await
 }
 
@@ -96,7 +97,8 @@ async fn bucket(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> Ap
 
 async fn set_bucket(State(desk): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
-    let changed = desk.store.change_bucket_quota(&change.name, |quota| apply(&change, quota)).await;
+    let changed =
+        desk.store.buckets().change_quota(&change.name, |quota| apply(&change, quota)).await;
     changed?;
     desk.bucket(&change.name, false).await
 }
@@ -104,6 +106,6 @@ async fn set_bucket(State(desk): QuotasState, body: Bytes) -> ApiResult {
 async fn usage(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
     let name = named(which.bucket.as_ref(), "bucket")?;
     let bucket = desk.store.bucket(name).await?;
-    let now = which.now || desk.store.bucket_usage(&bucket).await?.is_none();
+    let now = which.now || desk.store.directory().bucket_usage(&bucket).await?.is_none();
     desk.bucket(name, now).await
 }

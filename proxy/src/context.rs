@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use martlet_protocol::entry::{Bucket, Object};
 use martlet_protocol::{Given, Level};
-use martlet_topology::Cluster;
+use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
 use crate::consistency::Ask;
@@ -23,6 +23,22 @@ pub(crate) struct RequestContext {
     /// Access check of the objects that it reads.
     guard: Option<Arc<dyn Guard>>,
     given: Arc<Mutex<Given>>,
+}
+
+/// Source of the contexts of operations: that of a session, or a new one for each operation.
+#[derive(Clone, Copy)]
+pub(crate) struct ContextSource<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) session: Option<&'a Arc<RequestContext>>,
+}
+
+impl ContextSource<'_> {
+    pub(crate) fn context(self) -> Arc<RequestContext> {
+        match self.session {
+            Some(context) => context.clone(),
+            None => Arc::new(RequestContext::new(self.topology.cluster(), Ask::default())),
+        }
+    }
 }
 
 impl RequestContext {

@@ -81,7 +81,7 @@ impl WitnessedExpiry {
 #[async_trait]
 impl ObjectExpiry for WitnessedExpiry {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<ExpiryOutcome> {
-        self.store.carry_out_before(stretch, Some(&*self.witness)).await
+        carry_out(&self.store, stretch, Some(&*self.witness)).await
     }
 
     async fn finish_upload(
@@ -97,7 +97,7 @@ impl ObjectExpiry for WitnessedExpiry {
 #[async_trait]
 impl ObjectExpiry for ObjectStore {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<ExpiryOutcome> {
-        self.carry_out_before(stretch, None).await
+        carry_out(self, stretch, None).await
     }
 
     async fn finish_upload(
@@ -106,24 +106,22 @@ impl ObjectExpiry for ObjectStore {
         key: &str,
         upload: UploadId,
     ) -> martlet_protocol::Result<bool> {
-        let (multipart, context) = (&self.services.multipart, self.session(STRICT).context());
+        let (driver, context) = (&self.services.multipart.driver, self.session(STRICT).context());
         let name = UploadName { bucket, key, id: upload };
-        let finished = Box::pin(multipart.finish_upload(&context, name)).await;
+        let finished = Box::pin(driver.finish_upload(&context, name)).await;
         finished.map_err(Error::into_backend)
     }
 }
 
-impl ObjectStore {
-    async fn carry_out_before(
-        &self,
-        stretch: &Stretch,
-        witness: Option<&dyn Witness>,
-    ) -> martlet_protocol::Result<ExpiryOutcome> {
-        let context = self.session(STRICT).context();
-        let expirations = Expirations { services: &self.services, context: &context };
-        let outcome = Box::pin(expirations.carry_out(stretch, witness)).await;
-        outcome.map_err(Error::into_backend)
-    }
+async fn carry_out(
+    store: &ObjectStore,
+    stretch: &Stretch,
+    witness: Option<&dyn Witness>,
+) -> martlet_protocol::Result<ExpiryOutcome> {
+    let context = store.session(STRICT).context();
+    let expirations = Expirations { services: &store.services, context: &context };
+    let outcome = Box::pin(expirations.carry_out(stretch, witness)).await;
+    outcome.map_err(Error::into_backend)
 }
 
 impl Expirations<'_> {

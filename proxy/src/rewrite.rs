@@ -197,7 +197,7 @@ async fn names(store: &ObjectStore, rewrite: &Rewrite, after: After) -> Result<P
     let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
     let list = ListVersions { after_key, after_version, limit: PAGE, ..Default::default() };
     let session = store.session(STRICT);
-    let VersionPage { versions, next, .. } = session.list_versions(&rewrite.bucket, list).await?;
+    let VersionPage { versions, next, .. } = session.versions().list(&rewrite.bucket, list).await?;
     let bucket = session.bucket(&rewrite.bucket).await?;
     let context = session.context();
     let objects = versions.into_iter().filter_map(|it| Some((it.key, it.id, it.object?)));

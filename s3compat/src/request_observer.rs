@@ -116,7 +116,7 @@ impl RequestObserver {
         let info = response.extensions_mut().remove::<ReplyInfo>().unwrap_or_default();
         let events = &info.effects.events.0;
         let name = seen.target.as_ref().and_then(RequestTarget::bucket);
-        let mut bucket = name.and_then(|name| self.store.remembered_bucket(name));
+        let mut bucket = name.and_then(|name| self.store.buckets().cached(name));
         if let (None, Some(name), false) = (&bucket, name, events.is_empty()) {
             bucket = Box::pin(self.store.bucket(name)).await.ok();
         }

@@ -56,8 +56,8 @@ async fn bind(desk: &AccountsApi, trust: Option<&str>) -> Result<Option<String>,
 
 async fn roles(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
-    desk.accounts.tenant(tenant).await?;
-    let listed = desk.accounts.roles(tenant, which.after.as_deref(), PAGE_MAX).await?;
+    desk.accounts.tenants().get(tenant).await?;
+    let listed = desk.accounts.roles().list(tenant, which.after.as_deref(), PAGE_MAX).await?;
     Ok(Json(page(listed, |role| role.name.clone(), line)).into_response())
 }
 
@@ -68,7 +68,7 @@ async fn create_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
     let trust_ids = bind(&desk, trust.as_deref()).await?;
     let new = NewRole { tenant, name: role, policy, trust, trust_ids, session_s_max };
-    Ok(Json(line(desk.accounts.create_role(new).await?)).into_response())
+    Ok(Json(line(desk.accounts.roles().create(new).await?)).into_response())
 }
 
 fn which_role(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
@@ -77,7 +77,7 @@ fn which_role(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
 
 async fn role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_role(&which)?;
-    Ok(Json(line(desk.accounts.role(tenant, name).await?)).into_response())
+    Ok(Json(line(desk.accounts.roles().get(tenant, name).await?)).into_response())
 }
 
 async fn change_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
@@ -87,13 +87,13 @@ async fn change_role(State(desk): AccountsState, body: Bytes) -> ApiResult {
     let trust_ids = bind(&desk, trust.as_deref()).await?;
     let session_s_max = max_session_seconds;
     let change = RoleChange { disabled, policy, trust, trust_ids, session_s_max };
-    let changed = desk.accounts.change_role(&tenant, &role, change).await?;
+    let changed = desk.accounts.roles().change(&tenant, &role, change).await?;
     Ok(Json(line(changed)).into_response())
 }
 
 async fn delete_role(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_role(&which)?;
-    desk.accounts.delete_role(tenant, name).await?;
+    desk.accounts.roles().delete(tenant, name).await?;
     Ok(deleted(&format!("{tenant}/{name}")))
 }
 
@@ -103,7 +103,7 @@ fn which_user(which: &AccountsQuery) -> Result<(&str, &str), ApiError> {
 
 async fn user_policy(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, name) = which_user(&which)?;
-    let user = desk.accounts.user(tenant, name).await?;
+    let user = desk.accounts.users().get(tenant, name).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
     Ok(Json(UserPolicy { tenant, user, policy }).into_response())
 }
@@ -114,7 +114,7 @@ async fn put_user_policy(State(desk): AccountsState, body: Bytes) -> ApiResult {
     if policy.is_none() {
         return Err(ApiError::bad("missing parameter: policy"));
     }
-    let user = desk.accounts.set_user_policy(&tenant, &user, policy).await?;
+    let user = desk.accounts.users().set_policy(&tenant, &user, policy).await?;
     let (tenant, user, policy) = (user.tenant, user.name, user.policy);
     Ok(Json(UserPolicy { tenant, user, policy }).into_response())
 }
@@ -124,7 +124,7 @@ async fn delete_user_policy(
     Query(which): Query<AccountsQuery>,
 ) -> ApiResult {
     let (tenant, name) = which_user(&which)?;
-    desk.accounts.set_user_policy(tenant, name, None).await?;
+    desk.accounts.users().set_policy(tenant, name, None).await?;
     Ok(deleted(&format!("{tenant}/{name}")))
 }
 

@@ -63,8 +63,9 @@ async fn page(
     after: Option<(String, Option<VersionId>)>,
 ) -> Result<RewrapLine, Error> {
     let Rewrapped { seen, changed, failed, failure, next } =
-        store.rewrap(bucket, after, PAGE).await?;
-    let uploads = if next.is_none() { store.outdated_uploads(bucket).await? } else { 0 };
+        store.data_keys().rewrap(bucket, after, PAGE).await?;
+    let uploads =
+        if next.is_none() { store.data_keys().outdated_uploads(bucket).await? } else { 0 };
     let (after_key, after_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
     Ok(RewrapLine {
         bucket: bucket.to_owned(),

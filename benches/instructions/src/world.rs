@@ -92,14 +92,14 @@ impl EventSink for DroppingSink {
 
 /// Creates a tenant with an access key of the same name, and returns the tenant's canonical id.
 async fn tenant(accounts: &Accounts, name: &str) -> String {
-    let made = accounts.create_tenant(name, None, Vec::new()).await.expect("the name is free");
+    let made = accounts.tenants().create(name, None, Vec::new()).await.expect("the name is free");
     let key = NewKey {
         tenant: name.into(),
         user: None,
         given: Some((name.to_uppercase(), SECRET.into())),
         networks: Vec::new(),
     };
-    accounts.create_key(key).await.expect("the key is free");
+    accounts.keys().create(key).await.expect("the key is free");
     made.canonical_id
 }
 

@@ -31,11 +31,6 @@ impl BucketCatalog {
         Self { registers, fences, cache: BucketCache::new(cache_ms) }
     }
 
-    /// A cached bucket of any age.
-    pub(crate) fn remembered(&self, name: &str) -> Option<Arc<Bucket>> {
-        self.cache.get_old(name)
-    }
-
     /// Removes a bucket from the cache.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.forget(name);

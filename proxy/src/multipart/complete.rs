@@ -14,7 +14,7 @@ use martlet_protocol::{Level, Stamp, WriteId};
 use super::drive::{CompletionDriver, Driven, Driver};
 use super::part::{PartStore, PartWalk};
 use super::upload_target::{UploadName, UploadTarget, attributes_of};
-use super::uploads::Uploads;
+use super::uploads::UploadRegisters;
 use crate::api::{CompleteUpload, NamedPart, Written};
 use crate::bucket::object_of;
 use crate::context::RequestContext;
@@ -150,7 +150,7 @@ pub(super) struct Completer {
     quotas: Arc<Quotas>,
     writer: Arc<BodyWriter>,
     vault: Arc<Vault>,
-    uploads: Arc<Uploads>,
+    uploads: Arc<UploadRegisters>,
     parts: Arc<PartStore>,
     driver: Arc<CompletionDriver>,
     part_bytes_min: u64,
@@ -158,7 +158,7 @@ pub(super) struct Completer {
 
 impl Completer {
     pub(super) fn new(
-        uploads: Arc<Uploads>,
+        uploads: Arc<UploadRegisters>,
         parts: Arc<PartStore>,
         driver: Arc<CompletionDriver>,
         objects: &ObjectWriter,

@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, attributes_of};
-use super::uploads::Uploads;
+use super::uploads::UploadRegisters;
 use crate::api::{WriteConditions, Written};
 use crate::bucket::{BucketCatalog, busy, object_of};
 use crate::context::RequestContext;
@@ -87,11 +87,11 @@ fn unknown_outcome() -> Error {
 }
 
 /// Execution of decided completions.
-pub(super) struct CompletionDriver {
+pub(crate) struct CompletionDriver {
     registers: Arc<RegisterClient>,
     catalog: Arc<BucketCatalog>,
     versions: Arc<VersionStore>,
-    uploads: Arc<Uploads>,
+    uploads: Arc<UploadRegisters>,
     parts: Arc<PartStore>,
     /// Permits for completed uploads whose parts are being freed.
     freeing: Arc<Semaphore>,
@@ -99,7 +99,7 @@ pub(super) struct CompletionDriver {
 
 impl CompletionDriver {
     pub(super) fn new(
-        uploads: Arc<Uploads>,
+        uploads: Arc<UploadRegisters>,
         parts: Arc<PartStore>,
         versions: Arc<VersionStore>,
     ) -> Self {
@@ -201,7 +201,7 @@ impl CompletionDriver {
     }
 
     /// Finishes an interrupted completion. Returns true if the upload was completed by this call.
-    pub(super) async fn finish_upload(
+    pub(crate) async fn finish_upload(
         &self,
         context: &Arc<RequestContext>,
         upload: UploadName<'_>,

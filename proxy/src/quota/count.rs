@@ -76,7 +76,7 @@ async fn all_countable(store: &ObjectStore) -> Result<Vec<Countable>> {
     let mut countable = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let (page, more) = store.list_buckets("", after.as_deref(), BUCKETS).await?;
+        let (page, more) = store.buckets().list("", after.as_deref(), BUCKETS).await?;
         after = page.last().map(|named| named.name.clone());
         for named in page {
             let (name, bucket) = (named.name, named.bucket);
@@ -153,7 +153,7 @@ async fn count_uploads(
     let (after_key, after_id) = after.unzip();
     let after_id = after_id.flatten();
     let list = ListUploads { after_key, after_id, limit: UPLOADS, ..ListUploads::default() };
-    let page = store.list_uploads(bucket, list).await?;
+    let page = store.uploads().list(bucket, list).await?;
     let (mut usage, mut seen) = (Usage::default(), 0);
     for upload in &page.uploads {
         let (of_parts, parts) = count_parts(store, bucket, upload).await?;
@@ -172,7 +172,7 @@ async fn count_parts(
     upload: &UploadInfo,
 ) -> Result<(Usage, u64)> {
     let name = UploadName { bucket, key: &upload.key, id: upload.id };
-    match store.services.multipart.usage_of_parts(&store.context(), name).await {
+    match store.services.multipart.parts.usage_of_parts(&store.context(), name).await {
         Err(Error::NoSuchUpload) => Ok((Usage::default(), 0)),
         counted => counted,
     }

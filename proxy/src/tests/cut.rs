@@ -100,14 +100,14 @@ async fn a_part_that_is_cut_off_anywhere_is_there_whole_or_not_at_all() {
         let upload = begin(&harness, "key").await;
         let bytes = pattern(60_000, 1);
         let store = slow(&harness);
-        let sent = store.upload_part("b", "key", upload, 1, halting(&bytes));
+        let sent = store.uploads().put_part("b", "key", upload, 1, halting(&bytes));
         let done = cut_off(sent, polls).await;
         quiet().await;
-        let page = harness.store.list_parts("b", "key", upload, 0, 10).await.unwrap();
+        let page = harness.store.uploads().list_parts("b", "key", upload, 0, 10).await.unwrap();
         assert_eq!(page.parts.len(), harness.memory.extents_in_use().len(), "after {polls} polls");
         if let Some(part) = done {
             let complete = naming(&[(1, &part.unwrap())]);
-            harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+            harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
             assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
             break;
         }
@@ -127,7 +127,7 @@ async fn a_complete_that_is_cut_off_anywhere_is_finished_by_the_next() {
         drop(unchosen);
         let store = slow(&harness);
         let complete = naming(&[(1, &part)]);
-        let first = store.complete_upload("b", "key", upload, complete.clone());
+        let first = store.uploads().complete("b", "key", upload, complete.clone());
         let done = cut_off(first, polls).await;
         match harness.get("key", Selection::Whole).await {
             Ok(held) => assert_eq!(held, bytes, "after {polls} polls"),
@@ -135,10 +135,10 @@ async fn a_complete_that_is_cut_off_anywhere_is_finished_by_the_next() {
                 assert!(matches!(error, Error::NoSuchKey), "after {polls} polls: {error}");
             }
         }
-        let again = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        let again = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
         let open = ListUploads { limit: 9, ..ListUploads::default() };
-        assert!(harness.store.list_uploads("b", open).await.unwrap().uploads.is_empty());
+        assert!(harness.store.uploads().list("b", open).await.unwrap().uploads.is_empty());
         if let Some(written) = done {
             assert_eq!(written.unwrap().stamp, again.stamp);
             break;

@@ -151,7 +151,7 @@ async fn conditional_deletes() {
 #[tokio::test]
 async fn tags() {
     at_every_call(Some(old()), async |store, _| {
-        store.set_tags("b", "key", vec![("a".into(), "b".into())]).await.map(drop)
+        store.versions().set_tags("b", "key", vec![("a".into(), "b".into())]).await.map(drop)
     })
     .await;
 }
@@ -187,10 +187,10 @@ async fn uploads() {
                     attributes: martlet_protocol::entry::Attributes::default(),
                     checksum: None,
                 };
-                let upload = store.create_upload("b", "key", upload).await?.id;
-                let first = store.upload_part("b", "key", upload, 1, body(new())).await?;
-                store.upload_part("b", "key", upload, 2, body(old())).await?;
-                store.complete_upload("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
+                let upload = store.uploads().create("b", "key", upload).await?.id;
+                let first = store.uploads().put_part("b", "key", upload, 1, body(new())).await?;
+                store.uploads().put_part("b", "key", upload, 2, body(old())).await?;
+                store.uploads().complete("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
             };
             let done = whole.await;
             // Parts are freed after the reply.
@@ -198,9 +198,9 @@ async fn uploads() {
             let failed = faulted.calls.lock().get(failing).copied();
             let what = format!("{fault:?} at call {failing} ({failed:?}): {done:?}");
             let open = crate::ListUploads { limit: 9, ..crate::ListUploads::default() };
-            let open = faulted.harness.store.list_uploads("b", open).await.unwrap();
+            let open = faulted.harness.store.uploads().list("b", open).await.unwrap();
             for upload in open.uploads {
-                let aborted = faulted.harness.store.abort_upload("b", "key", upload.id).await;
+                let aborted = faulted.harness.store.uploads().abort("b", "key", upload.id).await;
                 assert!(matches!(aborted, Ok(()) | Err(Error::NoSuchUpload)), "{what}");
             }
             let held = faulted.harness.get("key", Selection::Whole).await.unwrap();

@@ -44,16 +44,17 @@ async fn dies_at(dying: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) {
             if dying(call) { Fault::Hang } else { Fault::None }
         },
     );
-    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = dead.uploads().complete("b", "key", upload, complete.clone());
     let attempt = tokio::time::timeout(Duration::from_millis(30), attempt).await;
     assert!(attempt.is_err(), "the first proxy dies");
-    let written = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let written = harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
     assert_eq!(written.object.size, 100_000);
     assert_eq!(
         harness
             .store
-            .list_uploads("b", crate::ListUploads { limit: 9, ..crate::ListUploads::default() })
+            .uploads()
+            .list("b", crate::ListUploads { limit: 9, ..crate::ListUploads::default() })
             .await
             .unwrap()
             .uploads
@@ -78,12 +79,12 @@ async fn a_decision_driven_on_does_not_undo_what_came_after_it() {
     let dead = faulty(&harness.memory, 1, 1, |call| {
         if is_write_of(call, RegisterKind::Object) { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = dead.uploads().complete("b", "key", upload, complete.clone());
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     tokio::time::sleep(Duration::from_millis(2)).await;
     harness.put("key", "newer").await.unwrap();
     // No proxy can determine any more if the object existed before the newer one.
-    let driven = harness.store.complete_upload("b", "key", upload, complete).await;
+    let driven = harness.store.uploads().complete("b", "key", upload, complete).await;
     let told = matches!(&driven, Err(Error::Backend(e)) if e.kind() == ErrorKind::Unavailable);
     assert!(told, "{driven:?}");
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "newer");
@@ -99,7 +100,7 @@ async fn a_part_that_meets_a_decision_drives_it_on() {
         let decided = sets(call, |state| matches!(state, UploadState::Completing { .. }));
         if decided { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     let late = send(&harness, upload, 2, &bytes).await;
     assert!(matches!(late, Err(Error::NoSuchUpload)));
@@ -118,12 +119,13 @@ async fn a_decision_whose_object_was_tagged_since_is_carried_out() {
         let ends = sets(call, |state| matches!(state, UploadState::Completed { .. }));
         if ends { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(300), attempt).await.unwrap_err();
     let tags = vec![("a".to_owned(), "b".to_owned())];
-    let tagged = harness.store.set_tags("b", "key", tags).await.unwrap();
+    let tagged = harness.store.versions().set_tags("b", "key", tags).await.unwrap();
     for _ in 0..2 {
-        let again = harness.store.complete_upload("b", "key", upload, naming(&[(1, &part)])).await;
+        let again =
+            harness.store.uploads().complete("b", "key", upload, naming(&[(1, &part)])).await;
         let again = again.unwrap();
         assert_eq!((again.object.etag, again.stamp), (tagged.object.etag, tagged.stamp));
     }
@@ -142,15 +144,15 @@ async fn a_conditional_decision_with_an_unknown_outcome_is_given_up() {
     let dead = faulty(&harness.memory, 1, 1, |call| {
         if is_write_of(call, RegisterKind::Object) { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = dead.uploads().complete("b", "key", upload, complete.clone());
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
     tokio::time::sleep(Duration::from_millis(2)).await;
     harness.put("key", "newer").await.unwrap();
     harness.delete("key").await;
-    let retried = harness.store.complete_upload("b", "key", upload, complete.clone()).await;
+    let retried = harness.store.uploads().complete("b", "key", upload, complete.clone()).await;
     assert!(matches!(retried, Err(Error::Backend(error))
         if error.kind() == ErrorKind::Unavailable));
-    let again = harness.store.complete_upload("b", "key", upload, complete).await;
+    let again = harness.store.uploads().complete("b", "key", upload, complete).await;
     assert!(matches!(again, Err(Error::NoSuchUpload)));
     assert!(
         matches!(harness.get("key", Selection::Whole).await, Err(Error::NoSuchKey)),
@@ -168,9 +170,9 @@ async fn an_abort_meets_a_decision_and_lets_it_through() {
         let decided = sets(call, |state| matches!(state, UploadState::Completing { .. }));
         if decided { Fault::Hang } else { Fault::None }
     });
-    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
-    let aborted = harness.store.abort_upload("b", "key", upload).await;
+    let aborted = harness.store.uploads().abort("b", "key", upload).await;
     assert!(matches!(aborted, Err(Error::NoSuchUpload)));
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
 }
@@ -328,7 +330,7 @@ async fn a_clock_that_was_an_hour_fast_does_not_stop_writes_once_it_is_right() {
         let upload = begin(&harness, "key").await;
         let part = send(&harness, upload, 1, &pattern(1000, 1)).await.unwrap();
         let complete = naming(&[(1, &part)]);
-        harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        harness.store.uploads().complete("b", "key", upload, complete).await.unwrap();
         assert!(matches!(harness.get("deleted", Selection::Whole).await, Err(Error::NoSuchKey)));
     }
 }

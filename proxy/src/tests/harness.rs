@@ -124,7 +124,7 @@ pub(super) async fn create(store: &ObjectStore, name: &str) {
         policy: None,
         settings: martlet_protocol::Settings::default(),
     };
-    store.create_bucket(name, new).await.unwrap();
+    store.buckets().create(name, new).await.unwrap();
 }
 
 pub(super) async fn put(

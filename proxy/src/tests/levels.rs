@@ -321,7 +321,7 @@ async fn a_delete_short_of_a_quorum_is_kept_and_delivered() {
 async fn a_buckets_level_applies_to_requests_without_a_level() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, _) = nodes.with_bucket("key").await;
-    proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+    proxy.store.buckets().set_consistency("b", Level::Strict).await.unwrap();
     assert_eq!(proxy.store.bucket("b").await.unwrap().consistency, Level::Strict);
     proxy.fares(&primaries[..2], Fortune::Refused);
     let plain = |text: &'static str| {

@@ -138,7 +138,7 @@ async fn a_listing_needs_all_that_hold_shards() {
         policy: None,
         settings: martlet_protocol::Settings::default(),
     };
-    harness.store.create_bucket("b", new).await.unwrap();
+    harness.store.buckets().create("b", new).await.unwrap();
     for at in 0..30 {
         harness.put(&format!("{at}"), "x").await.unwrap();
     }

@@ -241,7 +241,7 @@ async fn tags_change_without_moving_bytes() {
         let bytes = pattern(size, 4);
         let before = harness.put("key", bytes.clone()).await.unwrap();
         let tags = vec![("a".to_owned(), "b".to_owned())];
-        let after = harness.store.set_tags("b", "key", tags.clone()).await.unwrap();
+        let after = harness.store.versions().set_tags("b", "key", tags.clone()).await.unwrap();
         assert!(after.stamp > before.stamp);
         assert_eq!(after.object.body, before.object.body);
         let read = harness.head("key", Selection::Whole);
@@ -249,7 +249,7 @@ async fn tags_change_without_moving_bytes() {
         assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
     }
     assert_eq!(harness.memory.extents_in_use().len(), 1, "the tagged entry keeps its extent");
-    let none = harness.store.set_tags("b", "none", Vec::new()).await;
+    let none = harness.store.versions().set_tags("b", "none", Vec::new()).await;
     assert!(matches!(none, Err(Error::NoSuchKey)));
 }
 
@@ -298,11 +298,11 @@ async fn requests_can_move_between_threads() {
     let found = is_send(store.get("b", "key", Selection::Whole, &read)).await.unwrap();
     assert_eq!(collect(found).await.unwrap(), "x");
     is_send(store.copy("b", "copy", copy_of("key"))).await.unwrap();
-    is_send(store.set_tags("b", "key", Vec::new())).await.unwrap();
+    is_send(store.versions().set_tags("b", "key", Vec::new())).await.unwrap();
     is_send(store.list("b", crate::ListObjects::default())).await.unwrap();
-    is_send(store.list_buckets("", None, 1)).await.unwrap();
+    is_send(store.buckets().list("", None, 1)).await.unwrap();
     is_send(store.places("b", "key")).await.unwrap();
-    is_send(store.delete_bucket("none")).await.unwrap_err();
+    is_send(store.buckets().delete("none")).await.unwrap_err();
     let faulty = faulty(&harness.memory, 1, 1, |_| martlet_protocol::testing::Fault::None);
     assert_eq!(get(&faulty, "key", Selection::Whole).await.unwrap(), "x");
 }

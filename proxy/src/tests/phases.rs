@@ -229,15 +229,15 @@ async fn m2_fences_and_deletes_of_buckets_in_each_phase() {
         let (_, too_few) = outages(cast, phase);
         for out in &too_few {
             proxy.fares(out, Fortune::Refused);
-            let told = proxy.store.set_bucket_consistency("b", Level::Strict).await;
+            let told = proxy.store.buckets().set_consistency("b", Level::Strict).await;
             assert!(is_unavailable(&told), "{phase:?} {out:?} {told:?}");
             proxy.heal();
         }
-        proxy.store.set_bucket_consistency("b", Level::Available).await.unwrap();
-        proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
-        assert!(matches!(proxy.store.delete_bucket("b").await, Err(Error::BucketNotEmpty)));
+        proxy.store.buckets().set_consistency("b", Level::Available).await.unwrap();
+        proxy.store.buckets().set_consistency("b", Level::Strict).await.unwrap();
+        assert!(matches!(proxy.store.buckets().delete("b").await, Err(Error::BucketNotEmpty)));
         proxy.delete(Level::Strict, &key).await.unwrap();
-        proxy.store.delete_bucket("b").await.unwrap();
+        proxy.store.buckets().delete("b").await.unwrap();
         assert!(matches!(proxy.store.bucket("b").await, Err(Error::NoSuchBucket)));
     }
 }

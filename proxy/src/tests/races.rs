@@ -197,16 +197,16 @@ async fn an_upload_ends_once_whatever_races_with_its_end() {
             let (store, complete) = (store.clone(), naming(&[(1, &first)]));
             async move {
                 tokio::time::sleep(wait).await;
-                store.complete_upload("b", "key", upload, complete).await
+                store.uploads().complete("b", "key", upload, complete).await
             }
         };
         let resend = async {
             tokio::time::sleep(waits[2]).await;
-            proxies[2].upload_part("b", "key", upload, 1, body(again.clone())).await
+            proxies[2].uploads().put_part("b", "key", upload, 1, body(again.clone())).await
         };
         let abort = async {
             tokio::time::sleep(waits[3]).await;
-            proxies[0].abort_upload("b", "key", upload).await
+            proxies[0].uploads().abort("b", "key", upload).await
         };
         let completes = (complete(&proxies[0], waits[0]), complete(&proxies[1], waits[1]));
         let (left, right, resent, aborted) = tokio::join!(completes.0, completes.1, resend, abort);
@@ -227,7 +227,7 @@ async fn an_upload_ends_once_whatever_races_with_its_end() {
             assert_eq!(left.object.etag, right.object.etag, "{what}");
         }
         // An abort ends the upload if it is still open; then no extent may be without an owner.
-        let last = harness.store.abort_upload("b", "key", upload).await;
+        let last = harness.store.uploads().abort("b", "key", upload).await;
         assert!(matches!(last, Ok(()) | Err(Error::NoSuchUpload)), "{what}: {last:?}");
         let expected = usize::from(get(&harness.store, "key", Selection::Whole).await.is_ok());
         let late = usize::from(matches!(resent, Err(Error::NoSuchUpload)) && expected == 1);

@@ -25,7 +25,7 @@ async fn made_again() -> (Nodes, Proxy, Proxy) {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let remembering = remember(&nodes).await;
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     create(&maker.store, "b").await;
     (nodes, maker, remembering)
 }
@@ -61,7 +61,7 @@ async fn m2_what_is_in_a_bucket_that_was_made_again_is_found() {
             }
             2 => {
                 let list = ListVersions { limit: 9, ..ListVersions::default() };
-                let listed = store.list_versions("b", list).await.unwrap();
+                let listed = store.versions().list("b", list).await.unwrap();
                 assert_eq!(listed.versions.len(), 1);
             }
             3 => {
@@ -71,7 +71,7 @@ async fn m2_what_is_in_a_bucket_that_was_made_again_is_found() {
             }
             4 => {
                 let tags = vec![("a".to_owned(), "b".to_owned())];
-                let tagged = store.set_tags("b", "key", tags.clone()).await.unwrap();
+                let tagged = store.versions().set_tags("b", "key", tags.clone()).await.unwrap();
                 assert_eq!(tagged.object.attributes.tags, tags);
             }
             _ => {
@@ -91,7 +91,7 @@ async fn m2_a_bucket_that_was_made_again_takes_writes_at_once() {
     // Extents belong to the bucket that they were written for, so the client must send them again.
     let remembering = remember(&nodes).await;
     maker.delete(Level::Strict, "key").await.unwrap();
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     create(&maker.store, "b").await;
     let bytes = pattern(100_000, 1);
     let send = || put(&remembering.store, "key", body(bytes.clone()), WriteConditions::default());
@@ -104,26 +104,33 @@ async fn m2_a_bucket_that_was_made_again_takes_writes_at_once() {
 #[tokio::test(start_paused = true)]
 async fn m2_uploads_of_a_bucket_that_was_made_again_go_on_through_any_proxy() {
     let (_nodes, maker, remembering) = made_again().await;
-    let upload = remembering.store.create_upload("b", "key", new_upload()).await.unwrap().id;
-    let part = maker.store.upload_part("b", "key", upload, 1, body(pattern(50_000, 1))).await;
-    maker.store.complete_upload("b", "key", upload, naming(&[(1, &part.unwrap())])).await.unwrap();
+    let upload = remembering.store.uploads().create("b", "key", new_upload()).await.unwrap().id;
+    let part =
+        maker.store.uploads().put_part("b", "key", upload, 1, body(pattern(50_000, 1))).await;
+    maker
+        .store
+        .uploads()
+        .complete("b", "key", upload, naming(&[(1, &part.unwrap())]))
+        .await
+        .unwrap();
     for way in 0..4 {
         let (_nodes, maker, remembering) = made_again().await;
-        let upload = maker.store.create_upload("b", "key", new_upload()).await.unwrap().id;
+        let upload = maker.store.uploads().create("b", "key", new_upload()).await.unwrap().id;
         let bytes = body(pattern(50_000, 1));
         let store = &remembering.store;
         match way {
-            0 => drop(store.upload_part("b", "key", upload, 1, bytes).await.unwrap()),
+            0 => drop(store.uploads().put_part("b", "key", upload, 1, bytes).await.unwrap()),
             1 => {
-                let part = maker.store.upload_part("b", "key", upload, 1, bytes).await.unwrap();
+                let part =
+                    maker.store.uploads().put_part("b", "key", upload, 1, bytes).await.unwrap();
                 let complete = naming(&[(1, &part)]);
-                store.complete_upload("b", "key", upload, complete).await.unwrap();
+                store.uploads().complete("b", "key", upload, complete).await.unwrap();
             }
             2 => {
                 let list = ListUploads { limit: 9, ..ListUploads::default() };
-                assert_eq!(store.list_uploads("b", list).await.unwrap().uploads.len(), 1);
+                assert_eq!(store.uploads().list("b", list).await.unwrap().uploads.len(), 1);
             }
-            _ => store.abort_upload("b", "key", upload).await.unwrap(),
+            _ => store.uploads().abort("b", "key", upload).await.unwrap(),
         }
     }
 }
@@ -133,10 +140,10 @@ async fn m2_what_was_allowed_in_one_bucket_is_not_done_in_anothers() {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let (reading, writing) = (remember(&nodes).await, remember(&nodes).await);
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     let settings = Settings::default();
     let new = NewBucket { owner: "another".into(), index_shards: 8, policy: None, settings };
-    maker.store.create_bucket("b", new).await.unwrap();
+    maker.store.buckets().create("b", new).await.unwrap();
     maker.put(Level::Strict, "key", "secret").await.unwrap();
     let read = reading.get(Level::Available, "key").await.map(drop);
     let written = writing.put(Level::Available, "key", "x").await.map(drop);
@@ -154,7 +161,7 @@ async fn m2_a_bucket_that_is_gone_is_not_said_to_lack_a_key() {
     let nodes = Nodes::new(3);
     let (maker, ..) = nodes.with_bucket("key").await;
     let remembering = remember(&nodes).await;
-    maker.store.delete_bucket("b").await.unwrap();
+    maker.store.buckets().delete("b").await.unwrap();
     let read = remembering.get(Level::Available, "key").await;
     assert!(matches!(read, Err(Error::NoSuchBucket)), "{read:?}");
 }

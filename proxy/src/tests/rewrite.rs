@@ -33,13 +33,16 @@ async fn new_objects_and_uploads_go_under_the_policy_that_was_set() {
     let fixture = RewriteFixture::new().await;
     let upload = fixture.begin("upload").await;
     fixture.put("before", &pattern(SIZE, 1)).await;
-    let unknown = fixture.store.set_bucket_policy("b", "third").await;
+    let unknown = fixture.store.buckets().set_policy("b", "third").await;
     let Err(Error::InvalidArgument(sentence)) = unknown else { panic!("{unknown:?}") };
     assert!(sentence.contains("first") && sentence.contains(SECOND), "{sentence}");
-    let missing = fixture.store.set_bucket_policy("c", SECOND).await;
+    let missing = fixture.store.buckets().set_policy("c", SECOND).await;
     assert!(matches!(missing, Err(Error::NoSuchBucket)), "{missing:?}");
     for _ in 0..2 {
-        assert_eq!(fixture.store.set_bucket_policy("b", SECOND).await.unwrap().policy, PolicyId(1));
+        assert_eq!(
+            fixture.store.buckets().set_policy("b", SECOND).await.unwrap().policy,
+            PolicyId(1)
+        );
     }
     fixture.put("after", &pattern(SIZE, 2)).await;
     assert_eq!(policy_of(&fixture.object("before").await), Some(PolicyId(0)));
@@ -162,7 +165,7 @@ async fn a_write_during_the_read_of_an_object_stays_the_last() {
                 "delete" => drop(fixture.store.delete("b", "key", &none).await.unwrap()),
                 "tags" => {
                     let tags = vec![("a".into(), "b".into())];
-                    drop(fixture.store.set_tags("b", "key", tags).await.unwrap());
+                    drop(fixture.store.versions().set_tags("b", "key", tags).await.unwrap());
                 }
                 _ => {
                     let tag =

@@ -180,7 +180,7 @@ async fn p1_fences_are_sent_again_at_a_newer_term() {
         plain.store.bucket("b").await.unwrap();
         let (proxy, calls) = overtaken(&growing, Op::Fence, at).await;
         calls.store(0, Ordering::SeqCst);
-        proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+        proxy.store.buckets().set_consistency("b", Level::Strict).await.unwrap();
         assert_eq!(proxy.store.topology().term(), Term::of(CHANGE, Phase::Joint), "{at}");
         assert!(calls.load(Ordering::SeqCst) >= 2 * growing.devices().len(), "{at}");
     }

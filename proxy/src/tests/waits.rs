@@ -58,8 +58,8 @@ async fn a_complete_answers_before_its_parts_are_freed() {
     });
     let begun = Instant::now();
     let complete = naming(&[(1, &first)]);
-    store.complete_upload("b", "key", upload, complete.clone()).await.unwrap();
-    store.complete_upload("b", "key", upload, complete).await.unwrap();
+    store.uploads().complete("b", "key", upload, complete.clone()).await.unwrap();
+    store.uploads().complete("b", "key", upload, complete).await.unwrap();
     assert!(begun.elapsed() < ms(500), "{:?}", begun.elapsed());
     assert_eq!(parts(&harness), 2);
     sleep(Duration::from_secs(5)).await;

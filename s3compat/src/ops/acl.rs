@@ -70,7 +70,7 @@ impl Operations {
 
     pub(super) async fn get_bucket_acl(&self, request: &OperationRequest) -> S3Result<Reply> {
         let name = request.bucket();
-        let settings = self.store.bucket_settings(name).await.map_err(s3_error)?;
+        let settings = self.store.buckets().settings(name).await.map_err(s3_error)?;
         let owner = self.store.bucket(name).await.map_err(s3_error)?.owner.clone();
         let is_enforced = AclSettings::of(&settings).is_enforced();
         let document = settings.get(Setting::Acl).filter(|_| !is_enforced);
@@ -104,7 +104,7 @@ impl Operations {
             }
             Ok(())
         };
-        self.store.change_bucket_settings(bucket, put).await.map_err(s3_error)?;
+        self.store.buckets().change_settings(bucket, put).await.map_err(s3_error)?;
         refusal.map_or_else(|| Ok(Reply::empty(StatusCode::OK)), Err)
     }
 
@@ -144,7 +144,7 @@ impl Operations {
             mark(marks, &acl, bucket_owner);
             Ok(())
         };
-        let changed = self.store.change_marks(request.bucket(), name, put).await;
+        let changed = self.store.versions().change_marks(request.bucket(), name, put).await;
         let written = changed.map_err(s3_error)?;
         let events = ObjectEvents::wrote(Event::AclPut, request.key(), &written);
         Ok(Reply::empty(StatusCode::OK).with_events(events))

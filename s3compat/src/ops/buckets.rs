@@ -100,13 +100,13 @@ impl Operations {
         let list = settings.get(Setting::Acl).map(<[u8]>::to_vec);
         let index_shards = INDEX_SHARDS_DEFAULT;
         let new = NewBucket { owner: owner.clone(), index_shards, policy, settings };
-        match self.store.create_bucket(request.bucket(), new).await {
+        match self.store.buckets().create(request.bucket(), new).await {
             Ok(bucket) => {
                 let headers = self.headers_of(request.bucket(), &bucket);
                 created(request.bucket()).map(|reply| reply.with_headers(headers))
             }
             Err(Error::BucketExists { owner: holder }) if holder == owner => {
-                let before = self.store.bucket_setting(request.bucket(), Setting::Acl).await;
+                let before = self.store.buckets().setting(request.bucket(), Setting::Acl).await;
                 // The existing bucket has another list, so the request conflicts with it.
                 if before.map_err(s3_error)? != list {
                     return Err(s3_error(Error::BucketExists { owner }));
@@ -151,7 +151,7 @@ impl Operations {
 
     pub(super) async fn delete_bucket(&self, request: &OperationRequest) -> S3Result<Reply> {
         request.refuse_conditions()?;
-        self.store.delete_bucket(request.bucket()).await.map_err(s3_error)?;
+        self.store.buckets().delete(request.bucket()).await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
@@ -201,7 +201,7 @@ impl Operations {
     ) -> S3Result<(Vec<NamedBucket>, bool)> {
         let mut found: Vec<NamedBucket> = Vec::new();
         loop {
-            let page = self.store.list_buckets(prefix, after.as_deref(), BUCKETS_MAX).await;
+            let page = self.store.buckets().list(prefix, after.as_deref(), BUCKETS_MAX).await;
             let (page, more) = page.map_err(s3_error)?;
             after = page.last().map(|last| last.name.clone());
             found.extend(

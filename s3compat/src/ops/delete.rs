@@ -148,7 +148,7 @@ impl Operations {
         let deleted = match version {
             None => self.store.delete(bucket, key, conditions.clone()).await,
             Some(version) => {
-                self.store.delete_version_past(bucket, key, version, bypass, conditions).await
+                self.store.versions().delete_past(bucket, key, version, bypass, conditions).await
             }
         };
         deleted.map_err(s3_error)

@@ -31,7 +31,7 @@ impl Operations {
         request: &OperationRequest,
     ) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let document = self.store.bucket_setting(bucket, Setting::Lifecycle).await;
+        let document = self.store.buckets().setting(bucket, Setting::Lifecycle).await;
         let document =
             document.map_err(s3_error)?.ok_or_else(|| messages::NO_SUCH_LIFECYCLE.error())?;
         let lifecycle = Lifecycle::of(&document).map_err(|error| {
@@ -60,7 +60,7 @@ impl Operations {
         let rules = wire::from_wire(configuration)?;
         let lifecycle = Lifecycle { rules, transition_minimum: given };
         let document = lifecycle.document();
-        let put = self.store.put_bucket_setting(request.bucket(), Setting::Lifecycle, document);
+        let put = self.store.buckets().put_setting(request.bucket(), Setting::Lifecycle, document);
         put.await.map_err(s3_error)?;
         let minimum = lifecycle.transition_minimum.as_deref().unwrap_or(MINIMUM_DEFAULT);
         Reply::empty(StatusCode::OK).with_header(MINIMUM_SIZE, Some(minimum))

@@ -143,7 +143,7 @@ impl Operations {
         &self,
         request: &OperationRequest,
     ) -> S3Result<Reply> {
-        let lock = self.store.object_lock(request.bucket()).await.map_err(s3_error)?;
+        let lock = self.store.buckets().object_lock(request.bucket()).await.map_err(s3_error)?;
         let lock = lock.ok_or_else(|| {
             missing(
                 "ObjectLockConfigurationNotFoundError",
@@ -160,7 +160,7 @@ impl Operations {
         let configuration = request.parse_optional_document()?;
         request.refuse_conditions()?;
         let lock = bucket_lock(configuration)?;
-        self.store.set_object_lock(request.bucket(), lock).await.map_err(s3_error)?;
+        self.store.buckets().set_object_lock(request.bucket(), lock).await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::OK))
     }
 
@@ -170,7 +170,7 @@ impl Operations {
         let conditions = ReadConditions::default();
         let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
         let read = read.map_err(s3_error)?;
-        self.store.check_lockable(bucket).await.map_err(s3_error)?;
+        self.store.buckets().check_lockable(bucket).await.map_err(s3_error)?;
         let lock = Lock::of(&read.object.attributes.marks);
         let lock = lock.map_err(|error| s3_error(error.into()))?;
         Ok((lock, self.store.token(bucket, name.key, read.stamp)))
@@ -193,7 +193,8 @@ impl Operations {
         self.check_retention(request, retention).await?;
         request.refuse_conditions()?;
         let name = request.object_name()?;
-        let written = self.store.set_retention(request.bucket(), name, retention, bypass).await;
+        let written =
+            self.store.versions().set_retention(request.bucket(), name, retention, bypass).await;
         let stamp = written.map_err(s3_error)?.stamp;
         let token = self.store.token(request.bucket(), request.key(), stamp);
         Ok(Reply::empty(StatusCode::OK).with_headers(stamp_headers(token)))
@@ -218,7 +219,7 @@ impl Operations {
         self.check_legal_hold(request, is_on).await?;
         request.refuse_conditions()?;
         let name = request.object_name()?;
-        let written = self.store.set_legal_hold(request.bucket(), name, is_on).await;
+        let written = self.store.versions().set_legal_hold(request.bucket(), name, is_on).await;
         let stamp = written.map_err(s3_error)?.stamp;
         let token = self.store.token(request.bucket(), request.key(), stamp);
         Ok(Reply::empty(StatusCode::OK).with_headers(stamp_headers(token)))

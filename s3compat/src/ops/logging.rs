@@ -64,7 +64,7 @@ pub(crate) fn mark_log(marks: &mut Marks, target: &Bucket, logging: &Logging) {
 impl Operations {
     pub(super) async fn get_bucket_logging(&self, request: &OperationRequest) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let document = self.store.bucket_setting(bucket, Setting::Logging).await;
+        let document = self.store.buckets().setting(bucket, Setting::Logging).await;
         let Some(document) = document.map_err(s3_error)? else {
             return Reply::xml(&GetBucketLoggingOutput::default());
         };
@@ -107,7 +107,7 @@ impl Operations {
         if !may_deliver(&target, (bucket, &owner), &logging) {
             return Err(denied());
         }
-        let put = self.store.put_bucket_setting(bucket, Setting::Logging, logging.document());
+        let put = self.store.buckets().put_setting(bucket, Setting::Logging, logging.document());
         put.await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::OK))
     }

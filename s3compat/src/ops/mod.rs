@@ -108,7 +108,7 @@ fn wire_count(count: usize) -> i32 {
 
 /// Owner of a bucket in s3s's type, with its display name.
 async fn wire_owner(store: &ObjectStore, canonical_id: &str) -> Owner {
-    let name = store.owner_name(canonical_id).await;
+    let name = store.directory().owner_name(canonical_id).await;
     Owner { id: Some(canonical_id.to_owned()), display_name: Some(name.to_string()) }
 }
 

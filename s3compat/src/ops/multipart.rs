@@ -44,7 +44,8 @@ impl Operations {
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload = self
             .store
-            .create_upload(request.bucket(), request.key(), new)
+            .uploads()
+            .create(request.bucket(), request.key(), new)
             .await
             .map_err(s3_error)?;
         let place = (request.bucket(), request.key());
@@ -81,7 +82,8 @@ impl Operations {
         };
         let written = self
             .store
-            .complete_upload(request.bucket(), request.key(), upload, complete)
+            .uploads()
+            .complete(request.bucket(), request.key(), upload, complete)
             .await
             .map_err(s3_error)?;
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
@@ -107,7 +109,11 @@ impl Operations {
         request.refuse_conditions()?;
         let query = request.query()?;
         let upload = upload_id(required_query(&query, "uploadId")?)?;
-        self.store.abort_upload(request.bucket(), request.key(), upload).await.map_err(s3_error)?;
+        self.store
+            .uploads()
+            .abort(request.bucket(), request.key(), upload)
+            .await
+            .map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 }

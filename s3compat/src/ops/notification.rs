@@ -40,7 +40,7 @@ impl Operations {
         request: &OperationRequest,
     ) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let document = self.store.bucket_setting(bucket, Setting::Notification).await;
+        let document = self.store.buckets().setting(bucket, Setting::Notification).await;
         let document = document.map_err(s3_error)?;
         let rules = document.map_or_else(|| Some(Rules::default()), |it| Rules::of(&it));
         let Some(Rules(rules)) = rules else {
@@ -79,7 +79,7 @@ impl Operations {
             self.unset(bucket, Setting::Notification).await?;
         } else {
             let put =
-                self.store.put_bucket_setting(bucket, Setting::Notification, rules.document());
+                self.store.buckets().put_setting(bucket, Setting::Notification, rules.document());
             put.await.map_err(s3_error)?;
         }
         let mut reply = Reply::empty(StatusCode::OK);
@@ -96,7 +96,7 @@ impl Operations {
     /// Name of the tenant that owns a bucket.
     async fn tenant_of(&self, bucket: &str) -> S3Result<String> {
         let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
-        let account = self.store.account_called(&owner).await.map_err(s3_error)?;
+        let account = self.store.directory().account_called(&owner).await.map_err(s3_error)?;
         Ok(account.map_or(owner, |account| account.name))
     }
 }

@@ -114,7 +114,7 @@ impl Operations {
             }
             Ok(())
         };
-        self.store.change_bucket_settings(request.bucket(), put).await.map_err(s3_error)?;
+        self.store.buckets().change_settings(request.bucket(), put).await.map_err(s3_error)?;
         if has_list {
             return Err(bucket_has_list());
         }

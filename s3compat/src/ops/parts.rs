@@ -43,8 +43,11 @@ impl Operations {
         let number = part_number(number)?;
         let body = incoming(&request.headers, &request.context.facts, body)?;
         let given = body.compute.clone();
-        let part =
-            self.store.upload_part(request.bucket(), request.key(), upload, number, body).await;
+        let part = self
+            .store
+            .uploads()
+            .put_part(request.bucket(), request.key(), upload, number, body)
+            .await;
         let part = part.map_err(s3_error)?;
         // The reply has the checksums that the client sent. ListParts adds those that the upload
         // needs.
@@ -71,7 +74,8 @@ impl Operations {
         check_copy_range(&store, (&source.0, from), selection).await?;
         let source_conditions = parsed.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
-        let part = store.copy_part(request.bucket(), request.key(), upload, number, copy).await;
+        let part =
+            store.uploads().copy_part(request.bucket(), request.key(), upload, number, copy).await;
         let part = part.map_err(s3_error)?;
         let result = CopyDocument {
             root: "CopyPartResult",
@@ -96,8 +100,11 @@ impl Operations {
                 .with_detail("ArgumentName", "part-number-marker")
                 .with_detail("ArgumentValue", marker.to_string())
         })?;
-        let page =
-            self.store.list_parts(request.bucket(), request.key(), upload, after, limit).await;
+        let page = self
+            .store
+            .uploads()
+            .list_parts(request.bucket(), request.key(), upload, after, limit)
+            .await;
         let page = page.map_err(s3_error)?;
         let owner = self.owners_in(request.bucket()).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);

@@ -24,7 +24,7 @@ const CONFIRM_REMOVAL: HeaderName =
 
 impl Operations {
     pub(super) async fn get_bucket_policy(&self, request: &OperationRequest) -> S3Result<Reply> {
-        let document = self.store.bucket_setting(request.bucket(), Setting::Policy).await;
+        let document = self.store.buckets().setting(request.bucket(), Setting::Policy).await;
         let document = document
             .map_err(s3_error)?
             .ok_or_else(|| missing("NoSuchBucketPolicy", "The bucket policy does not exist"))?;
@@ -56,7 +56,7 @@ impl Operations {
             settings.set(Setting::Policy, document.as_bytes().to_vec())?;
             Ok(settings.set(Setting::PolicyPrincipals, bindings.encode())?)
         };
-        self.store.change_bucket_settings(bucket, put).await.map_err(s3_error)?;
+        self.store.buckets().change_settings(bucket, put).await.map_err(s3_error)?;
         if is_blocked {
             return Err(denied());
         }
@@ -70,7 +70,7 @@ impl Operations {
             settings.remove(Setting::PolicyPrincipals);
             Ok(())
         };
-        let changed = self.store.change_bucket_settings(request.bucket(), delete).await;
+        let changed = self.store.buckets().change_settings(request.bucket(), delete).await;
         changed.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
@@ -81,7 +81,7 @@ impl Operations {
         request: &OperationRequest,
     ) -> S3Result<Reply> {
         let bucket = request.bucket();
-        let settings = self.store.bucket_settings(bucket).await.map_err(s3_error)?;
+        let settings = self.store.buckets().settings(bucket).await.map_err(s3_error)?;
         let document = settings.get(Setting::Policy);
         let policy = document.map(|document| Policy::parse(document, bucket)).transpose();
         let policy = policy.map_err(|_| internal())?;

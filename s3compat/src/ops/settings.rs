@@ -42,7 +42,7 @@ impl Operations {
         bucket: &str,
         setting: Setting,
     ) -> S3Result<Option<T>> {
-        let document = self.store.bucket_setting(bucket, setting).await.map_err(s3_error)?;
+        let document = self.store.buckets().setting(bucket, setting).await.map_err(s3_error)?;
         document.map(|document| from_document(&document)).transpose()
     }
 
@@ -54,12 +54,12 @@ impl Operations {
         value: &T,
     ) -> S3Result<()> {
         let document = to_document(value);
-        self.store.put_bucket_setting(bucket, setting, document).await.map_err(s3_error)
+        self.store.buckets().put_setting(bucket, setting, document).await.map_err(s3_error)
     }
 
     /// Removes a setting of a bucket.
     pub(super) async fn unset(&self, bucket: &str, setting: Setting) -> S3Result<()> {
-        self.store.delete_bucket_setting(bucket, setting).await.map_err(s3_error)
+        self.store.buckets().delete_setting(bucket, setting).await.map_err(s3_error)
     }
 
     pub(super) async fn get_bucket_tagging(&self, request: &OperationRequest) -> S3Result<Reply> {

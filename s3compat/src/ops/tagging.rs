@@ -35,7 +35,7 @@ impl Operations {
         request.refuse_conditions()?;
         let name = request.object_name()?;
         let tags = tags::from_xml(tagging.tag_set)?;
-        let written = self.store.set_tags(request.bucket(), name, tags).await;
+        let written = self.store.versions().set_tags(request.bucket(), name, tags).await;
         let written = written.map_err(s3_error)?;
         let reply = self.tagged(request, Reply::empty(StatusCode::OK), &written)?;
         Ok(reply.with_events(ObjectEvents::wrote(Event::TaggingPut, request.key(), &written)))
@@ -47,7 +47,7 @@ impl Operations {
     ) -> S3Result<Reply> {
         request.refuse_conditions()?;
         let name = request.object_name()?;
-        let written = self.store.set_tags(request.bucket(), name, Vec::new()).await;
+        let written = self.store.versions().set_tags(request.bucket(), name, Vec::new()).await;
         let written = written.map_err(s3_error)?;
         let reply = self.tagged(request, Reply::empty(StatusCode::NO_CONTENT), &written)?;
         Ok(reply.with_events(ObjectEvents::wrote(Event::TaggingDelete, request.key(), &written)))

@@ -73,7 +73,7 @@ impl Operations {
             self.store.bucket(bucket).await.map_err(s3_error)?;
             return Ok(UploadPage::default());
         }
-        self.store.list_uploads(bucket, list).await.map_err(s3_error)
+        self.store.uploads().list(bucket, list).await.map_err(s3_error)
     }
 }
 

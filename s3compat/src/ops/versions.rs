@@ -47,7 +47,7 @@ impl Operations {
         &self,
         request: &OperationRequest,
     ) -> S3Result<Reply> {
-        let state = self.store.versioning(request.bucket()).await.map_err(s3_error)?;
+        let state = self.store.buckets().versioning(request.bucket()).await.map_err(s3_error)?;
         let status = match state {
             // A bucket that never had versions returns no status.
             Versioning::Off | Versioning::Preparing => None,
@@ -77,7 +77,7 @@ impl Operations {
                 return Err(messages::VERSIONING_STATUS.error());
             }
         };
-        self.store.set_versioning(request.bucket(), is_on).await.map_err(s3_error)?;
+        self.store.buckets().set_versioning(request.bucket(), is_on).await.map_err(s3_error)?;
         Ok(Reply::empty(StatusCode::OK))
     }
 
@@ -98,7 +98,7 @@ impl Operations {
             after_version,
             limit,
         };
-        let page = self.store.list_versions(request.bucket(), list).await.map_err(s3_error)?;
+        let page = self.store.versions().list(request.bucket(), list).await.map_err(s3_error)?;
         let mut owners = self.owners_in(request.bucket()).await?;
         let VersionPage { versions, prefixes, next } = page;
         let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));

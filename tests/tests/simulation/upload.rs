@@ -77,7 +77,7 @@ impl SimulatedClient {
     async fn send_parts(&self, key: &str, value: Value) -> Option<SentUpload> {
         let route = self.route(None);
         let new = NewUpload { attributes: attributes(value), checksum: None };
-        let begun = self.wait(&route, route.session.create_upload(BUCKET, key, new)).await;
+        let begun = self.wait(&route, route.session.uploads().create(BUCKET, key, new)).await;
         let upload = begun?.ok()?.id;
         let count = 1 + self.chance.index(3);
         let body = payload::bytes(value, count * PART_BYTES - self.chance.index(100));
@@ -88,7 +88,7 @@ impl SimulatedClient {
             for _ in 0..ATTEMPTS {
                 let route = self.route(None);
                 let body = payload::incoming(bytes.clone());
-                let sent = route.session.upload_part(BUCKET, key, upload, number, body);
+                let sent = route.session.uploads().put_part(BUCKET, key, upload, number, body);
                 etag = self.wait(&route, sent).await.and_then(Result::ok).map(|part| part.etag);
                 if etag.is_some() {
                     are_firm &= self.given(&route) == Given::Quorum;
@@ -112,7 +112,7 @@ impl SimulatedClient {
         let once = |wait_ms| async move {
             sleep(Duration::from_millis(wait_ms)).await;
             let route = self.route(None);
-            let sent = route.session.complete_upload(BUCKET, key, upload, complete.clone());
+            let sent = route.session.uploads().complete(BUCKET, key, upload, complete.clone());
             let answer = self.wait(&route, sent).await;
             (route, answer)
         };
@@ -145,7 +145,7 @@ impl SimulatedClient {
     /// never completes.
     async fn give_up(&self, key: &str, upload: UploadId) -> Response {
         let route = self.route(None);
-        match self.wait(&route, route.session.abort_upload(BUCKET, key, upload)).await {
+        match self.wait(&route, route.session.uploads().abort(BUCKET, key, upload)).await {
             Some(Ok(())) => Response::Failed,
             _ => Response::Unknown,
         }

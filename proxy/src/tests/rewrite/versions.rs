@@ -12,7 +12,7 @@ use crate::{ListVersions, ObjectName, ReadConditions, Rewrite, RewriteOptions, S
 async fn three_versions() -> RewriteFixture {
     let fixture = RewriteFixture::new().await;
     fixture.put("key", &pattern(SIZE, 1)).await;
-    fixture.store.set_versioning("b", true).await.unwrap();
+    fixture.store.buckets().set_versioning("b", true).await.unwrap();
     for seed in 2..4 {
         fixture.put("key", &pattern(SIZE, seed)).await;
     }
@@ -22,7 +22,7 @@ async fn three_versions() -> RewriteFixture {
 /// Number of versions under the second policy. Checks that all are readable and in order.
 async fn moved(fixture: &RewriteFixture) -> usize {
     let list = ListVersions { limit: 10, ..ListVersions::default() };
-    let versions = fixture.store.list_versions("b", list).await.unwrap().versions;
+    let versions = fixture.store.versions().list("b", list).await.unwrap().versions;
     assert_eq!(versions.len(), 3);
     let mut moved = 0;
     for (version, seed) in versions.into_iter().zip([3, 2, 1]) {

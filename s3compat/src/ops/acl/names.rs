@@ -27,14 +27,14 @@ pub(super) async fn resolve(
         NamedGrantee::Id(id) => {
             let is_there = id == ROOT
                 || known.contains(&id.as_str())
-                || store.has_owner(&id).await.map_err(s3_error)?;
+                || store.directory().has_owner(&id).await.map_err(s3_error)?;
             if is_there {
                 return Ok(Grantee::Canonical(id));
             }
             Err(messages::ACL_ID.argument("id", id).into())
         }
         NamedGrantee::Address(address) => {
-            let found = store.owner_called(&address).await.map_err(s3_error)?;
+            let found = store.directory().owner_called(&address).await.map_err(s3_error)?;
             found.map(Grantee::Canonical).ok_or_else(|| {
                 custom(
                     "UnresolvableGrantByEmailAddress",
