@@ -8,7 +8,7 @@ use martlet_protocol::{Backend, BackendExt, DeviceId, Error, Given, RegisterKey,
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
-use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role};
+use super::replica_set::{Calls, RegisterQuery, ReplicaSet, Role, call_in_time};
 use super::views::{ReplicaView, is_absent, lacks_bytes, newest};
 
 /// A read without a quorum of primaries.
@@ -99,7 +99,7 @@ impl RegisterClient {
                 calls.push(
                     device,
                     Role::Handoff,
-                    replica_set.call(device, self.replicas.call_time(), call),
+                    call_in_time(&replica_set.cluster, device, self.replicas.call_time(), call),
                 );
             }
             match self.replicas.reply(&mut calls, Instant::now() + self.replicas.patience()).await {
