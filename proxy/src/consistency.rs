@@ -13,11 +13,16 @@ use crate::error::Error;
 
 /// Consistency options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct ConsistencyOptions {
     /// Level of the request; none for the bucket's.
     pub level: Option<Level>,
     /// Return no older state than this.
     pub read_after: Option<ReadAfter>,
+}
+
+impl ConsistencyOptions {
+    /// Strict reads, for workers: no stale version is processed, and counts come from a quorum.
+    pub(crate) const STRICT: Self = Self { level: Some(Level::Strict), read_after: None };
 }
 
 /// A write that the token's bearer has read or written.

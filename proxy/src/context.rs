@@ -7,7 +7,7 @@ use martlet_protocol::{Given, Level};
 use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::encryption::RequestKeys;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -17,7 +17,7 @@ use crate::guard::Guard;
 pub(crate) struct RequestContext {
     /// The rings of its start.
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) ask: Ask,
+    pub(crate) consistency: ConsistencyOptions,
     /// Encryption keys of the request, and the encryption to report.
     pub(crate) keys: Arc<RequestKeys>,
     /// Access check of the objects that it reads.
@@ -36,15 +36,18 @@ impl ContextSource<'_> {
     pub(crate) fn context(self) -> Arc<RequestContext> {
         match self.session {
             Some(context) => context.clone(),
-            None => Arc::new(RequestContext::new(self.topology.cluster(), Ask::default())),
+            None => Arc::new(RequestContext::new(
+                self.topology.cluster(),
+                ConsistencyOptions::default(),
+            )),
         }
     }
 }
 
 impl RequestContext {
-    pub(crate) fn new(cluster: Arc<Cluster>, ask: Ask) -> Self {
+    pub(crate) fn new(cluster: Arc<Cluster>, consistency: ConsistencyOptions) -> Self {
         let given = Arc::new(Mutex::new(Given::Quorum));
-        Self { cluster, ask, keys: Arc::default(), guard: None, given }
+        Self { cluster, consistency, keys: Arc::default(), guard: None, given }
     }
 
     /// This context with a guard. Both record the consistency of their replies together.
@@ -54,12 +57,12 @@ impl RequestContext {
 
     /// Level of an operation in a bucket.
     pub(crate) fn level(&self, bucket: &Bucket) -> Level {
-        self.ask.level.unwrap_or(bucket.consistency)
+        self.consistency.level.unwrap_or(bucket.consistency)
     }
 
     /// Level of an operation outside of a bucket.
     pub(crate) fn level_or_default(&self) -> Level {
-        self.ask.level.unwrap_or_default()
+        self.consistency.level.unwrap_or_default()
     }
 
     /// Records the consistency of a part of the operation: the weakest part counts.

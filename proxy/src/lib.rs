@@ -99,7 +99,7 @@ pub use accounts::{
 pub use api::*;
 pub use bucket::{Buckets, lock_from_the_beginning};
 pub use chunk_queue::ChunkQueue;
-pub use consistency::{Ask, ReadAfter};
+pub use consistency::{ConsistencyOptions, ReadAfter};
 pub use digest::checksum_of;
 pub use encryption::{CustomerKey, Encrypted, Keys};
 pub use error::{Error, Result};

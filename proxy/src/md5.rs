@@ -124,10 +124,10 @@ mod tests {
 
     use super::*;
 
-    fn of(pieces: &[&[u8]]) -> [u8; 16] {
+    fn of(chunks: &[&[u8]]) -> [u8; 16] {
         let mut md5 = Md5::default();
-        for piece in pieces {
-            md5.update(piece);
+        for chunk in chunks {
+            md5.update(chunk);
         }
         md5.finish()
     }
@@ -151,12 +151,12 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_of_any_length_match_another_implementation(
-            pieces in proptest::collection::vec(
+            chunks in proptest::collection::vec(
                 proptest::collection::vec(any::<u8>(), 0..400), 0..8,
             ),
         ) {
-            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-            prop_assert_eq!(&of(&slices)[..], &md5::Md5::digest(pieces.concat())[..]);
+            let slices: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+            prop_assert_eq!(&of(&slices)[..], &md5::Md5::digest(chunks.concat())[..]);
         }
     }
 }

@@ -149,12 +149,12 @@ mod tests {
             let [old, new] = [old, new].map(|ids| ids.into_iter().map(DeviceId).collect::<Vec<_>>());
             let sets = Sets::joint(&old, &new);
             let mut tally = QuorumTally::new(&sets);
-            let mut said = std::collections::BTreeMap::new();
+            let mut votes = std::collections::BTreeMap::new();
             for (device, yes) in replies {
                 let progress = tally.push(DeviceId(device), yes);
-                said.entry(DeviceId(device)).or_insert(yes);
+                votes.entry(DeviceId(device)).or_insert(yes);
                 let of = |word: bool, set: &[DeviceId]| {
-                    set.iter().filter(|id| said.get(id) == Some(&word)).count()
+                    set.iter().filter(|id| votes.get(id) == Some(&word)).count()
                 };
                 let sets = [&old, &new];
                 let met = sets.iter().all(|set| of(true, set) > set.len() / 2);

@@ -7,10 +7,10 @@
 
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::{Entry, Mark, Marks, Object};
-use martlet_protocol::{BucketId, Level, VersionId};
+use martlet_protocol::{BucketId, VersionId};
 
 use crate::api::{ListUploads, ListVersions, ListedVersion, ObjectName};
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::context::RequestContext;
 use crate::encryption::keys::Wrapper;
 use crate::encryption::{Locked, ObjectAddress};
@@ -22,8 +22,6 @@ use crate::store::{ObjectStore, Services};
 const OBJECTS_AT_ONCE: usize = 4;
 /// Uploads on one page.
 const UPLOADS: usize = 1000;
-/// Strict reads, so that no stale version is missed.
-const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 /// Result of one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +87,7 @@ impl DataKeys<'_> {
         after: Option<(String, Option<VersionId>)>,
         limit: usize,
     ) -> Result<Rewrapped> {
-        let session = self.store.session(STRICT);
+        let session = self.store.session(ConsistencyOptions::STRICT);
         let (services, context) = (&*self.store.services, &*session.context());
         let vault = &*services.vault;
         vault.wrapping().ok_or(Error::NoMasterKey)?;
@@ -129,7 +127,7 @@ impl DataKeys<'_> {
     /// # Errors
     /// [`Error::NoSuchBucket`]; a failed listing.
     pub async fn outdated_uploads(self, bucket: &str) -> Result<u64> {
-        let session = self.store.session(STRICT);
+        let session = self.store.session(ConsistencyOptions::STRICT);
         let home = session.bucket(bucket).await?.id;
         let (mut count, mut after) = (0, Some((None, None)));
         while let Some((after_key, after_id)) = after {

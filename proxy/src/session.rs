@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use martlet_protocol::{Given, Stamp};
 
-use crate::consistency::{Ask, ReadAfter};
+use crate::consistency::{ConsistencyOptions, ReadAfter};
 use crate::context::RequestContext;
 use crate::encryption::{Encrypted, Keys};
 use crate::guard::Guard;
@@ -19,8 +19,8 @@ pub struct Session(pub(crate) ObjectStore);
 impl ObjectStore {
     /// The store for one request, with options of its own and a record of the consistency of its
     /// replies.
-    pub fn session(&self, ask: Ask) -> Session {
-        Session(self.in_context(RequestContext::new(self.cluster(), ask)))
+    pub fn session(&self, options: ConsistencyOptions) -> Session {
+        Session(self.in_context(RequestContext::new(self.cluster(), options)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::{Given, Level};
-use martlet_proxy::{Ask, ReadAfter};
+use martlet_proxy::{ConsistencyOptions, ReadAfter};
 use s3s::{S3Result, s3_error};
 
 /// In requests: the level. In replies: the consistency that was reached.
@@ -14,7 +14,7 @@ const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
 ///
 /// Some clients (s3cmd, when it moves an object) send the headers of a HEAD reply back with the
 /// copy. So values that occur only in replies are ignored.
-pub(crate) fn requested(headers: &HeaderMap) -> S3Result<Ask> {
+pub(crate) fn requested(headers: &HeaderMap) -> S3Result<ConsistencyOptions> {
     let is_echo =
         |text: &&str| [Given::Quorum, Given::Degraded].iter().any(|it| it.name() == *text);
     let level = one(headers, &CONSISTENCY)?.filter(|text| !is_echo(text)).map(|text| {
@@ -24,7 +24,7 @@ pub(crate) fn requested(headers: &HeaderMap) -> S3Result<Ask> {
         text.parse::<ReadAfter>()
             .map_err(|error| s3_error!(InvalidArgument, "{READ_AFTER}: {error}"))
     });
-    Ok(Ask { level: level.transpose()?, read_after: read_after.transpose()? })
+    Ok(ConsistencyOptions { level: level.transpose()?, read_after: read_after.transpose()? })
 }
 
 /// Value of a header that may occur once at most.
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    fn asked_by(pairs: &[(&HeaderName, &str)]) -> Result<Ask, String> {
+    fn asked_by(pairs: &[(&HeaderName, &str)]) -> Result<ConsistencyOptions, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn levels_and_tokens_are_read() {
-        assert_eq!(asked_by(&[]), Ok(Ask::default()));
+        assert_eq!(asked_by(&[]), Ok(ConsistencyOptions::default()));
         for level in [Level::Available, Level::Strict, Level::Any] {
             let ask = asked_by(&[(&CONSISTENCY, level.name())]).unwrap();
             assert_eq!(ask.level, Some(level));
@@ -71,7 +71,10 @@ mod tests {
     #[test]
     fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
         for given in [Given::Quorum, Given::Degraded] {
-            assert_eq!(asked_by(&[(&CONSISTENCY, given.name())]), Ok(Ask::default()));
+            assert_eq!(
+                asked_by(&[(&CONSISTENCY, given.name())]),
+                Ok(ConsistencyOptions::default())
+            );
         }
     }
 

@@ -38,8 +38,8 @@ fn request_error(error: &Error) -> S3Error {
     let message = error.to_string();
     match error {
         Error::BucketReplaced => unavailable(),
-        Error::DeleteMarker { version, modified_ms, was_asked_for } => {
-            delete_marker(*version, *modified_ms, *was_asked_for)
+        Error::DeleteMarker { version, modified_ms, was_named } => {
+            delete_marker(*version, *modified_ms, *was_named)
         }
         Error::PreconditionFailed(condition) => precondition_failed(condition),
         Error::NotModified(_) => precondition_failed("If-None-Match"),
@@ -122,8 +122,8 @@ fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
 
 /// 404 if a delete marker is the current version. 405 if a request named the delete marker by its
 /// version: it can only be deleted.
-fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S3Error {
-    let mut error = if was_asked_for {
+fn delete_marker(version: VersionId, modified_ms: u64, was_named: bool) -> S3Error {
+    let mut error = if was_named {
         messages::METHOD_NOT_ALLOWED.error()
     } else {
         messages::NO_SUCH_KEY.error()
@@ -132,7 +132,7 @@ fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S
         (DELETE_MARKER, HeaderValue::from_static("true")),
         (VERSION_ID, version_header(version)),
     ]);
-    if was_asked_for {
+    if was_named {
         headers.insert(ALLOW, HeaderValue::from_static("DELETE"));
         headers.insert(LAST_MODIFIED, http_date(modified_ms));
     }
@@ -216,19 +216,19 @@ mod tests {
 
     use super::*;
 
-    fn marker(was_asked_for: bool) -> Error {
-        Error::DeleteMarker { version: VersionId::Null, modified_ms: 0, was_asked_for }
+    fn marker(was_named: bool) -> Error {
+        Error::DeleteMarker { version: VersionId::Null, modified_ms: 0, was_named }
     }
 
     #[test]
     fn a_delete_marker_is_told_in_headers() {
-        for was_asked_for in [true, false] {
-            let error = s3_error(marker(was_asked_for));
+        for was_named in [true, false] {
+            let error = s3_error(marker(was_named));
             let headers = error.headers().unwrap();
             assert_eq!(headers[DELETE_MARKER], "true");
             assert_eq!(headers[VERSION_ID], "null");
-            assert_eq!(headers.contains_key(ALLOW), was_asked_for);
-            assert_eq!(headers.contains_key(LAST_MODIFIED), was_asked_for);
+            assert_eq!(headers.contains_key(ALLOW), was_named);
+            assert_eq!(headers.contains_key(LAST_MODIFIED), was_named);
         }
     }
 

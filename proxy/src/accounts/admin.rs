@@ -12,8 +12,8 @@ mod tenants;
 mod users;
 
 pub use client::{Accounts, Page};
-pub use keys::{AccessKeys, NewKey};
 pub(super) use keys::belonging;
+pub use keys::{AccessKeys, NewKey};
 pub use roles::{NewRole, RoleChange, Roles};
 pub use tenants::Tenants;
 pub use users::{NewUser, Users};

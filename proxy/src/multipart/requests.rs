@@ -16,7 +16,8 @@ use super::part::PartStore;
 use super::upload_target::{UploadName, UploadTarget, check_kind, info, new_id};
 use super::uploads::UploadRegisters;
 use crate::api::{
-    CompleteUpload, CopyPart, Incoming, NewUpload, ObjectName, UploadInfo, Written, WrittenPart,
+    CompleteUpload, CopyPart, NewBody, NewUpload, ObjectName, UploadInfo, WrittenObject,
+    WrittenPart,
 };
 use crate::bucket::{BucketCatalog, again_if_replaced, busy};
 use crate::context::{ContextSource, RequestContext};
@@ -208,13 +209,13 @@ impl Multipart {
         target: &UploadTarget<'_>,
         upload: &Upload,
         number: u16,
-        mut incoming: Incoming,
+        mut new_body: NewBody,
     ) -> Result<WrittenPart> {
         let (keys, marks) = (&target.context.keys, &upload.attributes.marks);
         let secret = keys.unlock_upload(&self.vault, marks, target.address())?;
         let secret = secret.map(|secret| secret.of_part(number));
         if let Some((algorithm, _)) = upload.checksum {
-            incoming.compute.push(algorithm);
+            new_body.compute.push(algorithm);
         }
         let write_id = WriteId::random();
         let commit_by_ms = self.registers.stamps.now_ms() + COMMIT_WINDOW_MS;
@@ -228,9 +229,9 @@ impl Multipart {
             policy: upload.policy,
             inline_bytes_max: 0,
         };
-        let requested = RequestedUsage::part(incoming.size);
+        let requested = RequestedUsage::part(new_body.size);
         let mut charge = Box::pin(self.quotas.charge(&target.bucket, requested)).await?;
-        let mut stored = self.writer.store(incoming, destination, secret.as_ref()).await?;
+        let mut stored = self.writer.store(new_body, destination, secret.as_ref()).await?;
         let part = Part {
             size: stored.size,
             md5: stored.md5,
@@ -297,7 +298,7 @@ impl Uploads<'_> {
         key: &str,
         upload: UploadId,
         complete: CompleteUpload,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         check_order(&complete.parts)?;
         let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });
         let completer = &self.multipart.completer;
@@ -315,7 +316,7 @@ impl Uploads<'_> {
         key: &str,
         upload: UploadId,
         number: u32,
-        body: Incoming,
+        body: NewBody,
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
         let (context, upload) = (&self.contexts.context(), UploadName { bucket, key, id: upload });

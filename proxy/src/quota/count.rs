@@ -9,12 +9,12 @@ use std::collections::{HashMap, HashSet};
 use async_trait::async_trait;
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::usage::{Count, CountAt, Countable, Usage, UsageCounter};
-use martlet_protocol::{BucketId, Level, Shard};
+use martlet_protocol::{BucketId, Shard};
 
 use super::client::quota_of;
 use crate::accounts::usage::BucketUsage;
 use crate::api::{ListUploads, ListVersions, UploadInfo};
-use crate::consistency::Ask;
+use crate::consistency::ConsistencyOptions;
 use crate::error::{Error, Result};
 use crate::multipart::UploadName;
 use crate::store::ObjectStore;
@@ -25,17 +25,19 @@ const VERSIONS: usize = 1000;
 const UPLOADS: usize = 50;
 /// Buckets on one page.
 const BUCKETS: usize = 1000;
-/// Strict reads: counts need a quorum.
-const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
 #[async_trait]
 impl UsageCounter for ObjectStore {
     async fn countable(&self) -> martlet_protocol::Result<Vec<Countable>> {
-        Box::pin(all_countable(&self.session(STRICT))).await.map_err(Error::into_backend)
+        Box::pin(all_countable(&self.session(ConsistencyOptions::STRICT)))
+            .await
+            .map_err(Error::into_backend)
     }
 
     async fn count(&self, count: &mut Count) -> martlet_protocol::Result<()> {
-        Box::pin(count_on(&self.session(STRICT), count)).await.map_err(Error::into_backend)
+        Box::pin(count_on(&self.session(ConsistencyOptions::STRICT), count))
+            .await
+            .map_err(Error::into_backend)
     }
 
     async fn report(&self, count: &Count) -> martlet_protocol::Result<()> {
@@ -50,7 +52,7 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`]; too few nodes replied.
     pub async fn count_bucket(&self, name: &str) -> Result<Count> {
-        let session = self.session(STRICT);
+        let session = self.session(ConsistencyOptions::STRICT);
         let bucket = session.bucket(name).await?;
         let (id, owner) = (bucket.id, bucket.owner.clone());
         let countable = Countable { id, name: name.to_owned(), owner, counted: None };

@@ -7,7 +7,7 @@ use martlet_protocol::entry::{Bucket, Object};
 use super::ObjectStore;
 use crate::api::{
     CopyObject, DeleteConditions, Deleted, ExtentPlace, ListObjects, ObjectName, ObjectPage,
-    ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, Written,
+    ObjectParts, ObjectRead, PutObject, ReadConditions, Selection, WrittenObject,
 };
 #[cfg(doc)]
 use crate::error::Error;
@@ -27,7 +27,7 @@ impl ObjectStore {
     /// # Errors
     /// An error of the body, a checksum mismatch, a failed condition, [`Error::QuotaExceeded`]. No
     /// extents are left behind then.
-    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
+    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<WrittenObject> {
         let context = self.context();
         let target = self.services.buckets.target(&context, bucket, key).await?;
         let objects = &self.services.objects;
@@ -121,7 +121,7 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchKey`], [`Error::PreconditionFailed`], [`Error::InvalidRequest`] for a copy
     /// onto itself that changes nothing, [`Error::EntityTooLarge`].
-    pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<Written> {
+    pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<WrittenObject> {
         self.services.copier.copy(&self.context(), bucket, key, copy).await
     }
 

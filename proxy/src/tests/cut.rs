@@ -11,7 +11,7 @@ use martlet_protocol::testing::{Fault, Op};
 
 use super::harness::{Harness, body, faulty, pattern, put};
 use super::multipart::{begin, naming};
-use crate::{Error, Incoming, ListUploads, ObjectStore, Selection, WriteConditions};
+use crate::{Error, ListUploads, NewBody, ObjectStore, Selection, WriteConditions};
 
 /// Polls a future so many times, then drops it.
 async fn cut_off<F: Future>(future: F, polls: usize) -> Option<F::Output> {
@@ -28,7 +28,7 @@ async fn cut_off<F: Future>(future: F, polls: usize) -> Option<F::Output> {
 }
 
 /// A body that yields to other tasks before each chunk.
-fn halting(bytes: &Bytes) -> Incoming {
+fn halting(bytes: &Bytes) -> NewBody {
     let chunk_bytes = bytes.len() / 12 + 1;
     let chunks: Vec<_> = (0..bytes.len())
         .step_by(chunk_bytes)
@@ -38,7 +38,7 @@ fn halting(bytes: &Bytes) -> Incoming {
         tokio::task::yield_now().await;
         Ok(chunk)
     });
-    Incoming { bytes: halting.boxed(), ..body(bytes.clone()) }
+    NewBody { bytes: halting.boxed(), ..body(bytes.clone()) }
 }
 
 /// A store whose calls wait 100 µs before their effect, except writes of entries.

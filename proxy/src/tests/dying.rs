@@ -230,9 +230,9 @@ async fn m1_who_decided_refuses_nothing_that_another_has_written() {
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
         let complete = CompleteUpload { conditions: super::conditional::create_only(), ..complete };
         let first = delayed_after(&nodes, calls, Duration::from_secs(1)).await;
-        let (late, asked) = (first, complete.clone());
+        let (late, parts) = (first, complete.clone());
         let first =
-            tokio::spawn(async move { late.uploads().complete("b", "key", upload, asked).await });
+            tokio::spawn(async move { late.uploads().complete("b", "key", upload, parts).await });
         sleep(Duration::from_millis(300)).await;
         let second = proxy.store.uploads().complete("b", "key", upload, complete).await;
         if second.is_ok() {

@@ -16,9 +16,9 @@ use super::objects::copy_of;
 use super::rewrite::fixture::{RewriteFixture, policy_of};
 use crate::encryption::{Locked, ObjectAddress, Whose};
 use crate::{
-    Ask, Cluster, CopyObject, CopyPart, CustomerKey, Encrypted, Error, Incoming, Keys, MasterKey,
-    NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions, Result, Selection, Session,
-    StoreOptions, Vault, WriteConditions, Written,
+    Cluster, ConsistencyOptions, CopyObject, CopyPart, CustomerKey, Encrypted, Error, Keys,
+    MasterKey, NewBody, NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions, Result,
+    Selection, Session, StoreOptions, Vault, WriteConditions, WrittenObject,
 };
 
 const CHUNK: usize = 64 * 1024;
@@ -35,7 +35,7 @@ fn with_keys(store: &ObjectStore, keys: &[u8]) -> ObjectStore {
 }
 
 fn session(store: &ObjectStore, keys: Keys) -> Session {
-    let session = store.session(Ask::default());
+    let session = store.session(ConsistencyOptions::default());
     session.set_keys(keys);
     session
 }
@@ -48,7 +48,7 @@ fn managed() -> Keys {
     Keys { managed: true, ..Keys::default() }
 }
 
-async fn put(store: &ObjectStore, keys: Keys, key: &str, body: Incoming) -> Result<Written> {
+async fn put(store: &ObjectStore, keys: Keys, key: &str, body: NewBody) -> Result<WrittenObject> {
     let put = PutObject {
         attributes: Attributes::default(),
         body,
@@ -82,8 +82,8 @@ async fn stored(store: &ObjectStore, key: &str) -> Bytes {
     };
     let mut stream = services.bodies.open_stored(&found, 0..length).await.unwrap();
     let mut bytes = BytesMut::new();
-    while let Some(piece) = stream.next().await {
-        bytes.extend_from_slice(&piece.unwrap());
+    while let Some(chunk) = stream.next().await {
+        bytes.extend_from_slice(&chunk.unwrap());
     }
     bytes.freeze()
 }
@@ -101,9 +101,9 @@ async fn what_was_put_is_got_and_what_is_stored_is_something_else() {
         for keys in [managed(), customer(7)] {
             for announced in [true, false] {
                 let bytes = pattern(size, seed);
-                let incoming =
+                let new_body =
                     if announced { body(bytes.clone()) } else { unsized_body(bytes.clone()) };
-                let written = put(&store, keys.clone(), "k", incoming).await.unwrap();
+                let written = put(&store, keys.clone(), "k", new_body).await.unwrap();
                 let plain = harness.put("plain", bytes.clone()).await.unwrap();
                 assert_eq!(written.object.size, size as u64);
                 assert_eq!(written.object.etag, plain.object.etag);
@@ -231,7 +231,7 @@ async fn a_buckets_default_applies_to_requests_without_a_choice() {
     assert!(holds(&stored(&store, "copy").await, &before), "a copy doesn't inherit it");
 }
 
-async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Result<Written> {
+async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Result<WrittenObject> {
     let keys = || keys.clone();
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
     let id = session(store, keys()).uploads().create("b", "key", new).await?.id;
@@ -342,7 +342,7 @@ async fn every_part_comes_under_the_key_of_its_upload() {
 }
 
 #[tokio::test]
-async fn copies_are_encrypted_as_they_ask_for_whatever_their_source_was() {
+async fn copies_are_encrypted_as_requested_whatever_their_source_was() {
     let harness = Harness::with_bucket(1).await;
     let store = with_keys(&harness.store, &[1]);
     let bytes = pattern(200_000, 1);

@@ -13,7 +13,7 @@ use super::conditional::only_over;
 use super::harness::{Harness, body, create, faulty, pattern, put, settle};
 use super::multipart::naming;
 use crate::{CopyObject, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection};
-use crate::{WriteConditions, Written};
+use crate::{WriteConditions, WrittenObject};
 
 const FAULTS: [Fault; 5] = [
     Fault::Refuse(ErrorKind::Unavailable),
@@ -34,7 +34,7 @@ fn new() -> bytes::Bytes {
 /// A harness with an old object, and a store over it whose call number `failing` fails.
 struct Faulted {
     harness: Harness,
-    before: Written,
+    before: WrittenObject,
     store: ObjectStore,
     /// Calls so far.
     calls: Arc<Mutex<Vec<Op>>>,
@@ -77,7 +77,7 @@ impl Faulted {
 /// Runs `act` with each fault at each of its calls. `after` is the key's content after a success.
 async fn at_every_call(
     after: Option<bytes::Bytes>,
-    act: impl AsyncFn(&ObjectStore, &Written) -> Result<()>,
+    act: impl AsyncFn(&ObjectStore, &WrittenObject) -> Result<()>,
 ) {
     for replicas in [1, 3] {
         for fault in FAULTS {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::harness::{put, unsized_body};
 use super::nodes::{Fortune, Nodes, Proxy};
-use crate::{Error, Incoming, NewUpload, Result, WriteConditions, Written};
+use crate::{Error, NewBody, NewUpload, Result, WriteConditions, WrittenObject};
 
 fn is_unavailable<T>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
@@ -35,7 +35,7 @@ async fn m2_a_stricter_level_is_in_force_for_proxies_with_a_stale_bucket() {
     assert!(refused.is_ok() || is_unavailable(&refused), "{refused:?}");
     old.put(Level::Strict, "other", "it has heard of it").await.unwrap();
     old.fares(&primaries[..2], Fortune::Refused);
-    let session = old.store.session(crate::Ask::default());
+    let session = old.store.session(crate::ConsistencyOptions::default());
     let body = super::harness::body("x".into());
     let refused = put(&session, "key", body, WriteConditions::default()).await;
     assert!(is_unavailable(&refused));
@@ -125,12 +125,12 @@ async fn m2_a_purge_that_fails_is_not_the_clients_affair() {
 }
 
 /// Begins a PUT whose body ends when the sender is used.
-fn begin_put(proxy: &Proxy) -> (JoinHandle<Result<Written>>, oneshot::Sender<()>) {
+fn begin_put(proxy: &Proxy) -> (JoinHandle<Result<WrittenObject>>, oneshot::Sender<()>) {
     let (release, released) = oneshot::channel();
     let store = proxy.store.clone();
     let last = async { released.await.map(|()| Bytes::from("late")) };
     let last = last.map(|last| last.map_err(|_| martlet_protocol::Error::internal("nobody said")));
-    let body = Incoming { bytes: stream::once(last).boxed(), ..unsized_body(Bytes::new()) };
+    let body = NewBody { bytes: stream::once(last).boxed(), ..unsized_body(Bytes::new()) };
     let put = async move { put(&store, "key", body, WriteConditions::default()).await };
     (tokio::spawn(put), release)
 }

@@ -11,8 +11,8 @@ use martlet_protocol::{Backend, Clock, DeviceId, ManualClock, PolicyId, SystemCl
 use martlet_ring::{Device, Node, Ring};
 
 use crate::{
-    Cluster, Incoming, NewBucket, ObjectRead, ObjectStore, PutObject, ReadConditions, Result,
-    Selection, StoreOptions, WriteConditions, Written,
+    Cluster, NewBody, NewBucket, ObjectRead, ObjectStore, PutObject, ReadConditions, Result,
+    Selection, StoreOptions, WriteConditions, WrittenObject,
 };
 
 /// A store with its memory, for most tests.
@@ -100,7 +100,7 @@ impl Harness {
         harness
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: impl Into<Bytes>) -> Result<Written> {
+    pub(super) async fn put(&self, key: &str, bytes: impl Into<Bytes>) -> Result<WrittenObject> {
         put(&self.store, key, body(bytes.into()), WriteConditions::default()).await
     }
 
@@ -130,9 +130,9 @@ pub(super) async fn create(store: &ObjectStore, name: &str) {
 pub(super) async fn put(
     store: &ObjectStore,
     key: &str,
-    body: Incoming,
+    body: NewBody,
     conditions: WriteConditions,
-) -> Result<Written> {
+) -> Result<WrittenObject> {
     let attributes = Attributes { content_type: Some("text/x".into()), ..Attributes::default() };
     store.put("b", key, PutObject { attributes, body, conditions }).await
 }
@@ -153,17 +153,17 @@ pub(super) async fn collect(read: ObjectRead) -> Result<Bytes> {
 }
 
 /// A body of known length in chunks of an odd size.
-pub(super) fn body(bytes: Bytes) -> Incoming {
-    Incoming { size: Some(bytes.len() as u64), ..unsized_body(bytes) }
+pub(super) fn body(bytes: Bytes) -> NewBody {
+    NewBody { size: Some(bytes.len() as u64), ..unsized_body(bytes) }
 }
 
 /// A body of unknown length.
-pub(super) fn unsized_body(bytes: Bytes) -> Incoming {
+pub(super) fn unsized_body(bytes: Bytes) -> NewBody {
     let mut rest = bytes;
     let chunks = std::iter::from_fn(move || {
         (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(999_983))))
     });
-    Incoming {
+    NewBody {
         bytes: futures::stream::iter(chunks).boxed(),
         size: None,
         md5: None,

@@ -195,7 +195,7 @@ async fn r5_what_was_read_once_is_read_from_then_on_by_everyone() {
                 last = Some(text);
             }
             let ends = if deleted { "gone" } else { "new" };
-            assert_eq!(last.as_deref(), Some(ends), "each replica was asked");
+            assert_eq!(last.as_deref(), Some(ends), "each replica was queried");
         }
     }
 }
@@ -257,7 +257,7 @@ async fn r5_what_all_lack_or_all_deleted_takes_one_round() {
 async fn no_404_on_one_replicas_word() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
-    let session = proxy.store.session(crate::Ask::default());
+    let session = proxy.store.session(crate::ConsistencyOptions::default());
     let conditions = crate::ReadConditions::default();
     let absent = session.head("b", "key", crate::Selection::Whole, &conditions).await;
     assert!(is_absent(&absent));
@@ -350,7 +350,7 @@ async fn a_bucket_that_was_found_short_of_a_quorum_is_looked_up_again_for_strict
     let holders: Vec<_> = nodes.ring.primaries(nodes.ring.partition(root.placement())).collect();
     let fresh = nodes.proxy();
     fresh.fares(&holders[..2], Fortune::Refused);
-    let session = fresh.store.session(crate::Ask::default());
+    let session = fresh.store.session(crate::ConsistencyOptions::default());
     session.bucket("b").await.unwrap();
     assert_eq!(session.given(), Given::Degraded);
     assert!(is_unavailable(&fresh.put(Level::Strict, "key", "x").await));

@@ -9,8 +9,8 @@ use super::harness::{Harness, body, create, pattern};
 use super::multipart::{naming, send};
 use super::objects::copy_of;
 use crate::{
-    Ask, ETagCondition, Error, Guard, NewUpload, ObjectName, PutObject, ReadConditions, Selection,
-    Session, WriteConditions,
+    ConsistencyOptions, ETagCondition, Error, Guard, NewUpload, ObjectName, PutObject,
+    ReadConditions, Selection, Session, WriteConditions,
 };
 
 fn marks(document: &str) -> Marks {
@@ -46,7 +46,7 @@ impl Guard for Open {
 }
 
 fn guarded(harness: &Harness) -> Session {
-    harness.store.session(Ask::default()).guarded(Arc::new(Open))
+    harness.store.session(ConsistencyOptions::default()).guarded(Arc::new(Open))
 }
 
 #[tokio::test]
@@ -145,7 +145,8 @@ async fn a_guarded_session_keeps_the_account_of_its_own() {
     let harness = Harness::new(3, 3);
     create(&harness.store, "b").await;
     put(&harness, "open", "open").await;
-    let session = harness.store.session(Ask { level: Some(Level::Any), read_after: None });
+    let session =
+        harness.store.session(ConsistencyOptions { level: Some(Level::Any), read_after: None });
     let guarded = session.guarded(Arc::new(Open));
     guarded.head("b", "open", Selection::Whole, &ReadConditions::default()).await.unwrap();
     assert_eq!(session.given(), guarded.given());

@@ -13,7 +13,7 @@ use martlet_protocol::{DeviceId, RegisterKind, UploadId};
 
 use super::harness::{Harness, body, faulty, pattern, settle};
 use crate::{
-    CompleteUpload, CopyPart, ETagCondition, Error, Incoming, ListUploads, NamedPart, NewUpload,
+    CompleteUpload, CopyPart, ETagCondition, Error, ListUploads, NamedPart, NewBody, NewUpload,
     ReadConditions, Result, Selection, WriteConditions, WrittenPart,
 };
 
@@ -248,7 +248,7 @@ async fn checksums_of_parts_make_that_of_the_whole() {
         assert!(matches!(refused, Err(Error::InvalidRequest(_))), "it comes with another checksum");
         let send = |number, bytes: &Bytes| {
             let compute = vec![ChecksumAlgorithm::Crc32];
-            let part = Incoming { compute, ..body(bytes.clone()) };
+            let part = NewBody { compute, ..body(bytes.clone()) };
             harness.store.uploads().put_part("b", "key", upload, number, part)
         };
         let first = send(1, &parts[0]).await.unwrap();

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use super::harness::{body, collect};
 use crate::{
-    Ask, Cluster, ListObjects, ObjectStore, ReadAfter, ReadConditions, Result, Selection,
-    StoreOptions, WriteConditions, Written,
+    Cluster, ConsistencyOptions, ListObjects, ObjectStore, ReadAfter, ReadConditions, Result,
+    Selection, StoreOptions, WriteConditions, WrittenObject,
 };
 
 /// Fault of a proxy's calls to a node.
@@ -223,8 +223,9 @@ impl Proxy {
         level: Level,
         key: &str,
         text: &str,
-    ) -> Result<(Given, Written)> {
-        let session = self.store.session(Ask { level: Some(level), read_after: None });
+    ) -> Result<(Given, WrittenObject)> {
+        let session =
+            self.store.session(ConsistencyOptions { level: Some(level), read_after: None });
         let bytes = Bytes::from(text.to_owned());
         let conditions = WriteConditions::default();
         let written = super::harness::put(&session, key, body(bytes), conditions).await?;
@@ -241,7 +242,7 @@ impl Proxy {
         key: &str,
         read_after: Option<ReadAfter>,
     ) -> Result<(Given, String)> {
-        let session = self.store.session(Ask { level: Some(level), read_after });
+        let session = self.store.session(ConsistencyOptions { level: Some(level), read_after });
         let conditions = ReadConditions::default();
         let read = session.get("b", key, Selection::Whole, &conditions).await?;
         let text = String::from_utf8(collect(read).await?.to_vec()).unwrap();
@@ -249,7 +250,8 @@ impl Proxy {
     }
 
     pub(super) async fn delete(&self, level: Level, key: &str) -> Result<(Given, Option<Stamp>)> {
-        let session = self.store.session(Ask { level: Some(level), read_after: None });
+        let session =
+            self.store.session(ConsistencyOptions { level: Some(level), read_after: None });
         let deleted = session.delete("b", key, &WriteConditions::default()).await?;
         Ok((session.given(), deleted.stamp))
     }
@@ -259,7 +261,7 @@ impl Proxy {
         level: Level,
         read_after: Option<ReadAfter>,
     ) -> Result<(Given, Vec<String>)> {
-        let session = self.store.session(Ask { level: Some(level), read_after });
+        let session = self.store.session(ConsistencyOptions { level: Some(level), read_after });
         let page = session.list("b", ListObjects { limit: 1000, ..ListObjects::default() }).await?;
         Ok((session.given(), page.objects.into_iter().map(|(key, _)| key).collect()))
     }

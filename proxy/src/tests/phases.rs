@@ -95,7 +95,7 @@ async fn p2_reads_and_writes_need_a_quorum_of_those_who_decide() {
     }
 }
 
-async fn put_new(proxy: &Proxy, key: &str, text: &str) -> Result<crate::Written> {
+async fn put_new(proxy: &Proxy, key: &str, text: &str) -> Result<crate::WrittenObject> {
     put(&proxy.store, key, body(text.to_owned().into()), create_only()).await
 }
 

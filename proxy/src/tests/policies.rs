@@ -84,7 +84,7 @@ fn policy_of(object: &Object) -> PolicyId {
 }
 
 #[tokio::test]
-async fn a_bucket_gets_the_policy_that_was_asked_for_or_the_default() {
+async fn a_bucket_gets_the_policy_that_was_named_or_the_default() {
     let store = store(cluster());
     assert_eq!(make(&store, "b", None).await.unwrap(), PolicyId(2));
     assert_eq!(make(&store, "c", Some("cold-ec")).await.unwrap(), PolicyId(5));

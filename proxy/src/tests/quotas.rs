@@ -17,8 +17,8 @@ use martlet_protocol::{ErrorKind, Settings};
 use super::harness::{Harness, body, create, faulty, pattern, settle, unsized_body};
 use super::objects::copy_of;
 use crate::{
-    Accounts, CompleteUpload, Error, Exceeded, Incoming, NamedPart, NewBucket, NewUpload,
-    ObjectStore, PutObject, Result, Vault, Whose, WriteConditions, Written,
+    Accounts, CompleteUpload, Error, Exceeded, NamedPart, NewBody, NewBucket, NewUpload,
+    ObjectStore, PutObject, Result, Vault, Whose, WriteConditions, WrittenObject,
 };
 
 fn exceeded<T>(outcome: Result<T>) -> Option<Exceeded> {
@@ -39,12 +39,17 @@ async fn limit(store: &ObjectStore, bucket: &str, bytes: Option<u64>, objects: O
     assert_eq!(set.unwrap(), quota);
 }
 
-async fn put_in(store: &ObjectStore, bucket: &str, key: &str, body: Incoming) -> Result<Written> {
+async fn put_in(
+    store: &ObjectStore,
+    bucket: &str,
+    key: &str,
+    body: NewBody,
+) -> Result<WrittenObject> {
     let (attributes, conditions) = (Attributes::default(), WriteConditions::default());
     store.put(bucket, key, PutObject { attributes, body, conditions }).await
 }
 
-async fn put(store: &ObjectStore, key: &str, bytes: usize) -> Result<Written> {
+async fn put(store: &ObjectStore, key: &str, bytes: usize) -> Result<WrittenObject> {
     put_in(store, "b", key, body(pattern(bytes, 1))).await
 }
 
@@ -73,8 +78,8 @@ async fn a_write_that_would_pass_the_quota_is_refused_before_its_body_is_touched
         touched.store(true, Ordering::Relaxed);
         Ok(pattern(401, 1))
     });
-    let incoming = Incoming { bytes: bytes.boxed(), ..body(pattern(401, 1)) };
-    let refused = exceeded(put_in(&store, "b", "c", incoming).await);
+    let new_body = NewBody { bytes: bytes.boxed(), ..body(pattern(401, 1)) };
+    let refused = exceeded(put_in(&store, "b", "c", new_body).await);
     assert_eq!(refused, Some(over(Whose::Bucket, Excess::Bytes(1000))));
     assert!(!is_touched.load(Ordering::Relaxed));
     put(&store, "c", 400).await.unwrap();
@@ -102,7 +107,7 @@ async fn what_fails_is_given_back() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     limit(&store, "b", Some(1000), Some(1)).await;
     for _ in 0..3 {
-        let wrong = Incoming { md5: Some([0; 16]), ..body(pattern(1000, 1)) };
+        let wrong = NewBody { md5: Some([0; 16]), ..body(pattern(1000, 1)) };
         assert!(matches!(put_in(&store, "b", "a", wrong).await, Err(Error::BadDigest { .. })));
     }
     put(&store, "a", 1000).await.unwrap();
@@ -233,7 +238,7 @@ async fn owners_without_a_quota_need_no_read() {
     for bucket in ["b", "of-tenant"] {
         put_in(&store, bucket, "a", body(pattern(10, 1))).await.unwrap();
     }
-    assert_eq!(listed.load(Ordering::Relaxed), 0, "there are no counts to ask for");
+    assert_eq!(listed.load(Ordering::Relaxed), 0, "there are no counts to read");
     assert!(store.countable().await.unwrap().is_empty());
 }
 

@@ -17,8 +17,8 @@ use self::fixture::{RewriteFixture, SECOND, policy_of, until};
 use super::harness::{body, collect, get, pattern, put, settle};
 use super::multipart::naming;
 use crate::{
-    Ask, ETagCondition, Error, PutObject, ReadAfter, ReadConditions, Rewrite, RewriteOptions,
-    Selection, WriteConditions,
+    ConsistencyOptions, ETagCondition, Error, PutObject, ReadAfter, ReadConditions, Rewrite,
+    RewriteOptions, Selection, WriteConditions,
 };
 
 /// Larger than an inline object.
@@ -63,12 +63,12 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
         ..Attributes::default()
     };
     let bytes = pattern(3_000_000, 1);
-    let mut incoming = body(bytes.clone());
-    incoming.compute = vec![ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
+    let mut new_body = body(bytes.clone());
+    new_body.compute = vec![ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
     let conditions = WriteConditions::default();
-    let written = PutObject { attributes, body: incoming, conditions };
+    let written = PutObject { attributes, body: new_body, conditions };
     let written = fixture.store.put("b", "key", written).await.unwrap();
-    let session = fixture.store.session(Ask::default());
+    let session = fixture.store.session(ConsistencyOptions::default());
     let token = session.token("b", "key", written.stamp);
     assert_eq!(session.given(), Given::Quorum);
 
@@ -84,7 +84,9 @@ async fn everything_about_an_object_is_kept_but_where_it_lies() {
     assert_eq!(get(&fixture.store, "key", Selection::Whole).await.unwrap(), bytes);
 
     // Rule A3: a reader with the old write's token receives an entry with a higher stamp.
-    let session = fixture.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    let session = fixture
+        .store
+        .session(ConsistencyOptions { read_after: Some(token), ..ConsistencyOptions::default() });
     let conditions = ReadConditions::default();
     let read = session.get("b", "key", Selection::Whole, &conditions).await.unwrap();
     assert!(read.stamp > written.stamp);
@@ -330,7 +332,7 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
     let key = fixture.register("key").await;
     let cut_off = fixture
         .store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
-    let session = cut_off.session(Ask::default());
+    let session = cut_off.session(ConsistencyOptions::default());
     let conditions = WriteConditions::default();
     // Only their clocks order writes of two proxies, one of which sees no quorum.
     let before_ms = SystemClock.now_ms();
@@ -363,6 +365,8 @@ async fn a1_nothing_moves_past_a_silent_device() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(fixture.rewrite_all().await.moved, 1);
     let token = ReadAfter::new("b", "key", fixture.stamp("key").await, Given::Quorum);
-    let session = fixture.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    let session = fixture
+        .store
+        .session(ConsistencyOptions { read_after: Some(token), ..ConsistencyOptions::default() });
     assert_eq!(get(&session, "key", Selection::Whole).await.unwrap(), pattern(SIZE, 1));
 }

@@ -224,7 +224,8 @@ async fn p3_a_ring_waits_for_the_change_before_it() {
     let early = growing.proxy_by(&growing.settled);
     early.store.topology().raise_term(Term::of(CHANGE, Phase::Joint));
     for level in [Level::Any, Level::Available, Level::Strict] {
-        let session = early.store.session(crate::Ask { level: Some(level), read_after: None });
+        let session =
+            early.store.session(crate::ConsistencyOptions { level: Some(level), read_after: None });
         assert!(is_unavailable(&session.bucket("b").await), "{level:?}");
     }
     assert!(is_unavailable(&early.list(Level::Available, None).await));

@@ -63,8 +63,8 @@ async fn shown(store: &ObjectStore) -> Vec<String> {
     all_versions(store).await.into_iter().map(shown).collect()
 }
 
-fn is_marker(outcome: &Result<Bytes>, was_asked_for: bool) -> bool {
-    matches!(outcome, Err(Error::DeleteMarker { was_asked_for: asked, .. }) if *asked == was_asked_for)
+fn is_marker(outcome: &Result<Bytes>, was_named: bool) -> bool {
+    matches!(outcome, Err(Error::DeleteMarker { was_named: found, .. }) if *found == was_named)
 }
 
 #[tokio::test]
@@ -159,10 +159,10 @@ async fn tags_and_copies_are_of_the_version_that_is_named() {
     assert_eq!(shown(store).await, ["k 3*", "k 5", "k 3"]);
     let marker = delete(store, "k").await.version;
     let refused = store.versions().set_tags("b", "k", tags("x")).await;
-    assert!(matches!(refused, Err(Error::DeleteMarker { was_asked_for: false, .. })));
+    assert!(matches!(refused, Err(Error::DeleteMarker { was_named: false, .. })));
     let refused =
         store.versions().set_tags("b", ObjectName { key: "k", version: marker }, tags("x")).await;
-    assert!(matches!(refused, Err(Error::DeleteMarker { was_asked_for: true, .. })));
+    assert!(matches!(refused, Err(Error::DeleteMarker { was_named: true, .. })));
     let none = ObjectName { key: "k", version: Some(VersionId::Null) };
     let refused = store.versions().set_tags("b", none, tags("x")).await;
     assert!(matches!(refused, Err(Error::NoSuchVersion)));

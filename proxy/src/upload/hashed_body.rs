@@ -36,16 +36,16 @@ pub(crate) struct Destination<'a> {
 }
 
 /// A body as its client sends it.
-pub(super) struct IncomingBody {
+pub(super) struct HashedBody {
     pub(super) bytes: martlet_protocol::ByteStream,
     pub(super) declared: Option<u64>,
     pub(super) hashing: Hashing,
     pub(super) arrived: u64,
-    /// Encryption of the incoming bytes.
+    /// Encryption of the arriving bytes.
     pub(super) sealing: Option<Sealing>,
 }
 
-impl IncomingBody {
+impl HashedBody {
     /// A body that is encrypted if `secret` is given, and hashed under the permits of `hashers`.
     pub(super) fn new(
         bytes: martlet_protocol::ByteStream,
@@ -161,7 +161,7 @@ mod tests {
         let sent = Bytes::from(vec![7; 100_000]);
         let stalls = futures::stream::iter([Ok(sent.clone())]).chain(futures::stream::pending());
         let hashers = Arc::new(Semaphore::new(1));
-        let mut body = IncomingBody::new(stalls.boxed(), None, &[], None, &hashers);
+        let mut body = HashedBody::new(stalls.boxed(), None, &[], None, &hashers);
         let chunk = body.next().await.unwrap().unwrap();
         body.hash_stored(&chunk);
         drop(chunk);

@@ -296,7 +296,7 @@ impl<'a> Filling<'a> {
         let expected = list.limit.saturating_add(1);
         let mut walk =
             Walk::new(self.registers, self.context, &paths, start(list), expected, self.level)?;
-        walk.honour(self.context.ask.read_after);
+        walk.honour(self.context.consistency.read_after);
         loop {
             let items = heads(&mut walk, list).await?;
             if items.is_empty() || !self.fill_with(bucket, items).await? {

@@ -6,7 +6,7 @@ use martlet_protocol::lock::{self, Bypass, Retention};
 
 use super::remove::VersionRemoval;
 use super::reviser::Reviser;
-use crate::api::{DeleteConditions, Deleted, ObjectName, Written};
+use crate::api::{DeleteConditions, Deleted, ObjectName, WrittenObject};
 use crate::bucket::{BucketCatalog, again_if_replaced};
 use crate::context::ContextSource;
 use crate::delete::ObjectRemover;
@@ -67,7 +67,7 @@ impl Versions<'_> {
         bucket: &str,
         name: impl Into<ObjectName<'_>>,
         tags: Vec<(String, String)>,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let mut change = |_: &Entry, object: &Object| {
             let mut object = object.clone();
             object.attributes.tags.clone_from(&tags);
@@ -88,7 +88,7 @@ impl Versions<'_> {
         bucket: &str,
         name: impl Into<ObjectName<'_>>,
         mut change: impl FnMut(&Object, &mut Marks) -> Result<()> + Send,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let context = self.contexts.context();
         let mut change = |_: &Entry, object: &Object| {
             context.admit(object)?;
@@ -111,7 +111,7 @@ impl Versions<'_> {
         name: impl Into<ObjectName<'_>>,
         retention: Option<Retention>,
         bypass: Bypass,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let context = self.contexts.context();
         self.catalog.check_lockable(&context, bucket).await?;
         self.catalog.check_end(retention)?;
@@ -133,7 +133,7 @@ impl Versions<'_> {
         bucket: &str,
         name: impl Into<ObjectName<'_>>,
         is_on: bool,
-    ) -> Result<Written> {
+    ) -> Result<WrittenObject> {
         let context = self.contexts.context();
         self.catalog.check_lockable(&context, bucket).await?;
         let mut change = |_: &Entry, object: &Object| {

@@ -26,7 +26,7 @@ use std::fmt;
 use bytes::Bytes;
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::{Setting, Stamp};
-use martlet_proxy::{Deleted, Written};
+use martlet_proxy::{Deleted, WrittenObject};
 
 pub use expired::ExpiryEvents;
 pub(crate) use name::{Event, is_known};
@@ -68,7 +68,7 @@ pub(crate) struct ObjectEvents(pub(crate) Vec<ObjectEvent>);
 
 impl ObjectEvents {
     /// An object was written, or its metadata changed.
-    pub(crate) fn wrote(event: Event, key: &str, written: &Written) -> Self {
+    pub(crate) fn wrote(event: Event, key: &str, written: &WrittenObject) -> Self {
         Self(vec![ObjectEvent {
             event,
             key: key.to_owned(),

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::{ByteStream, Clock};
-use martlet_proxy::{Error, Incoming, ObjectStore, PutObject, WriteConditions};
+use martlet_proxy::{Error, NewBody, ObjectStore, PutObject, WriteConditions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -246,11 +246,11 @@ fn is_worth_another_try(error: &Error) -> bool {
     !matches!(error, Error::AccessDenied | Error::NoSuchBucket | Error::InvalidRequest(_))
 }
 
-fn body(text: &str) -> Incoming {
+fn body(text: &str) -> NewBody {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let size = bytes.len() as u64;
     let bytes: ByteStream = Box::pin(futures::stream::iter([Ok(bytes)]));
-    Incoming {
+    NewBody {
         bytes,
         size: Some(size),
         md5: None,

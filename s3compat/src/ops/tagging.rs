@@ -1,7 +1,7 @@
 //! Tags of objects: `GetObjectTagging`, `PutObjectTagging`, `DeleteObjectTagging`.
 
 use http::StatusCode;
-use martlet_proxy::{ReadConditions, Selection, Written};
+use martlet_proxy::{ReadConditions, Selection, WrittenObject};
 use s3s::S3Result;
 use s3s::dto::{GetObjectTaggingOutput, Tagging};
 
@@ -58,7 +58,7 @@ impl Operations {
         &self,
         request: &OperationRequest,
         reply: Reply,
-        written: &Written,
+        written: &WrittenObject,
     ) -> S3Result<Reply> {
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let reply = reply.with_headers(stamp_headers(token));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::{ETAG, HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::entry::ChecksumAlgorithm;
-use martlet_proxy::{Incoming, PutObject, Result};
+use martlet_proxy::{NewBody, PutObject, Result};
 use s3s::S3Result;
 
 use super::Operations;
@@ -69,7 +69,7 @@ pub(super) fn incoming(
     headers: &HeaderMap,
     facts: &Arc<BodyFacts>,
     body: RequestBody,
-) -> S3Result<Incoming> {
+) -> S3Result<NewBody> {
     let facts = facts.clone();
     let in_header = checksums::in_headers(headers, checksums::decode)?;
     let in_trailer = announced_trailers(&facts);
@@ -82,7 +82,7 @@ pub(super) fn incoming(
         return Err(messages::MANY_CHECKSUMS.error());
     }
     checksums::check_announced(headers, &compute)?;
-    Ok(Incoming {
+    Ok(NewBody {
         bytes: body.into_stream(),
         size: facts.length(),
         md5: facts.content_md5(),
@@ -133,7 +133,7 @@ mod tests {
 
     const CRC: (&str, &str) = ("x-amz-checksum-crc32", "AAAAAA==");
 
-    fn body_of(pairs: &[(&'static str, &str)], facts: BodyFacts) -> S3Result<Incoming> {
+    fn body_of(pairs: &[(&'static str, &str)], facts: BodyFacts) -> S3Result<NewBody> {
         let headers =
             pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         incoming(&headers.collect(), &Arc::new(facts), RequestBody::default())

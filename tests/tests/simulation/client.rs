@@ -8,8 +8,8 @@ use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, Marks, Object};
 use martlet_protocol::{Given, Level};
 use martlet_proxy::{
-    Ask, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter, ReadConditions,
-    Result, Selection, Session, WriteConditions, Written,
+    ConsistencyOptions, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter,
+    ReadConditions, Result, Selection, Session, WriteConditions, WrittenObject,
 };
 use martlet_tests::checkers::{Invocation, ListedKey, Listing, Response, Value};
 use tokio::time::sleep;
@@ -113,7 +113,7 @@ impl SimulatedClient {
         let proxy = self.simulated.proxy(self.chance.index(self.simulated.proxies()));
         let chosen = self.chance.pick(&LEVELS);
         let level = self.level.or(chosen);
-        let session = proxy.store.session(Ask { level, read_after });
+        let session = proxy.store.session(ConsistencyOptions { level, read_after });
         ProxyRoute { proxy, session, level }
     }
 
@@ -140,7 +140,12 @@ impl SimulatedClient {
         given
     }
 
-    fn written(&self, begun: BegunOperation, route: &ProxyRoute, answer: Option<&Result<Written>>) {
+    fn written(
+        &self,
+        begun: BegunOperation,
+        route: &ProxyRoute,
+        answer: Option<&Result<WrittenObject>>,
+    ) {
         let returned_at = self.moment();
         let outcome = match answer {
             None => Response::Unknown,

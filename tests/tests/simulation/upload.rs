@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join;
 use martlet_protocol::{Given, UploadId};
-use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, Written};
+use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, WrittenObject};
 use martlet_tests::checkers::{Invocation, Response, Value};
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ struct SentUpload {
 struct PartAnswers {
     /// True if a quorum acknowledged every part; other parts may not be visible yet (rule A1).
     parts_are_firm: bool,
-    written: Option<(ProxyRoute, Written)>,
+    written: Option<(ProxyRoute, WrittenObject)>,
     refused: usize,
     /// Attempts without a reply, or with an ambiguous one.
     open: usize,

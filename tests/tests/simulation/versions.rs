@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use martlet_protocol::VersionId;
 use martlet_proxy::{
-    Error, ListVersions, ListedVersion, ObjectName, ReadConditions, Result, Selection, Written,
+    Error, ListVersions, ListedVersion, ObjectName, ReadConditions, Result, Selection,
+    WrittenObject,
 };
 use martlet_tests::checkers::Value;
 use parking_lot::Mutex;
@@ -31,7 +32,7 @@ struct VersionLog {
 
 impl Versions {
     /// Records an acknowledged write.
-    pub(crate) fn written(&self, key: &str, value: Value, written: &Written) {
+    pub(crate) fn written(&self, key: &str, value: Value, written: &WrittenObject) {
         if let Some(version) = written.object.version {
             self.0.lock().written.insert((key.to_owned(), version.name()), value);
         }

@@ -17,7 +17,7 @@ use martlet_ring::{Device, Node, Ring};
 
 use crate::tests::extents::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, put};
-use crate::{Cluster, ObjectStore, Result, StoreOptions, WriteConditions, Written};
+use crate::{Cluster, ObjectStore, Result, StoreOptions, WriteConditions, WrittenObject};
 
 /// Policy of all objects.
 pub(in crate::tests) const POLICY: PolicyId = PolicyId(1);
@@ -79,7 +79,7 @@ impl CodedFixture {
         self.codec.code()
     }
 
-    pub(in crate::tests) async fn put(&self, key: &str, bytes: Bytes) -> Result<Written> {
+    pub(in crate::tests) async fn put(&self, key: &str, bytes: Bytes) -> Result<WrittenObject> {
         put(&self.store, key, body(bytes), WriteConditions::default()).await
     }
 
@@ -149,7 +149,7 @@ impl CodedFixture {
 
     /// Checks that an object's extents cover `bytes`, that each has at least d+1 correct fragments
     /// on devices of their own, and that any d of them decode the extent.
-    pub(in crate::tests) async fn check(&self, written: &Written, bytes: &Bytes) {
+    pub(in crate::tests) async fn check(&self, written: &WrittenObject, bytes: &Bytes) {
         let mut from = 0;
         for extent in extents(written) {
             let part = bytes.slice(from..from + extent.length as usize);
@@ -160,7 +160,7 @@ impl CodedFixture {
     }
 
     /// Runs [`Self::check`], and checks that each fragment is stored once, on its primary.
-    pub(in crate::tests) async fn check_at_home(&self, written: &Written, bytes: &Bytes) {
+    pub(in crate::tests) async fn check_at_home(&self, written: &WrittenObject, bytes: &Bytes) {
         self.check(written, bytes).await;
         for extent in extents(written) {
             let geometry = Geometry::new(self.code(), u64::from(extent.length)).unwrap();
@@ -238,7 +238,7 @@ impl CodedFixture {
 }
 
 /// The extents of an object.
-pub(in crate::tests) fn extents(written: &Written) -> Vec<ExtentRef> {
+pub(in crate::tests) fn extents(written: &WrittenObject) -> Vec<ExtentRef> {
     match &written.object.body {
         Body::Extents(manifest) => manifest.extents.clone(),
         _ => Vec::new(),

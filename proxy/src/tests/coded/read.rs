@@ -133,7 +133,7 @@ async fn a_degraded_read_requests_equal_columns_of_as_many_fragments_as_needed()
         for (device, columns) in fixture.node.reads() {
             reads.entry(device).or_default().push((columns.start, columns.end));
         }
-        assert_eq!(reads.remove(&lost).map(|reads| reads.len()), Some(1), "home is asked first");
+        assert_eq!(reads.remove(&lost).map(|reads| reads.len()), Some(1), "home is queried first");
         assert_eq!(reads.values().flatten().count(), needed);
         assert!(reads.values().flatten().all(|reads| columns.contains(reads)), "{reads:?}");
     }

@@ -14,7 +14,7 @@ use crate::orphan_guard::OrphanGuard;
 use crate::tests::harness::{body, pattern, put, settle, unsized_body};
 use crate::tests::multipart::naming;
 use crate::upload::{Destination, StoredBody};
-use crate::{NewUpload, StoreOptions, WriteConditions, Written};
+use crate::{NewUpload, StoreOptions, WriteConditions, WrittenObject};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -22,7 +22,7 @@ fn bytes(length: u64, seed: u32) -> Bytes {
     pattern(usize::try_from(length).unwrap(), seed)
 }
 
-async fn put_unsized(fixture: &CodedFixture, bytes: &Bytes) -> Written {
+async fn put_unsized(fixture: &CodedFixture, bytes: &Bytes) -> WrittenObject {
     put(&fixture.store, "key", unsized_body(bytes.clone()), WriteConditions::default())
         .await
         .unwrap()

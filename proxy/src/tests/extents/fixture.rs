@@ -11,7 +11,9 @@ use martlet_ring::{Device, Node, Ring};
 
 use super::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, get, put};
-use crate::{Cluster, ObjectStore, Result, Selection, StoreOptions, WriteConditions, Written};
+use crate::{
+    Cluster, ObjectStore, Result, Selection, StoreOptions, WriteConditions, WrittenObject,
+};
 
 /// A store with three replicas of each extent.
 pub(super) struct ExtentFixture {
@@ -53,7 +55,7 @@ impl ExtentFixture {
         Self { store, node, ring }
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<Written> {
+    pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<WrittenObject> {
         put(&self.store, key, body(bytes), WriteConditions::default()).await
     }
 
@@ -118,7 +120,7 @@ impl ExtentFixture {
 }
 
 /// The extents of an object.
-pub(super) fn extents(written: &Written) -> Vec<ExtentId> {
+pub(super) fn extents(written: &WrittenObject) -> Vec<ExtentId> {
     match &written.object.body {
         Body::Extents(manifest) => manifest.extents.iter().map(|extent| extent.id).collect(),
         _ => Vec::new(),
@@ -126,7 +128,7 @@ pub(super) fn extents(written: &Written) -> Vec<ExtentId> {
 }
 
 /// The only extent of an object.
-pub(super) fn extent(written: &Written) -> ExtentId {
+pub(super) fn extent(written: &WrittenObject) -> ExtentId {
     let extents = extents(written);
     assert_eq!(extents.len(), 1);
     extents[0]

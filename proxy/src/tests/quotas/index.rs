@@ -26,9 +26,9 @@ async fn limited() -> ObjectStore {
 }
 
 /// Repeats a request. Returns the number of successes and the first refusal.
-async fn until_refused<T>(mut ask: impl AsyncFnMut(u32) -> Result<T>) -> (u32, Exceeded) {
+async fn until_refused<T>(mut request: impl AsyncFnMut(u32) -> Result<T>) -> (u32, Exceeded) {
     for number in 1..200 {
-        if let Some(refused) = exceeded(ask(number).await) {
+        if let Some(refused) = exceeded(request(number).await) {
             return (number - 1, refused);
         }
     }
@@ -148,7 +148,7 @@ async fn one_of_each(store: &ObjectStore, bucket: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_count_comes_to_what_was_asked_for() {
+async fn a_count_comes_to_what_was_named() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     let held = async |bucket: &str| store.count_bucket(bucket).await.unwrap().usage.index;
     for bucket in ["b", "c", "d"] {

@@ -16,7 +16,7 @@ use super::super::objects::copy_of;
 use super::{delete, get_version, put_version, shown};
 use crate::{
     CopyObject, DeleteConditions, Error, NewBucket, NewUpload, ObjectName, ObjectStore, PutObject,
-    ReadConditions, Result, Selection, WriteConditions, Written, lock_from_the_beginning,
+    ReadConditions, Result, Selection, WriteConditions, WrittenObject, lock_from_the_beginning,
 };
 
 mod races;
@@ -58,7 +58,7 @@ fn marks(retention: Option<Retention>, legal_hold: Option<bool>) -> Marks {
     marks
 }
 
-async fn put_marked(store: &ObjectStore, marks: Marks) -> Result<Written> {
+async fn put_marked(store: &ObjectStore, marks: Marks) -> Result<WrittenObject> {
     let attributes = Attributes { marks, ..Attributes::default() };
     let (body, conditions) = (body(Bytes::from_static(b"locked")), WriteConditions::default());
     store.put("b", "k", PutObject { attributes, body, conditions }).await
@@ -146,7 +146,7 @@ async fn locks_change_by_version_and_stay_with_it() {
     assert!(matches!(gone, Err(Error::NoSuchVersion)));
     let marker = delete(store, "k").await.version.unwrap();
     let on_marker = store.versions().set_legal_hold("b", named(marker), true).await;
-    assert!(matches!(on_marker, Err(Error::DeleteMarker { was_asked_for: true, .. })));
+    assert!(matches!(on_marker, Err(Error::DeleteMarker { was_named: true, .. })));
 }
 
 #[tokio::test]
