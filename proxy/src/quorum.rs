@@ -123,15 +123,7 @@ mod tests {
 
     #[test]
     fn a_ring_without_moves_makes_one_set() {
-        let device = |id| martlet_ring::Device {
-            id: DeviceId(id),
-            region: 1,
-            zone: 1,
-            node: martlet_ring::Node { name: format!("n{id}"), address: String::new() },
-            name: "disk".into(),
-            weight: 1.0,
-            meta: String::new(),
-        };
+        let device = |id| martlet_ring::fixtures::device(id, format!("n{id}"), "disk");
         let devices: Vec<_> = (1..=5).map(device).collect();
         let ring = Ring::of_devices(martlet_protocol::PolicyId(0), 5, &devices).unwrap();
         let sets = ring.sets(ring.partition(0), martlet_protocol::Term::NONE);

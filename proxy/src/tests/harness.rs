@@ -8,7 +8,8 @@ use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, ChecksumAlgorithm};
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{Backend, Clock, DeviceId, ManualClock, PolicyId, SystemClock};
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::Ring;
+use martlet_ring::fixtures::device;
 
 use crate::{
     Cluster, NewBody, NewBucket, ObjectRead, ObjectStore, PutObject, ReadConditions, Result,
@@ -22,15 +23,7 @@ pub(super) struct Harness {
 }
 
 fn ring(replicas: usize, devices: u32) -> Arc<Ring> {
-    let device = |id| Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{id}"), address: String::new() },
-        name: "disk".into(),
-        weight: 1.0,
-        meta: String::new(),
-    };
+    let device = |id| device(id, format!("n{id}"), "disk");
     let devices: Vec<_> = (1..=devices).map(device).collect();
     Arc::new(Ring::of_devices(PolicyId(0), replicas, &devices).unwrap())
 }

@@ -10,7 +10,7 @@ use martlet_protocol::{
     Backend, BackendExt, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId,
     RegisterKey, Stamp, SystemClock, Term,
 };
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::{Device, Ring, fixtures};
 use parking_lot::Mutex;
 
 use super::harness::{body, collect};
@@ -65,15 +65,7 @@ pub(super) struct Proxy {
 }
 
 fn device(id: u32, node: u32) -> Device {
-    Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{node}"), address: String::new() },
-        name: format!("disk{id}"),
-        weight: 1.0,
-        meta: String::new(),
-    }
+    fixtures::device(id, format!("n{node}"), format!("disk{id}"))
 }
 
 impl Nodes {

@@ -13,7 +13,8 @@ use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
     Backend, BackendExt, DeviceId, ExtentId, PolicyId, Redundancy, SystemClock,
 };
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::Ring;
+use martlet_ring::fixtures::devices;
 
 use crate::tests::extents::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, put};
@@ -28,20 +29,6 @@ pub(in crate::tests) struct CodedFixture {
     pub(in crate::tests) node: Arc<Wayward>,
     pub(in crate::tests) ring: Arc<Ring>,
     pub(in crate::tests) codec: Codec,
-}
-
-/// Devices 1, 2, … with `on_each_node` on each node.
-fn devices(count: u32, on_each_node: u32) -> Vec<Device> {
-    let device = |id: u32| Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{}", (id - 1) / on_each_node), address: String::new() },
-        name: format!("d{id}"),
-        weight: 1.0,
-        meta: String::new(),
-    };
-    (1..=count).map(device).collect()
 }
 
 fn at(bytes: u64) -> usize {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use martlet_protocol::entry::Body;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, BackendExt, DeviceId, ExtentId, PolicyId, SystemClock};
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::{Ring, fixtures};
 
 use super::wayward::{Conduct, Wayward};
 use crate::tests::harness::{body, create, get, put};
@@ -24,16 +24,7 @@ pub(super) struct ExtentFixture {
 
 /// A ring of devices 1, 2, … with `on_each_node` on each node.
 pub(super) fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
-    let device = |id: u32| Device {
-        id: DeviceId(id),
-        region: 1,
-        zone: 1,
-        node: Node { name: format!("n{}", (id - 1) / on_each_node), address: String::new() },
-        name: format!("d{id}"),
-        weight: 1.0,
-        meta: String::new(),
-    };
-    let devices: Vec<_> = (1..=devices).map(device).collect();
+    let devices = fixtures::devices(devices, on_each_node);
     Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap())
 }
 
