@@ -374,14 +374,14 @@ impl<'a> Walk<'a> {
 
     /// Returns true if enough nodes reply for every shard, a holder among them, as absence of a key
     /// requires.
-    fn has_speakers(&self) -> bool {
+    fn has_responders(&self) -> bool {
         let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
         self.replica_sets.iter().all(|(_, replica_set)| {
             let of_shard = replica_set.members().chain(replica_set.previous());
             let of_shard: Vec<_> = of_shard.filter(|device| holders.contains(device)).collect();
-            let speakers = of_shard.iter().chain(&handoffs).copied();
-            !of_shard.is_empty() && replica_set.has_nodes(&speakers)
+            let responders = of_shard.iter().chain(&handoffs).copied();
+            !of_shard.is_empty() && replica_set.has_nodes(&responders)
         })
     }
 
@@ -411,7 +411,7 @@ impl<'a> Walk<'a> {
                 self.reach_further(Reach::Everyone, failure)
             }
             Reach::Everyone if self.token.is_some() && all_there => Ok(()),
-            Reach::Everyone if self.token.is_none() && self.has_speakers() => {
+            Reach::Everyone if self.token.is_none() && self.has_responders() => {
                 self.context.note(Given::Degraded);
                 Ok(())
             }

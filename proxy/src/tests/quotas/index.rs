@@ -148,7 +148,7 @@ async fn one_of_each(store: &ObjectStore, bucket: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_count_comes_to_what_was_named() {
+async fn a_count_comes_to_what_was_requested() {
     let Harness { store, .. } = Harness::with_bucket(1).await;
     let held = async |bucket: &str| store.count_bucket(bucket).await.unwrap().usage.index;
     for bucket in ["b", "c", "d"] {
