@@ -7,7 +7,7 @@
 //! * a version among the newest that a rule keeps is not due by that rule at any age;
 //! * with days of 24 hours, times counted in days fall on a midnight (UTC).
 
-use super::{And, Expiration, Filter, Lifecycle, Noncurrent, Rule, Scope};
+use super::rules::{And, Expiration, Filter, Lifecycle, Noncurrent, Rule, Scope};
 
 /// Length of a day in lifecycle rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use http::{Method, Uri};
 
+use super::HttpBackend;
 use super::exchange::SmallRequest;
-use super::{HttpBackend, RemoteNode};
+use super::remote_node::RemoteNode;
 use crate::backend::{Backend, ByteStream, Call, CallKind, DeviceStatus, NewExtent, Reply};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;

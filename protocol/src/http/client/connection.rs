@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::ClientOptions;
+use super::options::ClientOptions;
 use super::upload::RequestBody;
 use crate::error::{Error, Result};
 

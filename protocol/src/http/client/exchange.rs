@@ -1,7 +1,7 @@
 //! One request and its reply.
 //!
 //! ```text
-//! breaker ─ pooled connection, else a new one ─ head of the reply ─ heard ─ body within bounds
+//! breaker ─ pooled connection, else a new one ─ head of the reply ─ report ─ body within bounds
 //!              └ connection had ended: nothing was sent, take the next
 //! ```
 
@@ -12,9 +12,9 @@ use http::{HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use super::RemoteNode;
 use super::breaker::CallPermit;
 use super::connection::{Connection, SendOutcome, gather};
+use super::remote_node::RemoteNode;
 use super::upload::RequestBody;
 use crate::error::{Error, Result};
 use crate::http::announce::NodeReport;
@@ -172,8 +172,8 @@ impl RemoteNode {
         let began = Instant::now();
         match connection.send(request).await {
             SendOutcome::Replied(response) => {
-                if let Some(heard) = NodeReport::of(response.headers(), began.elapsed()) {
-                    (self.heard)(heard);
+                if let Some(report) = NodeReport::of(response.headers(), began.elapsed()) {
+                    (self.report_observer)(report);
                 }
                 Ok((*response, connection))
             }

@@ -8,11 +8,11 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::RemoteNode;
 use super::backend::path;
 use super::connection::gather;
 use super::download::Download;
 use super::exchange::{AttemptError, ReplyHead};
+use super::remote_node::RemoteNode;
 use super::upload::{ExtentUpload, RequestBody, UploadProgress};
 use crate::backend::{ByteStream, CallKind, NewExtent};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::tests::rule;
+use super::super::rules::rule;
 use super::*;
 
 const DAY_MS: u64 = Day::FULL.ms();
