@@ -15,7 +15,7 @@ use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
 use super::{CodedExtent, PresenceMap, code_of_policy};
 use crate::cluster::StepTopology;
-use crate::replicate::copy::patience;
+use crate::transfer_timeout::transfer_timeout;
 
 /// Reads a range of an id on a device.
 pub(crate) async fn read(
@@ -35,7 +35,7 @@ pub(crate) async fn read(
             .await
     };
     let late = || Error::unavailable(format!("device {device} is too slow with extent {id}"));
-    tokio::time::timeout(patience(bytes), reading).await.unwrap_or_else(|_| Err(late()))
+    tokio::time::timeout(transfer_timeout(bytes), reading).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Fragments of an extent that serve as sources.

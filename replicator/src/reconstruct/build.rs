@@ -24,7 +24,7 @@ use martlet_protocol::{BackendExt, DeviceId, Error, ErrorKind, ExtentId, Result}
 use crate::cluster::{StepTopology, in_time};
 use crate::coded::CodedExtent;
 use crate::coded::read::Sources;
-use crate::replicate::copy::patience;
+use crate::transfer_timeout::transfer_timeout;
 
 /// Columns rebuilt at a time, in bytes of each fragment.
 pub(super) const STEP_BYTES: u64 = 512 * 1024;
@@ -160,11 +160,11 @@ impl Rebuild {
             layout: self.record.layout,
         };
         let (sender, body) = mpsc::channel(0);
-        let patience = patience(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
+        let limit = transfer_timeout(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
         let write = async move {
             let written = cluster.node(home)?.write_extent(home, new, body.boxed());
             let late = || Error::unavailable(format!("device {home} is too slow with extent {id}"));
-            tokio::time::timeout(patience, written).await.unwrap_or_else(|_| Err(late()))
+            tokio::time::timeout(limit, written).await.unwrap_or_else(|_| Err(late()))
         };
         let hash = blake3::Hasher::new();
         (RebuildTarget { id, home, bytes, body: Some(sender), hash }, write)
