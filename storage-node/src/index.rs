@@ -13,15 +13,16 @@
 //! * [`read`] and [`list`]: reads never wait for the committer. RocksDB shows a batch only once it
 //!   is synced, so a reader can't see data that a power cut could remove (rule R2).
 //! * [`fences`]: writes that each bucket accepts (rule M2); [`voting`]: votes and floor of the
-//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2).
+//!   device (rules G1, G2); [`hints`]: writes kept for other devices (rule A2). A group changes
+//!   each by a module of its own.
 //! * [`log_tail`]: RocksDB's logs after a power cut.
 //! * [`mod@prepare`]: encoding of a write before it is queued; [`purge`]: removal of a bucket;
-//!   [`eviction`]: removal of single registers (rule T1).
+//!   `group::eviction`: removal of single registers (rule T1).
 //! * [`tree`]: sums of the registers (rule H1), [`build`]: rebuilding of sums, [`walk`]: registers
 //!   in a span of the ring; [`audit`]: verification of registers, and [`audit_sessions`]: audits
 //!   over many calls; [`upkeep`]: calls of background workers.
-//! * [`rows`]: encoding of rows; [`database`] and [`options`]: RocksDB; [`background`]: its
-//!   threads.
+//! * [`rows`]: encoding of rows; [`database`], [`family`] and [`options`]: RocksDB;
+//!   [`background`]: its threads.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
 //! Invariants:
@@ -32,13 +33,14 @@
 //! * the sums change in the batch that changes the entry.
 
 mod audit;
+mod audit_page;
 mod audit_sessions;
 mod background;
 mod build;
 mod committer;
 mod database;
-mod eviction;
 mod extent_table;
+mod family;
 mod fences;
 mod group;
 mod hints;
@@ -72,7 +74,8 @@ use tokio::sync::oneshot;
 
 use self::audit_sessions::AuditSessions;
 use self::committer::Committer;
-use self::database::{Database, Family};
+use self::database::Database;
+use self::family::Family;
 use self::fences::Fences;
 use self::list::ListSource;
 use self::prepare::prepare;

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
-use martlet_protocol::opening::Incarnation;
+use martlet_protocol::opening::{Incarnation, Uuid};
+use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, ManualClock};
 use parking_lot::Condvar;
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::*;
 use crate::device::pulse::STALL_AFTER;
 use crate::disk::PosixDisk;
+use crate::index::Caches;
 
 mod bad_sector;
 

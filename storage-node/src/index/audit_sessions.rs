@@ -18,7 +18,7 @@ use martlet_protocol::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::audit::{AuditFindings, is_within};
+use super::audit_page::{AuditFindings, is_within};
 
 /// Maximum number of sessions of an index: one for each auditor. One auditor is expected.
 const SESSIONS_MAX: usize = 4;

@@ -12,7 +12,8 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp};
 
-use super::database::{CachedRead, Database, Family};
+use super::database::{CachedRead, Database};
+use super::family::Family;
 use super::rows::{self, LAST_KEY};
 use super::voting::VotingState;
 use crate::device::pool::Pool;

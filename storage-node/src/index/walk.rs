@@ -12,7 +12,8 @@ use martlet_protocol::tree::{BinKey, Span};
 use martlet_protocol::{RegisterKey, Result};
 use rocksdb::Snapshot;
 
-use super::database::{Database, Family};
+use super::database::Database;
+use super::family::Family;
 use super::read::RegisterReader;
 use super::rows::{self, LAST_KEY};
 use super::tree;
