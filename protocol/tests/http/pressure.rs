@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::backend::Want;
+use martlet_protocol::backend::{CallKind, Want};
 use martlet_protocol::http::ClientOptions;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, Term};
 
 use crate::world::{DEVICE, TestNode, listener, listener_with, memory, register};
@@ -14,8 +14,8 @@ use crate::world::{DEVICE, TestNode, listener, listener_with, memory, register};
 /// A node with slow reads and slower sums.
 async fn slow() -> TestNode {
     let choose = |call: &Call<'_>| match call.op {
-        Op::Read => Fault::Delay(Duration::from_millis(60)),
-        Op::Sums => Fault::Delay(Duration::from_millis(400)),
+        CallKind::Read => Fault::Delay(Duration::from_millis(60)),
+        CallKind::Sums => Fault::Delay(Duration::from_millis(400)),
         _ => Fault::None,
     };
     TestNode::start(Arc::new(FaultyBackend::new(memory(), choose))).await

@@ -1,9 +1,9 @@
 //! Each planted fault is found, and no other.
 
-use martlet_protocol::backend::{EntryWrite, RegisterDrop};
+use martlet_protocol::backend::{CallKind, EntryWrite, RegisterDrop};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend};
 use martlet_protocol::{BackendExt, ErrorKind, ManualClock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,7 +130,7 @@ async fn hints_silence_and_missing_votes_are_told() {
 
 #[tokio::test]
 async fn a_device_that_falls_silent_on_the_way_is_told() {
-    for op in [Op::Walk, Op::ListExtents, Op::Holdings, Op::Presence] {
+    for op in [CallKind::Walk, CallKind::ListExtents, CallKind::Holdings, CallKind::Presence] {
         let breaks = Arc::new(AtomicBool::new(false));
         let broken = breaks.clone();
         let clock = Arc::new(ManualClock::at(1_000_000_000));
@@ -163,7 +163,7 @@ async fn what_settles_by_itself_is_no_fault() {
     let world = MultiNodeWorld::wrapped(3, clock, move |_, memory| {
         let (held, inner) = (held.clone(), memory.clone());
         let choose = move |call: &Call<'_>| {
-            let write = (call.op == Op::Holdings).then(|| held.lock().clone()).flatten();
+            let write = (call.op == CallKind::Holdings).then(|| held.lock().clone()).flatten();
             if let Some(write) = write {
                 let stored = inner.write(call.device, write);
                 futures::executor::block_on(stored).unwrap();

@@ -51,7 +51,10 @@ impl AttemptError {
 }
 
 /// Head of a reply, with the connection that carries its body.
-pub(super) type ReplyHead = (Response<Incoming>, Connection);
+pub(super) struct ReplyHead {
+    pub(super) response: Response<Incoming>,
+    pub(super) connection: Connection,
+}
 
 impl RemoteNode {
     /// Sends a small request and collects its small reply, within the request's timeout.
@@ -76,7 +79,7 @@ impl RemoteNode {
 
     /// Outer errors come from the connection, inner errors from the node.
     async fn call_with_retries(&self, ask: &SmallRequest) -> Result<Result<Bytes>, AttemptError> {
-        let (response, mut connection) = if ask.again {
+        let ReplyHead { response, mut connection } = if ask.again {
             self.exchange_again(|| self.request(ask)).await?
         } else {
             self.exchange(self.request(ask)).await?
@@ -175,7 +178,7 @@ impl RemoteNode {
                 if let Some(report) = NodeReport::of(response.headers(), began.elapsed()) {
                     (self.report_observer)(report);
                 }
-                Ok((*response, connection))
+                Ok(ReplyHead { response: *response, connection })
             }
             SendOutcome::Unsent(request, error) => {
                 let message = format!("the connection to the node at {} was closed", self.address);
