@@ -248,12 +248,12 @@ impl Builder {
                  writing the ring",
             ));
         }
-        self.standing()
+        self.current_ring()
     }
 
     /// Returns the current assignment over the current devices: new devices hold nothing yet,
     /// removed ones still hold replicas. For display only; must not be written to a file.
-    pub fn standing(&self) -> Result<Ring> {
+    pub fn current_ring(&self) -> Result<Ring> {
         let Some(table) = &self.table else { return Err(no_ring_yet()) };
         let moves = self.moves.iter().map(|begun| begun.replica).collect();
         Ring::from_parts(self.identity(), self.devices.clone(), table.clone(), moves)

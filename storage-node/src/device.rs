@@ -71,7 +71,7 @@ pub(crate) struct Device {
     attending: Mutex<()>,
     threads: Arc<Pool>,
     counters: Arc<IndexCounters>,
-    /// Identity and standing of the device at its last opening.
+    /// Identity and voting state of the device at its last opening.
     formatting: RwLock<(DeviceIdentity, VotingSnapshot)>,
     /// Damage found in its index; cleared when the device opens with another index.
     damage: Mutex<Option<String>>,
@@ -282,9 +282,9 @@ impl Device {
 
     pub(crate) fn metrics(&self) -> DeviceMetrics {
         // A device that is being reopened reports the votes that it had.
-        let (identity, stood) = *self.formatting.read();
-        let nothing = (ExtentUsage::default(), (0, 0), VotingSnapshot { hints: 0, ..stood });
-        let (health, (extents, space, standing)) = match &*self.state.read() {
+        let (identity, last_votes) = *self.formatting.read();
+        let nothing = (ExtentUsage::default(), (0, 0), VotingSnapshot { hints: 0, ..last_votes });
+        let (health, (extents, space, votes)) = match &*self.state.read() {
             DeviceState::Online(opened) => {
                 let parts =
                     (opened.extents.usage(), opened.space(), opened.index.voting_snapshot());
@@ -297,7 +297,7 @@ impl Device {
         let status = DeviceStatus {
             device: self.config.id,
             identity,
-            voting: standing.voting,
+            voting: votes.voting,
             path: self.config.path.clone(),
             health,
             total_bytes: space.0,
@@ -305,9 +305,9 @@ impl Device {
             extent_bytes: extents.bytes,
             extents: extents.extents,
             quarantined: extents.quarantined,
-            hints: standing.hints,
-            term: standing.term,
-            joined: standing.joined,
+            hints: votes.hints,
+            term: votes.term,
+            joined: votes.joined,
         };
         let reopened = self.reopened.load(Ordering::Relaxed);
         DeviceMetrics { status, index: self.counters.snapshot(), extents, reopened }

@@ -136,9 +136,9 @@ impl CensusRun<'_> {
         let mut nowhere = Vec::new();
         for named in doubtful {
             let pieces = self.pieces(&named);
-            let said = self.query_presence(pieces.iter().copied()).await;
+            let presences = self.query_presence(pieces.iter().copied()).await;
             let has_denied = |(device, id): &(DeviceId, ExtentId)| {
-                said.of(*device, *id).is_some_and(|said| said != Presence::Here)
+                presences.of(*device, *id).is_some_and(|it| it != Presence::Here)
             };
             if !pieces.is_empty() && pieces.iter().all(has_denied) {
                 nowhere.push(named);
@@ -150,8 +150,8 @@ impl CensusRun<'_> {
     /// Returns the extents without a piece on their first `homes_max` homes, with joint queries.
     async fn absent(&self, named: Vec<NamedExtent>, homes_max: usize) -> Vec<NamedExtent> {
         let homes = |named: &NamedExtent| self.homes(named).into_iter().take(homes_max);
-        let said = self.query_presence(named.iter().flat_map(homes)).await;
-        let is_here = |(device, id)| said.of(device, id) == Some(Presence::Here);
+        let presences = self.query_presence(named.iter().flat_map(homes)).await;
+        let is_here = |(device, id)| presences.of(device, id) == Some(Presence::Here);
         named.into_iter().filter(|it| !homes(it).any(is_here)).collect()
     }
 
@@ -163,9 +163,9 @@ impl CensusRun<'_> {
         for (device, id) in pieces {
             lists.entry(device).or_default().insert(id);
         }
-        let mut said = PresenceMap::default();
-        said.query(self.cluster, lists).await;
-        said
+        let mut presences = PresenceMap::default();
+        presences.query(self.cluster, lists).await;
+        presences
     }
 
     /// Returns the piece that each home of an extent holds; empty without a ring for its policy.

@@ -123,11 +123,11 @@ impl Rebuild {
 
     /// Excludes sources that belong to another extent; returns the birth of the youngest.
     async fn check_sources(&mut self, cluster: &StepTopology) -> Option<u64> {
-        let asked = self.sources.iter().map(|(fragment, device)| async {
+        let queries = self.sources.iter().map(|(fragment, device)| async {
             let id = self.coded.id(*fragment);
             Some(in_time(cluster.node(*device).ok()?.stat_extent(*device, id)).await.ok()?.record)
         });
-        let records = join_all(asked).await;
+        let records = join_all(queries).await;
         let geometry = &self.coded.geometry;
         let fits = |fragment: FragmentIndex, record: &ExtentRecord| {
             record.layout == self.record.layout
@@ -228,8 +228,8 @@ async fn feed(
         if let Err(error) = sources.make(wanted, &step, &mut made).await {
             for target in targets.iter_mut() {
                 if let Some(mut body) = target.body.take() {
-                    let told = Error::new(error.kind(), "the fragment's sources can't be read");
-                    let _ = tokio::time::timeout(STUCK, body.send(Err(told))).await;
+                    let failure = Error::new(error.kind(), "the fragment's sources can't be read");
+                    let _ = tokio::time::timeout(STUCK, body.send(Err(failure))).await;
                 }
             }
             return Err(error);

@@ -120,7 +120,7 @@ impl OpenDevice {
 
     /// Returns the reason if the device must not use its votes (rule G1).
     fn unconfirmed(&self) -> Option<String> {
-        let standing = self.index.voting_snapshot();
+        let votes = self.index.voting_snapshot();
         match self.format.lock().replaced_by {
             Some(Incarnation { device, .. }) if device == self.device => Some(
                 "the device is older than its peers remember, and has no vote until it has \
@@ -131,7 +131,7 @@ impl OpenDevice {
                 "its peers remember another disk in its place, {device}; the device has no vote \
                  until it has restarted with an empty index and synced"
             )),
-            None if standing.has_votes && !standing.voting => {
+            None if votes.has_votes && !votes.voting => {
                 Some("its peers have not confirmed the device yet".to_owned())
             }
             None => None,

@@ -34,15 +34,15 @@ fn device(root: &Path, clock: Arc<dyn Clock>, introduced: bool) -> Arc<Device> {
     device_of(root, clock, InitialState { peers: true, introduced })
 }
 
-fn device_of(root: &Path, clock: Arc<dyn Clock>, standing: InitialState) -> Arc<Device> {
+fn device_of(root: &Path, clock: Arc<dyn Clock>, initial: InitialState) -> Arc<Device> {
     let config = DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, root) };
     let shared = SharedResources {
         clock,
         caches: Caches::default(),
         disk: Arc::new(PosixDisk),
         cluster: None,
-        votes_when_new: !standing.peers,
-        introduced: standing.introduced,
+        votes_when_new: !initial.peers,
+        introduced: initial.introduced,
         tree_key: TreeKey::default(),
         stall_after: STALL_AFTER,
     };
@@ -114,8 +114,8 @@ async fn a_refusal_outlives_a_confirmation_that_hung() {
     // The confirmation fails if the refusal came first.
     let _ = confirming.join().unwrap();
     refusing.join().unwrap().unwrap();
-    let standing = opened.index.voting_snapshot();
-    assert!(standing.has_votes && !standing.voting, "{standing:?}");
+    let votes = opened.index.voting_snapshot();
+    assert!(votes.has_votes && !votes.voting, "{votes:?}");
     assert_eq!(device.opening().unwrap().replaced_by, Some(another()));
 }
 

@@ -157,8 +157,8 @@ impl<'a> Audit<'a> {
     fn pause(&mut self, bucket: BucketId, shard: Shard) -> Result<()> {
         self.found.audited.next = Some(BinKey { bucket, shard, bin: WITHIN });
         let calls = self.calls.take();
-        let told = calls.and_then(|calls| calls.send(Ok(std::mem::take(&mut self.found))));
-        self.calls = told.and_then(WaitingCalls::next);
+        let later = calls.and_then(|calls| calls.send(Ok(std::mem::take(&mut self.found))));
+        self.calls = later.and_then(WaitingCalls::next);
         self.began = Instant::now();
         match self.calls {
             Some(_) => Ok(()),

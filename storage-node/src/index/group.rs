@@ -33,7 +33,7 @@ use crate::device::ballast::FillLevel;
 pub(super) struct GroupInputs<'a> {
     pub(super) database: &'a Database,
     pub(super) fences: &'a Fences,
-    pub(super) standing: &'a VotingState,
+    pub(super) voting_state: &'a VotingState,
     pub(super) name: &'a str,
     pub(super) now_ms: u64,
     pub(super) level: FillLevel,
@@ -168,15 +168,15 @@ impl<'a> Group<'a> {
             self.conditions.database.healthy()
         };
         if outcome.is_ok() {
-            let GroupInputs { fences, standing, .. } = self.conditions;
-            standing.count_hints(self.hints_more);
+            let GroupInputs { fences, voting_state, .. } = self.conditions;
+            voting_state.count_hints(self.hints_more);
             match self.change {
                 None => {}
                 Some(StateChange::Fence(fence)) => fences.apply(fence),
-                Some(StateChange::Floor(floor)) => standing.raise_floor(floor),
-                Some(StateChange::Votes(voting)) => standing.set_voting(voting),
-                Some(StateChange::Term(term)) => standing.raise_term(term),
-                Some(StateChange::Joined(change)) => standing.set_joined(change),
+                Some(StateChange::Floor(floor)) => voting_state.raise_floor(floor),
+                Some(StateChange::Votes(voting)) => voting_state.set_voting(voting),
+                Some(StateChange::Term(term)) => voting_state.raise_term(term),
+                Some(StateChange::Joined(change)) => voting_state.set_joined(change),
             }
         }
         for answer in self.answers {
@@ -186,7 +186,7 @@ impl<'a> Group<'a> {
     }
 
     fn write(&mut self, write: WriteOp) -> Result<WriteReply> {
-        self.conditions.standing.check_term(write.term)?;
+        self.conditions.voting_state.check_term(write.term)?;
         let old = self.row(&write.key)?;
         let before = self.register(&old)?;
         let mut register = before;
@@ -217,13 +217,13 @@ impl<'a> Group<'a> {
     /// Returns the reply to a write that is on disk; without votes the write doesn't count (rule
     /// G1).
     fn stored(&self, reply: WriteReply) -> WriteReply {
-        if self.conditions.standing.voting() { reply } else { WriteReply::Unvoted }
+        if self.conditions.voting_state.voting() { reply } else { WriteReply::Unvoted }
     }
 
     /// Returns a register, with its promise raised to the device's floor (rule G2).
     fn register(&self, row: &RegisterRow) -> Result<Register> {
         let Register { promise, held } = row.register()?;
-        Ok(Register { promise: promise.max(self.conditions.standing.floor()), held })
+        Ok(Register { promise: promise.max(self.conditions.voting_state.floor()), held })
     }
 
     /// Returns the reason if a write must be refused, whatever its order (rules M2, X2, C1, T2).
@@ -305,9 +305,9 @@ impl<'a> Group<'a> {
     }
 
     fn promise(&mut self, promise: PromiseOp) -> Result<PromiseOutcome> {
-        let GroupInputs { now_ms, standing, name, .. } = self.conditions;
-        standing.check_votes(name)?;
-        standing.check_term(promise.term)?;
+        let GroupInputs { now_ms, voting_state, name, .. } = self.conditions;
+        voting_state.check_votes(name)?;
+        voting_state.check_term(promise.term)?;
         let mut row = self.row(&promise.key)?;
         let mut register = self.register(&row)?;
         if is_ahead(promise.ballot, &register, now_ms) {

@@ -1,4 +1,4 @@
-//! Standing of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
+//! Voting state of a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
 //! its term and joined ring change (rules P1 to P3), and its number of hints.
 //!
 //! ```text
@@ -30,7 +30,7 @@ pub(super) const TERM_KEY: &[u8] = b"t";
 /// Key of the last joined change in `meta`.
 pub(super) const JOINED_KEY: &[u8] = b"j";
 
-/// The standing of one device.
+/// The voting state of one device.
 #[derive(Debug)]
 pub(super) struct VotingState {
     voting: AtomicBool,
@@ -42,7 +42,7 @@ pub(super) struct VotingState {
     joined: AtomicU64,
 }
 
-/// Snapshot of a device's standing, for its status.
+/// Snapshot of a device's voting state, for its status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VotingSnapshot {
     /// True if it has its votes and may use them.
@@ -58,7 +58,7 @@ pub(crate) struct VotingSnapshot {
 }
 
 impl VotingState {
-    /// Loads the standing. `votes` applies if the disk records none; `confirmed` allows their use
+    /// Loads the state. `votes` applies if the disk records none; `confirmed` allows their use
     /// at once.
     pub(super) fn load(database: &Database, votes: bool, confirmed: bool) -> Result<Self> {
         let floor = match database.get(Family::Meta, FLOOR_KEY)? {
@@ -88,7 +88,7 @@ impl VotingState {
         })
     }
 
-    /// Returns a snapshot of the standing.
+    /// Returns a snapshot of the state.
     pub(super) fn now(&self) -> VotingSnapshot {
         VotingSnapshot {
             voting: self.voting(),

@@ -113,7 +113,7 @@ impl Backend for HttpBackend {
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        let ask = SmallRequest {
+        let request = SmallRequest {
             method: Method::GET,
             uri: Uri::from_static("/v1/devices"),
             body: bytes::Bytes::new(),
@@ -121,6 +121,6 @@ impl Backend for HttpBackend {
             again: true,
             wait: self.0.options.call,
         };
-        decode(&self.0.call_once(ask).await?)
+        decode(&self.0.call_once(request).await?)
     }
 }

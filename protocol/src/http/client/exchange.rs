@@ -58,9 +58,9 @@ pub(super) struct ReplyHead {
 
 impl RemoteNode {
     /// Sends a small request and collects its small reply, within the request's timeout.
-    pub(super) async fn call_once(&self, ask: SmallRequest) -> Result<Bytes> {
+    pub(super) async fn call_once(&self, small: SmallRequest) -> Result<Bytes> {
         let pass = self.breaker.pass(&self.address)?;
-        match timeout(ask.wait, self.call_with_retries(&ask)).await {
+        match timeout(small.wait, self.call_with_retries(&small)).await {
             Ok(Err(AttemptError::Unreached(error))) => {
                 self.unanswered(pass);
                 Err(error)
@@ -78,15 +78,15 @@ impl RemoteNode {
     }
 
     /// Outer errors come from the connection, inner errors from the node.
-    async fn call_with_retries(&self, ask: &SmallRequest) -> Result<Result<Bytes>, AttemptError> {
-        let ReplyHead { response, mut connection } = if ask.again {
-            self.exchange_again(|| self.request(ask)).await?
+    async fn call_with_retries(&self, small: &SmallRequest) -> Result<Result<Bytes>, AttemptError> {
+        let ReplyHead { response, mut connection } = if small.again {
+            self.exchange_again(|| self.request(small)).await?
         } else {
-            self.exchange(self.request(ask)).await?
+            self.exchange(self.request(small)).await?
         };
         let (head, body) = response.into_parts();
         let is_good = head.status.is_success();
-        let max = if is_good { ask.reply_bytes_max } else { fault::SENTENCE_BYTES_MAX };
+        let max = if is_good { small.reply_bytes_max } else { fault::SENTENCE_BYTES_MAX };
         let body = match connection.driving(gather(body, max)).await {
             Ok(body) => body,
             Err(error) => return Ok(Err(error)),
@@ -99,15 +99,15 @@ impl RemoteNode {
         }
     }
 
-    fn request(&self, ask: &SmallRequest) -> Request<RequestBody> {
-        let mut request = Request::new(RequestBody::Whole(ask.body.clone()));
-        *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = ask.uri.clone();
+    fn request(&self, small: &SmallRequest) -> Request<RequestBody> {
+        let mut request = Request::new(RequestBody::Whole(small.body.clone()));
+        *request.method_mut() = small.method.clone();
+        *request.uri_mut() = small.uri.clone();
         let headers = request.headers_mut();
-        if !ask.body.is_empty() {
-            headers.insert(sign::DIGEST, sign::digest(&ask.body));
+        if !small.body.is_empty() {
+            headers.insert(sign::DIGEST, sign::digest(&small.body));
         }
-        let limit_ms = u64::try_from(ask.wait.as_millis()).unwrap_or(u64::MAX);
+        let limit_ms = u64::try_from(small.wait.as_millis()).unwrap_or(u64::MAX);
         headers.insert(calls::DEADLINE, HeaderValue::from(limit_ms));
         self.seal(&mut request);
         request
