@@ -10,7 +10,7 @@
 //! The tombstones are collected like all others. Nodes turn the extents of parts into garbage.
 //! Reclaim checks if they are still needed, and keeps those that a completed object took over.
 //!
-//! Parts are removed before their upload: without the upload, no worker could tell that they are
+//! Parts are removed before their upload: without the upload, no worker could detect that they are
 //! unneeded. The upload stays as long as a part of it may still be written, so that no part is left
 //! alone.
 //!

@@ -17,7 +17,7 @@
 //! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
 //! * [`lost`]: devices with a damaged index (rule G1); [`unreadable`]: when a file that the disk
 //!   can't read counts as damaged.
-//! * [`opening`]: openings that peers can tell from each other (rule G1).
+//! * [`opening`]: openings that peers can distinguish (rule G1).
 //! * [`pool`]: the threads that wait for its disk; [`pulse`]: the time they have waited.
 
 pub(crate) mod ballast;

@@ -44,8 +44,8 @@ fn faults(tally: &KindCounts) -> [u64; 3] {
 #[tokio::test]
 async fn where_all_is_well_everything_is_counted_and_clean() {
     let world = world().await;
-    let mut told = Vec::new();
-    let report = census(&world.shared, FAST, &mut |progress| told.push(*progress)).await;
+    let mut observed = Vec::new();
+    let report = census(&world.shared, FAST, &mut |progress| observed.push(*progress)).await;
     let all = KindCounts { things: 50, copies: 150, ..KindCounts::default() };
     let partitions = 2 * world.index().partitions().count() as u64;
     let expected = CensusReport {
@@ -56,9 +56,9 @@ async fn where_all_is_well_everything_is_counted_and_clean() {
         ..CensusReport::default()
     };
     assert_eq!(report, expected);
-    let last = told.last().unwrap();
+    let last = observed.last().unwrap();
     assert_eq!((last.registers, last.extents, last.extent_copies, last.faults), (50, 50, 150, 0));
-    assert!(told.len() > 2 && told.is_sorted_by_key(|it| it.registers));
+    assert!(observed.len() > 2 && observed.is_sorted_by_key(|it| it.registers));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Openings of a device that has peers, which tell each opening from all others (rule G1).
+//! Openings of a device that has peers, which distinguish each opening from all others (rule G1).
 //!
 //! ```text
 //!            base: the opening before            quorum remembers current
