@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::entry::{Bucket, Object};
-use martlet_protocol::{Given, Level};
+use martlet_protocol::{AchievedLevel, Level};
 use martlet_topology::{Cluster, Topology};
 use parking_lot::Mutex;
 
@@ -22,7 +22,7 @@ pub(crate) struct RequestContext {
     pub(crate) keys: Arc<RequestKeys>,
     /// Access check of the objects that it reads.
     guard: Option<Arc<dyn Guard>>,
-    given: Arc<Mutex<Given>>,
+    given: Arc<Mutex<AchievedLevel>>,
 }
 
 /// Source of the contexts of operations: that of a session, or a new one for each operation.
@@ -46,7 +46,7 @@ impl ContextSource<'_> {
 
 impl RequestContext {
     pub(crate) fn new(cluster: Arc<Cluster>, consistency: ConsistencyOptions) -> Self {
-        let given = Arc::new(Mutex::new(Given::Quorum));
+        let given = Arc::new(Mutex::new(AchievedLevel::Quorum));
         Self { cluster, consistency, keys: Arc::default(), guard: None, given }
     }
 
@@ -66,15 +66,15 @@ impl RequestContext {
     }
 
     /// Records the consistency of a part of the operation: the weakest part counts.
-    pub(crate) fn note(&self, given: Given) {
-        if given > Given::Quorum {
+    pub(crate) fn note(&self, given: AchievedLevel) {
+        if given > AchievedLevel::Quorum {
             let mut worst = self.given.lock();
             *worst = given.max(*worst);
         }
     }
 
     /// Consistency of the replies so far.
-    pub(crate) fn given(&self) -> Given {
+    pub(crate) fn given(&self) -> AchievedLevel {
         *self.given.lock()
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use martlet_protocol::{Given, Stamp};
+use martlet_protocol::{AchievedLevel, Stamp};
 
 use crate::consistency::{ConsistencyOptions, ReadAfter};
 use crate::context::RequestContext;
@@ -26,7 +26,7 @@ impl ObjectStore {
 
 impl Session {
     /// Consistency of the replies so far: the weakest of their parts.
-    pub fn given(&self) -> Given {
+    pub fn given(&self) -> AchievedLevel {
         self.0.context().given()
     }
 

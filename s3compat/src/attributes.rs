@@ -218,12 +218,12 @@ pub(crate) fn http_date(ms: u64) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::entry::Body;
-    use martlet_protocol::{Given, Stamp};
+    use martlet_protocol::{AchievedLevel, Stamp};
 
     use super::*;
 
     fn token() -> ReadAfter {
-        ReadAfter::new("b", "k", Stamp::ZERO, Given::Quorum)
+        ReadAfter::new("b", "k", Stamp::ZERO, AchievedLevel::Quorum)
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

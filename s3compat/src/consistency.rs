@@ -1,7 +1,7 @@
 //! Consistency headers: the level and token of a request, and the consistency of its reply.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use martlet_protocol::{Given, Level};
+use martlet_protocol::{AchievedLevel, Level};
 use martlet_proxy::{ConsistencyOptions, ReadAfter};
 use s3s::{S3Result, s3_error};
 
@@ -15,8 +15,9 @@ const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
 /// Some clients (s3cmd, when it moves an object) send the headers of a HEAD reply back with the
 /// copy. So values that occur only in replies are ignored.
 pub(crate) fn requested(headers: &HeaderMap) -> S3Result<ConsistencyOptions> {
-    let is_echo =
-        |text: &&str| [Given::Quorum, Given::Degraded].iter().any(|it| it.name() == *text);
+    let is_echo = |text: &&str| {
+        [AchievedLevel::Quorum, AchievedLevel::Degraded].iter().any(|it| it.name() == *text)
+    };
     let level = one(headers, &CONSISTENCY)?.filter(|text| !is_echo(text)).map(|text| {
         text.parse::<Level>().map_err(|error| s3_error!(InvalidArgument, "{CONSISTENCY}: {error}"))
     });
@@ -38,7 +39,7 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Opt
 }
 
 /// Adds the consistency that was reached to the headers of a reply.
-pub(crate) fn add_headers(headers: &mut HeaderMap, given: Given) {
+pub(crate) fn add_headers(headers: &mut HeaderMap, given: AchievedLevel) {
     headers.insert(CONSISTENCY, HeaderValue::from_static(given.name()));
 }
 
@@ -63,14 +64,14 @@ mod tests {
             let ask = asked_by(&[(&CONSISTENCY, level.name())]).unwrap();
             assert_eq!(ask.level, Some(level));
         }
-        let token = ReadAfter::new("b", "k", Stamp::at_ms(7), Given::Degraded);
+        let token = ReadAfter::new("b", "k", Stamp::at_ms(7), AchievedLevel::Degraded);
         let ask = asked_by(&[(&READ_AFTER, &token.to_string())]).unwrap();
         assert_eq!(ask.read_after, Some(token));
     }
 
     #[test]
     fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
-        for given in [Given::Quorum, Given::Degraded] {
+        for given in [AchievedLevel::Quorum, AchievedLevel::Degraded] {
             assert_eq!(
                 asked_by(&[(&CONSISTENCY, given.name())]),
                 Ok(ConsistencyOptions::default())
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn replies_say_what_they_rest_on() {
-        for given in [Given::Quorum, Given::Any, Given::Degraded] {
+        for given in [AchievedLevel::Quorum, AchievedLevel::Any, AchievedLevel::Degraded] {
             let mut headers = HeaderMap::new();
             add_headers(&mut headers, given);
             assert_eq!(headers[CONSISTENCY], given.name());

@@ -21,7 +21,7 @@ struct LocateTarget {
 
 /// Lists the primaries and handoffs of the requested key, extent or partition.
 pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<CommandOutput, Failure> {
-    let ring = builder.standing()?;
+    let ring = builder.current_ring()?;
     let target = target(&ring, args)?;
     let primaries: Vec<DeviceId> = ring.primaries(target.partition).collect();
     let handoffs: Vec<DeviceId> = ring.handoffs(target.partition).take(args.handoffs).collect();

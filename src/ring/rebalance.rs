@@ -100,7 +100,7 @@ pub(super) fn plan(
     let after = rehearsal.ring()?;
     let pace = MovePace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
     // Before the first rebalance no device holds a replica, so nothing moves.
-    let before = builder.standing().or_else(|_: Error| rehearsal.standing())?;
+    let before = builder.current_ring().or_else(|_: Error| rehearsal.current_ring())?;
     let plan = RebalancePlan::new(&before, &after, &usage, pace);
     let mut text = sentence(&report, builder.epoch()).replacen("made", "would make", 1) + "\n";
     text += &print::plan(&plan, &usage, args);

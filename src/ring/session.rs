@@ -66,7 +66,7 @@ impl RingSession<'_> {
             BuilderCommand::WriteRing { file } => {
                 let builder = self.open()?.0;
                 let answer = rebalance::write_ring(&builder, self.path, file.as_deref())?;
-                Ok((answer, builder.standing().ok()))
+                Ok((answer, builder.current_ring().ok()))
             }
             _ => self.change(command),
         }
@@ -90,7 +90,7 @@ impl RingSession<'_> {
         };
         self.record(&mut builder, &sentence);
         builder.save(self.path)?;
-        Ok((CommandOutput::done(&sentence, &advice), builder.standing().ok()))
+        Ok((CommandOutput::done(&sentence, &advice), builder.current_ring().ok()))
     }
 
     /// Changes the builder and saves it.
@@ -105,13 +105,13 @@ impl RingSession<'_> {
         let what = answer.text.lines().next().unwrap_or_default().to_owned();
         self.record(&mut builder, &what);
         self.save(&builder, &before)?;
-        Ok((answer, builder.standing().ok()))
+        Ok((answer, builder.current_ring().ok()))
     }
 
     /// Runs a read-only command on a builder or a ring file.
     fn look(&self, command: &BuilderCommand) -> CommandResult {
         let builder = self.open_either()?;
-        let ring = builder.standing().ok();
+        let ring = builder.current_ring().ok();
         let answer = match command {
             BuilderCommand::Plan(args) | BuilderCommand::Rebalance { plan: args, .. } => {
                 let (answer, after) = rebalance::plan(&builder, args, self.now_ms)?;

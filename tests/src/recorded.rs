@@ -205,7 +205,7 @@ mod tests {
             invoked_at: 0,
             returned_at: 1,
             outcome: Response::Listed(Listing::default()),
-            given: martlet_protocol::consistency::Given::Quorum,
+            given: martlet_protocol::consistency::AchievedLevel::Quorum,
         };
         let listed = vec![("k".to_owned(), "\"e\"".to_owned())];
         recorder.record(RecordedOperation { operation, listed });

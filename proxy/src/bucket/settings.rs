@@ -11,7 +11,7 @@ use martlet_protocol::entry::Bucket;
 use martlet_protocol::lock::BucketLock;
 use martlet_protocol::settings::TooLong;
 use martlet_protocol::usage::Usage;
-use martlet_protocol::{Given, Level, Setting, Settings, Versioning, VersioningSetting};
+use martlet_protocol::{AchievedLevel, Level, Setting, Settings, Versioning, VersioningSetting};
 use tokio::time::Instant;
 
 use super::admin::Buckets;
@@ -93,7 +93,7 @@ impl Buckets<'_> {
         match self.catalog.change(name, change).await {
             // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
             Ok((bucket, true)) => {
-                self.catalog.cache.put(name, since, Arc::new(bucket), Given::Quorum);
+                self.catalog.cache.put(name, since, Arc::new(bucket), AchievedLevel::Quorum);
                 charge.written(self.registers.stamps.now_ms());
                 Ok(())
             }

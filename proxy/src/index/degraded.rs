@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
-use martlet_protocol::{Backend, BackendExt, DeviceId, Error, Given, RegisterKey, Result};
+use martlet_protocol::{AchievedLevel, Backend, BackendExt, DeviceId, Error, RegisterKey, Result};
 use tokio::time::Instant;
 
 use super::client::RegisterClient;
@@ -29,7 +29,7 @@ impl RegisterClient {
         key: &RegisterKey,
         want: Want,
         read: FailedRead,
-    ) -> Result<(RegisterView, Given)> {
+    ) -> Result<(RegisterView, AchievedLevel)> {
         let FailedRead { mut views, mut calls, failure } = read;
         let query = RegisterQuery { key, want };
         for device in replica_set.previous() {
@@ -59,10 +59,10 @@ impl RegisterClient {
             }
         }
         if !lacks_bytes(&best.view, want) {
-            return Ok((best.view.clone(), Given::Degraded));
+            return Ok((best.view.clone(), AchievedLevel::Degraded));
         }
         match self.fetch_bytes(replica_set, key, &views).await {
-            Some(view) => Ok((view, Given::Degraded)),
+            Some(view) => Ok((view, AchievedLevel::Degraded)),
             None => Err(failure),
         }
     }

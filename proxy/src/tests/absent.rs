@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{BackendExt, DeviceId, VersionId};
 
 use super::harness::{Harness, body, create, faulty, put, settle};
@@ -62,7 +63,7 @@ async fn what_comes_after_the_look_is_met_by_the_ballot() {
     let promises = Arc::new(AtomicUsize::new(0));
     let counted = promises.clone();
     let store = faulty(&harness.memory, 3, 3, move |call| {
-        if call.op == Op::Promise {
+        if call.op == CallKind::Promise {
             counted.fetch_add(1, Ordering::SeqCst);
         }
         Fault::None

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use martlet_protocol::ErrorKind;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 
 use super::harness::{Harness, faulty, settle};
 use crate::{
@@ -230,7 +231,7 @@ async fn a_cached_key_needs_no_read_and_is_refreshed_in_the_background() {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = reads.clone();
     let store = faulty(&harness.memory, 3, 3, move |call| {
-        counted.fetch_add(usize::from(call.op == Op::Read), Ordering::Relaxed);
+        counted.fetch_add(usize::from(call.op == CallKind::Read), Ordering::Relaxed);
         Fault::None
     });
     let keys = cache(&accounts_of(&store));

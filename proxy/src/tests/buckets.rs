@@ -1,9 +1,9 @@
 //! Buckets: made once, found, listed, deleted only when empty.
 
 use futures::future::join_all;
-use martlet_protocol::backend::BucketFence;
+use martlet_protocol::backend::{BucketFence, CallKind};
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{BackendExt, BucketId, DeviceId, ErrorKind, Level, Setting};
 
 use super::harness::{Harness, body, create, faulty, put};
@@ -110,12 +110,12 @@ async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
 async fn a_delete_that_can_not_fence_every_device_falls_back_to_open() {
     let harness = Harness::with_bucket(3).await;
     let store = faulty(&harness.memory, 1, 3, |call| match call.op {
-        Op::PurgeBucket => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::PurgeBucket => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
     let first = std::sync::atomic::AtomicUsize::new(0);
     let unfenced = faulty(&harness.memory, 1, 3, move |call| {
-        let fences = call.op == Op::Fence
+        let fences = call.op == CallKind::Fence
             && call.device == DeviceId(2)
             && first.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
         if fences { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::ErrorKind;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 
 use super::harness::{Harness, body, faulty, get, put, settle};
 use crate::{ETagCondition, Error, ObjectStore, Result, Selection, WriteConditions, WrittenObject};
@@ -116,7 +117,8 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
     let harness = Harness::with_bucket(1).await;
     let once = std::sync::atomic::AtomicBool::new(true);
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        let lose = call.op == Op::Write && once.swap(false, std::sync::atomic::Ordering::SeqCst);
+        let lose =
+            call.op == CallKind::Write && once.swap(false, std::sync::atomic::Ordering::SeqCst);
         if lose { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
     });
     put(&store, "key", body("mine".into()), create_only()).await.unwrap();
@@ -127,7 +129,7 @@ async fn a_lost_reply_to_an_accept_is_found_to_have_won() {
 async fn an_accept_with_an_unknown_outcome_is_unavailable_and_never_a_412() {
     let harness = Harness::with_bucket(1).await;
     let store = faulty(&harness.memory, 1, 1, |call| match call.op {
-        Op::Write => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::Write => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
     let outcome = put(&store, "key", body("mine".into()), create_only()).await;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 
 use super::harness::{Harness, body, faulty, pattern, put};
 use super::multipart::{begin, naming};
@@ -44,7 +45,7 @@ fn halting(bytes: &Bytes) -> NewBody {
 /// A store whose calls wait 100 µs before their effect, except writes of entries.
 fn slow(harness: &Harness) -> ObjectStore {
     faulty(&harness.memory, 1, 1, |call| match call.op {
-        Op::Write => Fault::None,
+        CallKind::Write => Fault::None,
         _ => Fault::Delay(Duration::from_micros(100)),
     })
 }

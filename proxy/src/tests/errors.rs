@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Body, Marks};
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, ExtentId};
 use parking_lot::Mutex;
 
@@ -37,7 +38,7 @@ struct Faulted {
     before: WrittenObject,
     store: ObjectStore,
     /// Calls so far.
-    calls: Arc<Mutex<Vec<Op>>>,
+    calls: Arc<Mutex<Vec<CallKind>>>,
 }
 
 impl Faulted {
@@ -96,7 +97,7 @@ async fn at_every_call(
                 let survivable = matches!(fault, Fault::Refuse(ErrorKind::Unavailable));
                 assert!(worked || !(survivable && replicas == 3), "{what}: {done:?}");
                 // A write of unknown outcome keeps its extents for the sweep.
-                let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents));
+                let excused = matches!(failed, Some(CallKind::Write | CallKind::DeleteExtents));
                 let orphans = faulted.orphans().await;
                 assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left, {done:?}");
                 if failed.is_none() {
@@ -206,7 +207,8 @@ async fn uploads() {
             let held = faulted.harness.get("key", Selection::Whole).await.unwrap();
             assert!(held == new() || (held == old() && done.is_err()), "{what}");
             // If freeing failed, the sweep must find the parts of an upload that ended.
-            let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents | Op::List));
+            let excused =
+                matches!(failed, Some(CallKind::Write | CallKind::DeleteExtents | CallKind::List));
             let orphans = faulted.orphans().await;
             assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left");
             if failed.is_none() {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use martlet_protocol::backend::BucketFence;
+use martlet_protocol::backend::{BucketFence, CallKind};
 use martlet_protocol::entry::{UploadState, Value};
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{
     Backend, BackendExt, Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock,
 };
@@ -18,7 +18,7 @@ use super::nodes::{Fortune, Nodes};
 use crate::{CompleteUpload, ETagCondition, Error, Selection, WriteConditions};
 
 fn is_write_of(call: &Call<'_>, kind: RegisterKind) -> bool {
-    call.op == Op::Write && call.key.is_some_and(|key| key.kind == kind)
+    call.op == CallKind::Write && call.key.is_some_and(|key| key.kind == kind)
 }
 
 fn sets(call: &Call<'_>, state: fn(&UploadState) -> bool) -> bool {
@@ -260,7 +260,7 @@ async fn an_extent_that_fails_in_the_middle_goes_to_the_next_device() {
     let harness = Harness::with_bucket(3).await;
     let calls = AtomicUsize::new(0);
     let store = faulty(&harness.memory, 1, 3, move |call| {
-        let first = call.op == Op::WriteExtent && calls.fetch_add(1, Ordering::SeqCst) == 0;
+        let first = call.op == CallKind::WriteExtent && calls.fetch_add(1, Ordering::SeqCst) == 0;
         if first { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
     });
     let bytes = pattern(800_000, 1);
@@ -272,7 +272,7 @@ async fn an_extent_that_fails_in_the_middle_goes_to_the_next_device() {
 async fn late_replies_change_nothing() {
     let harness = Harness::with_bucket(3).await;
     let store = faulty(&harness.memory, 1, 3, |call| match call.op {
-        Op::WriteExtent | Op::ReadExtent => Fault::Delay(Duration::from_millis(3)),
+        CallKind::WriteExtent | CallKind::ReadExtent => Fault::Delay(Duration::from_millis(3)),
         _ => Fault::None,
     });
     let bytes = pattern(3_000_000, 1);

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{BackendExt, DeviceId, ErrorKind, Given, Level};
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{AchievedLevel, BackendExt, DeviceId, ErrorKind, Level};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -55,7 +56,7 @@ async fn m2_a_bucket_with_a_write_on_its_way_is_not_deleted() {
     let other = nodes.proxy();
     other.store.bucket("b").await.unwrap();
     other.fares(&primaries, Fortune::Refused);
-    assert_eq!(other.put(Level::Available, "key", "x").await.unwrap().0, Given::Degraded);
+    assert_eq!(other.put(Level::Available, "key", "x").await.unwrap().0, AchievedLevel::Degraded);
     // No primary holds the entry.
     assert!(is_unavailable(&proxy.store.buckets().delete("b").await));
     proxy.put(Level::Strict, "another", "it is open again").await.unwrap();
@@ -117,7 +118,9 @@ async fn m2_a_purge_that_fails_is_not_the_clients_affair() {
     let nodes = Nodes::new(3);
     nodes.with_bucket("key").await;
     let proxy = nodes.proxy_with(0, |call| match call.op {
-        Op::PurgeBucket if call.device == DeviceId(2) => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::PurgeBucket if call.device == DeviceId(2) => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
         _ => Fault::None,
     });
     proxy.store.buckets().delete("b").await.unwrap();
@@ -147,7 +150,9 @@ async fn m2_a_write_that_ends_in_the_middle_of_a_purge_is_refused() {
     let (writer, ..) = nodes.with_bucket("key").await;
     let bucket = writer.store.bucket("b").await.unwrap().id;
     let deleter = nodes.proxy_with(0, |call| match call.op {
-        Op::PurgeBucket if call.device == DeviceId(3) => Fault::Delay(Duration::from_millis(200)),
+        CallKind::PurgeBucket if call.device == DeviceId(3) => {
+            Fault::Delay(Duration::from_millis(200))
+        }
         _ => Fault::None,
     });
     let (put, release) = begin_put(&writer);
@@ -170,8 +175,8 @@ async fn m2_a_bucket_stays_closed_when_its_deleter_dies_after_the_purge() {
     let bucket = writer.store.bucket("b").await.unwrap().id;
     let is_purged = AtomicBool::new(false);
     let dying = nodes.proxy_with(0, move |call| {
-        let is_dead = is_purged.load(Ordering::SeqCst) && call.op != Op::PurgeBucket;
-        is_purged.fetch_or(call.op == Op::PurgeBucket, Ordering::SeqCst);
+        let is_dead = is_purged.load(Ordering::SeqCst) && call.op != CallKind::PurgeBucket;
+        is_purged.fetch_or(call.op == CallKind::PurgeBucket, Ordering::SeqCst);
         if is_dead { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
     });
     let (put, release) = begin_put(&writer);

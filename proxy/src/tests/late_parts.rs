@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::FutureExt;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{Clock, SystemClock};
 use martlet_protocol::{DeviceId, ErrorKind, RegisterKind, UploadId};
 
@@ -22,7 +23,7 @@ fn is_unavailable<T>(outcome: &Result<T>) -> bool {
 
 /// Selects writes of parts, to refuse them as if the primaries were out.
 fn refuses_parts(call: &Call<'_>) -> bool {
-    call.op == Op::Write && call.key.is_some_and(|key| key.kind == RegisterKind::Part)
+    call.op == CallKind::Write && call.key.is_some_and(|key| key.kind == RegisterKind::Part)
 }
 
 /// Makes an upload whose only part is kept as hints on handoffs. Returns the proxy used, and the
@@ -82,7 +83,7 @@ async fn m1_a_part_that_arrives_while_it_is_looked_for_is_found() {
     let (courier, delivered) = (nodes.clone(), AtomicBool::new(false));
     let proxy = nodes.proxy_with(60_000, move |call| {
         // The Complete has looked for parts on their primaries, and now lists hints: delivers them.
-        if call.op == Op::ListHints && !delivered.swap(true, Ordering::SeqCst) {
+        if call.op == CallKind::ListHints && !delivered.swap(true, Ordering::SeqCst) {
             courier.deliver().now_or_never().expect("devices in memory answer at once");
         }
         Fault::None

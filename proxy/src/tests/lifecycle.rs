@@ -7,13 +7,14 @@ mod witness;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::lifecycle::{
     Day, Expiration, ExpiryOutcome, Filter, Lifecycle, Noncurrent, ObjectExpiry, Rule, Scope,
     Stretch,
 };
 use martlet_protocol::lock::{Lock, Retention, RetentionMode};
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{Clock, ErrorKind, ManualClock, Setting, Settings, Shard, SystemClock};
 
 use super::harness::{Harness, body, create, faulty, put};
@@ -262,7 +263,7 @@ async fn r7_without_a_quorum_nothing_goes() {
     fixture.days(2);
     // Listings succeed, promises fail.
     let store = faulty(&fixture.harness.memory, 3, 3, |call| match call {
-        Call { op: Op::Promise, .. } => Fault::Refuse(ErrorKind::Unavailable),
+        Call { op: CallKind::Promise, .. } => Fault::Refuse(ErrorKind::Unavailable),
         _ => Fault::None,
     });
     let carried = carry_out(&store).await.unwrap();

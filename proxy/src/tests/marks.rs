@@ -150,5 +150,5 @@ async fn a_guarded_session_keeps_the_account_of_its_own() {
     let guarded = session.guarded(Arc::new(Open));
     guarded.head("b", "open", Selection::Whole, &ReadConditions::default()).await.unwrap();
     assert_eq!(session.given(), guarded.given());
-    assert_eq!(session.given(), martlet_protocol::Given::Any);
+    assert_eq!(session.given(), martlet_protocol::AchievedLevel::Any);
 }

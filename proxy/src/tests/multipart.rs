@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ChecksumKind, ETag};
 use martlet_protocol::lifecycle::ObjectExpiry;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, RegisterKind, UploadId};
 
 use super::harness::{Harness, body, faulty, pattern, settle};
@@ -226,7 +227,7 @@ async fn a_spilled_manifest_is_read_once_for_many_ranges() {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = reads.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        counted.fetch_add(usize::from(call.op == Op::ReadExtent), Ordering::SeqCst);
+        counted.fetch_add(usize::from(call.op == CallKind::ReadExtent), Ordering::SeqCst);
         Fault::None
     });
     for first in 0..10 {
@@ -398,7 +399,7 @@ async fn an_upload_that_was_left_in_its_completion_is_driven_on_for_the_worker()
     assert!(!expiry.finish_upload("b", "key", upload).await.unwrap(), "it is open");
     let dead = faulty(&harness.memory, 1, 1, |call| {
         let is_object = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
-        if call.op == Op::Write && is_object { Fault::Hang } else { Fault::None }
+        if call.op == CallKind::Write && is_object { Fault::Hang } else { Fault::None }
     });
     let attempt = dead.uploads().complete("b", "key", upload, naming(&[(1, &part)]));
     tokio::time::timeout(Duration::from_millis(300), attempt).await.unwrap_err();

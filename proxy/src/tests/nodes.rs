@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
-    Backend, BackendExt, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId,
+    AchievedLevel, Backend, BackendExt, Clock, DeviceId, ErrorKind, Level, ManualClock, PolicyId,
     RegisterKey, Stamp, SystemClock, Term,
 };
 use martlet_ring::{Device, Ring, fixtures};
@@ -215,7 +215,7 @@ impl Proxy {
         level: Level,
         key: &str,
         text: &str,
-    ) -> Result<(Given, WrittenObject)> {
+    ) -> Result<(AchievedLevel, WrittenObject)> {
         let session =
             self.store.session(ConsistencyOptions { level: Some(level), read_after: None });
         let bytes = Bytes::from(text.to_owned());
@@ -224,7 +224,7 @@ impl Proxy {
         Ok((session.given(), written))
     }
 
-    pub(super) async fn get(&self, level: Level, key: &str) -> Result<(Given, String)> {
+    pub(super) async fn get(&self, level: Level, key: &str) -> Result<(AchievedLevel, String)> {
         self.get_after(level, key, None).await
     }
 
@@ -233,7 +233,7 @@ impl Proxy {
         level: Level,
         key: &str,
         read_after: Option<ReadAfter>,
-    ) -> Result<(Given, String)> {
+    ) -> Result<(AchievedLevel, String)> {
         let session = self.store.session(ConsistencyOptions { level: Some(level), read_after });
         let conditions = ReadConditions::default();
         let read = session.get("b", key, Selection::Whole, &conditions).await?;
@@ -241,7 +241,11 @@ impl Proxy {
         Ok((session.given(), text))
     }
 
-    pub(super) async fn delete(&self, level: Level, key: &str) -> Result<(Given, Option<Stamp>)> {
+    pub(super) async fn delete(
+        &self,
+        level: Level,
+        key: &str,
+    ) -> Result<(AchievedLevel, Option<Stamp>)> {
         let session =
             self.store.session(ConsistencyOptions { level: Some(level), read_after: None });
         let deleted = session.delete("b", key, &WriteConditions::default()).await?;
@@ -252,7 +256,7 @@ impl Proxy {
         &self,
         level: Level,
         read_after: Option<ReadAfter>,
-    ) -> Result<(Given, Vec<String>)> {
+    ) -> Result<(AchievedLevel, Vec<String>)> {
         let session = self.store.session(ConsistencyOptions { level: Some(level), read_after });
         let page = session.list("b", ListObjects { limit: 1000, ..ListObjects::default() }).await?;
         Ok((session.given(), page.objects.into_iter().map(|(key, _)| key).collect()))

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::usage::{CountAt, Excess, Quota, UsageCounter};
 use martlet_protocol::{ErrorKind, Settings};
 
@@ -228,7 +229,7 @@ async fn owners_without_a_quota_need_no_read() {
     let listed = Arc::new(AtomicUsize::new(0));
     let seen = listed.clone();
     let store = faulty(&harness.memory, 1, 1, move |call| {
-        if call.op == Op::List {
+        if call.op == CallKind::List {
             seen.fetch_add(1, Ordering::Relaxed);
         }
         Fault::None

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use martlet_protocol::backend::CallKind;
 use martlet_protocol::entry::Attributes;
-use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::testing::{Call, Fault};
 use martlet_protocol::{BucketId, ErrorKind, Level, Settings};
 use tokio::time::sleep;
 
@@ -174,7 +175,7 @@ async fn keys_that_are_not_there_share_look_ups_of_their_bucket() {
     let count = looked.clone();
     let proxy = nodes.proxy_with(60_000, move |call: &Call<'_>| {
         let is_root = call.key.is_some_and(|key| key.bucket == BucketId::ROOT);
-        if call.op == Op::Read && is_root {
+        if call.op == CallKind::Read && is_root {
             count.fetch_add(1, Ordering::SeqCst);
             return Fault::Delay(Duration::from_millis(20));
         }

@@ -2,7 +2,8 @@
 //! everywhere.
 
 use futures::future::join_all;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, Level, Setting};
 
 use super::harness::{Harness, create, faulty, remembering};
@@ -116,7 +117,9 @@ async fn m2_without_a_quorum_nothing_is_set() {
     };
     harness.store.buckets().create("b", new).await.unwrap();
     let cut_off = faulty(&harness.memory, 3, 3, |call| match call.op {
-        Op::Promise | Op::Write if call.device.0 > 1 => Fault::Refuse(ErrorKind::Unavailable),
+        CallKind::Promise | CallKind::Write if call.device.0 > 1 => {
+            Fault::Refuse(ErrorKind::Unavailable)
+        }
         _ => Fault::None,
     });
     let refused = cut_off.buckets().put_setting("b", Setting::Cors, b"x".to_vec()).await;

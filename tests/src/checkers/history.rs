@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 
 /// Id of a write. No two writes of a history share a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +93,7 @@ pub struct Operation {
     /// The outcome.
     pub outcome: Response,
     /// Consistency that the reply claims.
-    pub given: Given,
+    pub given: AchievedLevel,
 }
 
 /// All operations of all clients, in any order.
@@ -183,12 +183,12 @@ impl History {
     #[must_use]
     pub fn firm(&self) -> Self {
         let firm = |operation: &Operation| {
-            if operation.given == Given::Quorum {
+            if operation.given == AchievedLevel::Quorum {
                 return Some(operation.clone());
             }
             operation.may_have_written().then(|| {
                 let outcome = Response::Unknown;
-                Operation { outcome, given: Given::Quorum, ..operation.clone() }
+                Operation { outcome, given: AchievedLevel::Quorum, ..operation.clone() }
             })
         };
         Self { operations: self.operations.iter().filter_map(firm).collect() }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::bytes::Bytes;
-use martlet_protocol::consistency::Given;
+use martlet_protocol::consistency::AchievedLevel;
 use tokio::time::{sleep, timeout};
 
 use super::write_methods::{WriteAttempt, WriteMethod};
@@ -231,7 +231,7 @@ impl RecordedClient {
         reply: Result<Reply, LostReply>,
         listed: Vec<(String, String)>,
     ) {
-        let given = reply.as_ref().map_or(Given::Quorum, |reply| given(reply, &outcome));
+        let given = reply.as_ref().map_or(AchievedLevel::Quorum, |reply| given(reply, &outcome));
         let (client, key, returned_at) = (self.number, key.to_owned(), self.recorder.now());
         let operation = Operation { client, key, call, invoked_at, returned_at, outcome, given };
         self.recorder.record(RecordedOperation { operation, listed });
@@ -295,8 +295,8 @@ impl RecordedClient {
 
 /// Returns the consistency of a reply. An answer without the header would promise nothing, so it
 /// panics.
-fn given(reply: &Reply, outcome: &Response) -> Given {
-    let all = [Given::Quorum, Given::Any, Given::Degraded];
+fn given(reply: &Reply, outcome: &Response) -> AchievedLevel {
+    let all = [AchievedLevel::Quorum, AchievedLevel::Any, AchievedLevel::Degraded];
     let header = reply.header("x-martlet-consistency");
     let found = all.into_iter().find(|given| given.name() == header);
     let is_answer = !matches!(outcome, Response::Unknown | Response::Failed);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, Marks, Object};
-use martlet_protocol::{Given, Level};
+use martlet_protocol::{AchievedLevel, Level};
 use martlet_proxy::{
     ConsistencyOptions, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter,
     ReadConditions, Result, Selection, Session, WriteConditions, WrittenObject,
@@ -132,9 +132,9 @@ impl SimulatedClient {
     }
 
     /// Consistency of a session's replies.
-    pub(crate) fn given(&self, route: &ProxyRoute) -> Given {
+    pub(crate) fn given(&self, route: &ProxyRoute) -> AchievedLevel {
         let given = route.session.given();
-        if route.level == Some(Level::Strict) && given != Given::Quorum {
+        if route.level == Some(Level::Strict) && given != AchievedLevel::Quorum {
             self.record.surprise(format!("a strict request was given {given}"));
         }
         given
@@ -340,7 +340,11 @@ impl SimulatedClient {
             // The source did not exist.
             Some(Err(error)) if is_absence(&error) => {
                 let returned_at = self.moment();
-                self.record.operation(begun.end(returned_at, Response::Failed, Given::Quorum));
+                self.record.operation(begun.end(
+                    returned_at,
+                    Response::Failed,
+                    AchievedLevel::Quorum,
+                ));
             }
             answer => self.written(begun, &route, answer.as_ref()),
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures::future::join;
-use martlet_protocol::{Given, UploadId};
+use martlet_protocol::{AchievedLevel, UploadId};
 use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, WrittenObject};
 use martlet_tests::checkers::{Invocation, Response, Value};
 use tokio::time::sleep;
@@ -66,8 +66,8 @@ impl SimulatedClient {
                 self.note_token(&route, &key, written.stamp);
                 (Response::Done, self.given(&route))
             }
-            None if only_refused => (Response::Refused, Given::Quorum),
-            None => (self.give_up(&key, upload).await, Given::Quorum),
+            None if only_refused => (Response::Refused, AchievedLevel::Quorum),
+            None => (self.give_up(&key, upload).await, AchievedLevel::Quorum),
         };
         let returned_at = self.moment();
         self.record.operation(begun.end(returned_at, outcome, given));
@@ -91,7 +91,7 @@ impl SimulatedClient {
                 let sent = route.session.uploads().put_part(BUCKET, key, upload, number, body);
                 etag = self.wait(&route, sent).await.and_then(Result::ok).map(|part| part.etag);
                 if etag.is_some() {
-                    are_firm &= self.given(&route) == Given::Quorum;
+                    are_firm &= self.given(&route) == AchievedLevel::Quorum;
                     break;
                 }
             }
@@ -129,7 +129,7 @@ impl SimulatedClient {
                 // The upload ended in another way, or the outcome is unknown.
                 Some(Err(Error::NoSuchUpload)) | None => answers.open += 1,
                 Some(Err(Error::InvalidPart(_)))
-                    if !answers.parts_are_firm || self.given(&route) != Given::Quorum =>
+                    if !answers.parts_are_firm || self.given(&route) != AchievedLevel::Quorum =>
                 {
                     answers.open += 1;
                 }

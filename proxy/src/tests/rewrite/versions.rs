@@ -1,6 +1,7 @@
 //! Older versions are rewritten to another policy as the current one is.
 
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::CallKind;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{ErrorKind, PolicyId, RegisterKind};
 
 use super::super::harness::{collect, pattern};
@@ -54,7 +55,7 @@ async fn a_version_that_was_moved_by_half_is_whole() {
         let is_head = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
         let object = call.write.and_then(|write| write.entry.value.version());
         match (call.op, is_head, object) {
-            (Op::Write, true, Some(_)) => Fault::Refuse(ErrorKind::Unavailable),
+            (CallKind::Write, true, Some(_)) => Fault::Refuse(ErrorKind::Unavailable),
             _ => Fault::None,
         }
     });

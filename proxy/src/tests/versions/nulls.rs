@@ -1,7 +1,7 @@
 //! Null versions: a key has one at most.
 
-use martlet_protocol::backend::BackendExt;
-use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::backend::{BackendExt, CallKind};
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, ErrorKind, VersionId, Versioning};
 
 use super::super::harness::{Harness, create, faulty, pattern, settle};
@@ -94,7 +94,7 @@ async fn a_replaced_null_version_leaves_garbage() {
 async fn m2_versions_are_kept_only_once_every_device_is_fenced() {
     let harness = Harness::new(3, 5);
     create(&harness.store, "b").await;
-    for op in [Op::Fence, Op::ListHints] {
+    for op in [CallKind::Fence, CallKind::ListHints] {
         let store = faulty(&harness.memory, 3, 5, move |call| {
             let out = call.op == op && call.device == DeviceId(4);
             if out { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }

@@ -8,11 +8,11 @@ use martlet_protocol::entry::Value;
 use martlet_protocol::tree::{BinKey, Sum};
 use martlet_protocol::{BucketId, RegisterKey, Result, Stamp};
 
-use super::database::Family;
-use super::group::Group;
-use super::queue::DropOp;
-use super::rows::{self, RegisterRow};
-use super::tree::{self, RowKey};
+use super::Group;
+use crate::index::family::Family;
+use crate::index::queue::DropOp;
+use crate::index::rows::{self, RegisterRow};
+use crate::index::tree::{self, RowKey};
 
 impl Group<'_> {
     /// Stages marks of tombstones whose order has not changed.
