@@ -7,8 +7,8 @@ use martlet_admin_api::{
     DeviceLine, MemberLine, MovesLine, NodeLine, ProcessReport, RingLine, ServerStatus, WorkerLine,
 };
 
+use super::cells::{bar, percent, row, size, span};
 use super::workers::eta;
-use super::{bar, percent, row, size, span};
 use crate::columns::table;
 
 /// Formats the status of a process, with its view of the cluster.
