@@ -8,7 +8,8 @@ use martlet_admin_api::accounts::DeletedLine;
 use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest};
 use martlet_serving::{Failure, parse_span};
 
-use super::{all, print};
+use super::pages::fetch_all;
+use super::print;
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
 
@@ -121,7 +122,7 @@ impl RoleCommand {
                 server.put(ROLE, &asked)?
             }
             Self::List { tenant } => {
-                let lines: Vec<RoleLine> = all(server, ROLES, &[("tenant", tenant)])?;
+                let lines: Vec<RoleLine> = fetch_all(server, ROLES, &[("tenant", tenant)])?;
                 show(&lines, json, |lines| print::roles(lines));
                 return Ok(());
             }

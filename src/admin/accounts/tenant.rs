@@ -8,7 +8,9 @@ use martlet_admin_api::limits::TENANT_QUOTA;
 use martlet_protocol::Network;
 use martlet_serving::Failure;
 
-use super::{LimitArgs, all, print};
+use super::limit_args::LimitArgs;
+use super::pages::fetch_all;
+use super::print;
 use crate::admin::client::AdminEndpoint;
 use crate::admin::limits::QuotaArgs;
 use crate::admin::print::show;
@@ -88,7 +90,7 @@ impl TenantCommand {
                 server.post(TENANTS, &asked)?
             }
             Self::List => {
-                let lines: Vec<TenantLine> = all(server, TENANTS, &[])?;
+                let lines: Vec<TenantLine> = fetch_all(server, TENANTS, &[])?;
                 show(&lines, json, |lines| print::tenants(lines));
                 return Ok(());
             }

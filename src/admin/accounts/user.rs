@@ -8,8 +8,9 @@ use martlet_admin_api::roles::{USER_POLICY, UserPolicy};
 use martlet_proxy::Role;
 use martlet_serving::Failure;
 
+use super::pages::fetch_all;
+use super::print;
 use super::role::document;
-use super::{all, print};
 use crate::admin::client::AdminEndpoint;
 use crate::admin::print::show;
 
@@ -132,7 +133,7 @@ impl UserCommand {
                 }
             }
             Self::List { tenant } => {
-                let lines: Vec<UserLine> = all(server, USERS, &[("tenant", tenant)])?;
+                let lines: Vec<UserLine> = fetch_all(server, USERS, &[("tenant", tenant)])?;
                 show(&lines, json, |lines| print::users(lines));
                 return Ok(());
             }
