@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 use super::devices::POLICY;
 use crate::process::admin_status::{condition, device_lines, worker_lines};
-use crate::process::metrics::WorkerSource;
+use crate::process::sources::WorkerSource;
 
 /// Backends of all devices, including the missing ones.
 #[derive(Clone)]

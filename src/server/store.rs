@@ -27,9 +27,9 @@ use super::settings::ServerSettings;
 use super::steady_clock::SteadyClock;
 use super::token_key;
 use crate::policies::check_cpu;
-use crate::process::metrics::{DeviceSource, WorkerSource};
 use crate::process::observers::ObserverTasks;
 use crate::process::s3_port::S3Secrets;
+use crate::process::sources::{DeviceSource, WorkerSource};
 use crate::process::{master_keys, workers};
 
 /// Bytes of cached index blocks and of buffered index writes. With bodies in flight and the
