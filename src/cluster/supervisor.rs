@@ -58,7 +58,7 @@ impl Supervisor {
     pub(super) async fn start_all(&mut self, ports: Ports) -> Result<(), Failure> {
         drop(ports);
         for watched in &self.watched {
-            check_free(&watched.member)?;
+            check_free(&watched.member.name, watched.member.addresses())?;
         }
         for role in [ProcessRole::StorageNode, ProcessRole::Replicator, ProcessRole::Proxy] {
             let chosen = self.positions(|watched| watched.member.role == role);
@@ -188,7 +188,8 @@ impl Supervisor {
             return Err(Failure::refused(states.join(", ") + " already"));
         }
         for at in &chosen {
-            check_free(&self.watched[*at].member)?;
+            let member = &self.watched[*at].member;
+            check_free(&member.name, member.addresses())?;
             self.watched[*at].process.start()?;
         }
         self.wait_ready(&chosen).await?;
