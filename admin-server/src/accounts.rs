@@ -1,29 +1,26 @@
 //! Admin API of tenants, users, roles and access keys.
 
 mod roles;
+mod state;
 
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use martlet_admin_api::accounts::{
-    self as wire, DeletedLine, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange,
-    TenantLine, TenantRequest, UserLine, UserRequest,
+    self as wire, KeyChange, KeyLine, KeyRequest, ListPage, Rotation, TenantChange, TenantLine,
+    TenantRequest, UserLine, UserRequest,
 };
 use martlet_admin_api::limits::{Bound, RateChange, RateLine};
-use martlet_proxy::{Accounts, Error, Key, NewKey, NewUser, ObjectStore, Rate, Role, Tenant, User};
-use martlet_serving::operator::refuse;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use martlet_proxy::{Accounts, Key, NewKey, NewUser, ObjectStore, Rate, Role, Tenant, User};
 
+use self::state::{AccountsApi, AccountsQuery, AccountsState};
+use super::api::{ApiError, ApiResult, PAGE_MAX, deleted, named, page, read};
 use super::quotas;
-
-/// Maximum number of items in one page.
-const PAGE_MAX: usize = 500;
 
 /// Routes of `martlet admin tenant`, `user` and `key`. `root_key` is the access key of the root
 /// identity, which has no account.
@@ -65,78 +62,6 @@ pub async fn seal_secrets(accounts: Accounts) {
         }
         tokio::time::sleep(SEAL_AGAIN_AFTER).await;
     }
-}
-
-#[derive(Clone)]
-struct AccountsApi {
-    accounts: Accounts,
-    store: ObjectStore,
-    root_key: String,
-}
-
-type AccountsState = State<AccountsApi>;
-pub(super) type ApiResult = Result<Response, ApiError>;
-
-/// Refusal, with its HTTP status and its sentence.
-#[derive(Debug, PartialEq)]
-pub(super) struct ApiError(StatusCode, String);
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        refuse(self.0, &self.1)
-    }
-}
-
-impl From<Error> for ApiError {
-    fn from(error: Error) -> Self {
-        let status = match error {
-            Error::NoSuchAccount(_) | Error::NoSuchBucket => StatusCode::NOT_FOUND,
-            Error::AccountConflict(_) => StatusCode::CONFLICT,
-            Error::InvalidArgument(_) => StatusCode::BAD_REQUEST,
-            _ => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Self(status, error.to_string())
-    }
-}
-
-impl ApiError {
-    fn bad(sentence: impl Into<String>) -> Self {
-        Self(StatusCode::BAD_REQUEST, sentence.into())
-    }
-}
-
-/// Query parameters of all routes. A route refuses a request without the parameters that it needs.
-#[derive(Default, Deserialize)]
-struct AccountsQuery {
-    tenant: Option<String>,
-    user: Option<String>,
-    role: Option<String>,
-    access_key: Option<String>,
-    after: Option<String>,
-}
-
-pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, ApiError> {
-    name.map(String::as_str).ok_or_else(|| ApiError::bad(format!("missing parameter: {what}")))
-}
-
-/// Parses a request body. The error gives a column but quotes none of the body.
-pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| {
-        ApiError::bad(format!("the request is malformed at column {}", error.column()))
-    })
-}
-
-fn page<T, L: Serialize>(
-    (items, more): (Vec<T>, bool),
-    name: impl Fn(&T) -> String,
-    line: impl Fn(T) -> L,
-) -> ListPage<L> {
-    let next = items.last().filter(|_| more).map(name);
-    ListPage { items: items.into_iter().map(line).collect(), next }
-}
-
-fn deleted(what: &str) -> Response {
-    Json(DeletedLine { deleted: what.to_owned() }).into_response()
 }
 
 fn tenant_line(tenant: Tenant) -> TenantLine {
@@ -322,25 +247,4 @@ async fn delete_key(State(desk): AccountsState, Query(which): Query<AccountsQuer
     let access_key = named(which.access_key.as_ref(), "access key")?;
     desk.accounts.delete_key(access_key).await?;
     Ok(deleted(access_key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_that_does_not_parse_is_not_repeated() {
-        let body = Bytes::from_static(br#"{"tenant": "t", "secret_key": "very secret", "x"#);
-        let ApiError(status, sentence) = read::<KeyRequest>(&body).err().unwrap();
-        assert_eq!(status, StatusCode::BAD_REQUEST);
-        assert!(!sentence.contains("secret"), "{sentence}");
-    }
-
-    #[test]
-    fn a_page_says_where_the_next_begins() {
-        let all = page((vec![1, 2], false), ToString::to_string, |it| it);
-        assert_eq!((all.items, all.next), (vec![1, 2], None));
-        let some = page((vec![1, 2], true), ToString::to_string, |it| it);
-        assert_eq!(some.next.as_deref(), Some("2"));
-    }
 }

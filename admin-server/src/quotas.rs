@@ -10,7 +10,7 @@ use martlet_protocol::usage::{Quota, Usage, UsageCounter};
 use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
 use serde::Deserialize;
 
-use super::accounts::{ApiResult, named, read};
+use super::api::{ApiResult, named, read};
 
 /// Routes that show and set quotas.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {

@@ -10,10 +10,8 @@ use martlet_admin_api::roles::{ROLE, ROLES, RoleLine, RoleRequest, USER_POLICY, 
 use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
 use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
 
-use super::{
-    AccountsApi, AccountsQuery, AccountsState, ApiError, ApiResult, PAGE_MAX, deleted, named, page,
-    read,
-};
+use super::state::{AccountsApi, AccountsQuery, AccountsState};
+use crate::api::{ApiError, ApiResult, PAGE_MAX, deleted, named, page, read};
 
 pub(super) fn routes() -> Router<AccountsApi> {
     Router::new()
