@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate::HTTP_2;
 use super::connection_limiter::{ConnectionPermit, RequestGuard};
-use super::listen::Limits;
+use super::limits::Limits;
 use super::small_reads::SmallReads;
 use super::stop::wait_for_stop;
 use super::streams::{CloseReason, Streams, TrackedBody};
