@@ -22,7 +22,7 @@ use martlet_serving::folder::replace_file;
 use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 
-use super::Counts;
+use super::counts::Counts;
 use super::spool::SpoolWriter;
 
 const REFUSED: &str = "refused.jsonl";

@@ -23,7 +23,7 @@ use martlet_proxy::ROOT;
 use martlet_serving::Failure;
 use serde::{Deserialize, Deserializer};
 
-use super::delivery::Destination;
+use super::destination::Destination;
 use super::queue_file::QueueFile;
 use super::webhook::Webhook;
 
