@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use martlet_protocol::http::TlsFiles;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
-use super::{certificates, rings};
+use super::settings_text::quoted;
+use super::{certificates, ring_files};
 use crate::image::Image;
 use crate::network::Host;
 use crate::s3;
@@ -18,7 +19,7 @@ use crate::server::binary;
 
 /// Maximum time for a process to become ready or to end. Machines that also run builds are slow.
 const PATIENCE: Duration = Duration::from_mins(1);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Log lines of each member that are printed when a test panics.
 const LINES_SHOWN: usize = 40;
 
@@ -115,8 +116,8 @@ impl ClusterMember {
              cluster_key_file = {}\nrings = [{}]\n{}{lines}",
             quoted(&data),
             quoted(&cluster.join("cluster.key")),
-            rings::names(policies)
-                .map(|name| quoted(&rings::path(cluster, &name)))
+            ring_files::names(policies)
+                .map(|name| quoted(&ring_files::path(cluster, &name)))
                 .collect::<Vec<_>>()
                 .join(", "),
             self.certificates.as_ref().map(certificates::settings).unwrap_or_default(),
@@ -198,7 +199,7 @@ impl ClusterMember {
             let (name, log) = (&self.name, self.logged());
             assert!(ended.is_none(), "{name} ended with {ended:?}:\n{log}");
             assert!(begun.elapsed() < PATIENCE, "{name} does not become ready:\n{log}");
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -273,7 +274,7 @@ impl ClusterMember {
         let begun = Instant::now();
         while self.process.as_mut().expect("it runs").try_wait().unwrap().is_none() {
             assert!(begun.elapsed() < PATIENCE, "{} does not end:\n{}", self.name, self.logged());
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.process = None;
     }
@@ -292,11 +293,6 @@ impl ClusterMember {
         let pid = i32::try_from(self.pid()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
-}
-
-/// Formats a path as a TOML string.
-pub(super) fn quoted(path: &Path) -> String {
-    toml::Value::from(path.display().to_string()).to_string()
 }
 
 impl Drop for ClusterMember {

@@ -16,10 +16,11 @@ use martlet_protocol::{
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::TestCluster;
 use super::census::named;
 use super::fragments::places;
-use super::rings::INDEX;
+use super::member::ClusterMember;
+use super::ring_files::INDEX;
+use super::running::TestCluster;
 
 /// A copy or a fragment on a device.
 #[derive(Clone, Debug)]
@@ -105,7 +106,7 @@ impl TestCluster {
         let ring = self.rings.ring(INDEX);
         let device =
             ring.devices().iter().find(|it| it.id == device).expect("a device of the ring");
-        let of = |node: &super::ClusterMember| node.name == device.node.name;
+        let of = |node: &ClusterMember| node.name == device.node.name;
         self.nodes.iter().position(of).expect("a node of the cluster")
     }
 
