@@ -189,7 +189,7 @@ impl Peers {
     /// Loads the records of a data folder. Damaged records are an error.
     pub fn load(folder: &DataFolder) -> Result<Self, Failure> {
         let path = folder.join(FILE);
-        let told = |error: &dyn std::fmt::Display| {
+        let failure = |error: &dyn std::fmt::Display| {
             Failure::refused(format!(
                 "{} can't be used: {error}; restore it from a copy. Don't remove it: this node \
                  would vouch for devices that it doesn't know",
@@ -197,9 +197,9 @@ impl Peers {
             ))
         };
         let devices = match fs::read(&path) {
-            Ok(bytes) => RecordsFile::parse(&bytes).map_err(|error| told(&error))?.devices,
+            Ok(bytes) => RecordsFile::parse(&bytes).map_err(|error| failure(&error))?.devices,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(told(&error)),
+            Err(error) => return Err(failure(&error)),
         };
         Ok(Self { devices: Mutex::new(devices) })
     }

@@ -101,13 +101,13 @@ mod tests {
             heard_ms_ago,
             report: report(role, ready),
         };
-        let told = [
+        let reports = [
             line("proxy p1", 900, false),
             line("proxy p2", 5, true),
             line("proxy p1", 40, true),
             line("proxy p1", 41, false),
         ];
-        let merged = freshest(told.clone());
-        assert_eq!(merged, [told[2].clone(), told[1].clone()]);
+        let merged = freshest(reports.clone());
+        assert_eq!(merged, [reports[2].clone(), reports[1].clone()]);
     }
 }

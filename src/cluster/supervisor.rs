@@ -169,14 +169,14 @@ impl Supervisor {
 
     /// Kills the named processes.
     pub(super) async fn kill(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for at in self.running(which)? {
             let SupervisedProcess { member, process } = &mut self.watched[at];
             let pid = process.pid().unwrap_or_default();
             process.kill().await?;
-            said.push(format!("{} (process {pid}) was killed", member.name));
+            lines.push(format!("{} (process {pid}) was killed", member.name));
         }
-        Ok(said)
+        Ok(lines)
     }
 
     /// Starts the named processes that don't run, and waits until they are ready.
@@ -200,14 +200,14 @@ impl Supervisor {
     pub(super) async fn stop(&mut self, which: &TargetSelector) -> Result<Vec<String>, Failure> {
         let mut chosen = self.running(which)?;
         chosen.reverse();
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for at in chosen {
             let SupervisedProcess { member, process } = &mut self.watched[at];
             let in_order = process.stop(STOP).await?;
             let how = if in_order { "stopped" } else { "did not stop cleanly; see its log" };
-            said.push(format!("{} {how}", member.name));
+            lines.push(format!("{} {how}", member.name));
         }
-        Ok(said)
+        Ok(lines)
     }
 
     /// Suspends the named processes.

@@ -176,8 +176,8 @@ async fn serve(settings: ReplicatorSettings) -> Result<(), Failure> {
 /// replies.
 fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
     let pace = WorkerPace { latency_budget: NODE_BUDGET, ..workers::pace(workers::test_grace()?) };
-    let asked = member.clone();
-    let foreground = Foreground::elsewhere(move || asked.nodes.clients_wait());
+    let observed = member.clone();
+    let foreground = Foreground::elsewhere(move || observed.nodes.clients_wait());
     Ok(Runner::new(pace, Arc::new(foreground)))
 }
 

@@ -120,7 +120,7 @@ impl RunningServer<'_> {
         let workers = store.start_workers(settings, folder, foreground.clone())?;
         let requests = Arc::new(Requests::new());
         let worker_source: WorkerSource = Arc::new(workers.statuses());
-        let voice = store.voice(&operator, settings, worker_source.clone());
+        let status = store.status_source(&operator, settings, worker_source.clone());
         operator.open(AdminParts {
             health: Arc::new(store.nodes()),
             metrics: Metrics::default()
@@ -130,7 +130,7 @@ impl RunningServer<'_> {
                 .with(DeviceCollector(store.device_source()))
                 .with(WorkerCollector(worker_source.clone())),
             routes: admin_status::workers("server", worker_source)
-                .merge(voice.routes())
+                .merge(status.routes())
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone(), foreground.clone()))

@@ -139,12 +139,12 @@ impl Events {
     pub fn figures(&self) -> Vec<TargetFigures> {
         let figures = |(name, target): (&String, &EventTarget)| target.lanes.figures(name);
         let unknown = self.unknown.lock();
-        let strangers = unknown.iter().map(|(name, lost)| TargetFigures {
+        let unknown_targets = unknown.iter().map(|(name, lost)| TargetFigures {
             name: name.clone(),
             lost: *lost,
             ..TargetFigures::default()
         });
-        self.targets.iter().map(figures).chain(strangers).collect()
+        self.targets.iter().map(figures).chain(unknown_targets).collect()
     }
 }
 

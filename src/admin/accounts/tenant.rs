@@ -86,8 +86,8 @@ impl TenantCommand {
         let line: TenantLine = match self {
             Self::Create { name, display_name, networks } => {
                 let (display_name, networks) = (display_name.clone(), networks.clone());
-                let asked = TenantRequest { tenant: tenant(name), display_name, networks };
-                server.post(TENANTS, &asked)?
+                let request = TenantRequest { tenant: tenant(name), display_name, networks };
+                server.post(TENANTS, &request)?
             }
             Self::List => {
                 let lines: Vec<TenantLine> = fetch_all(server, TENANTS, &[])?;
@@ -103,7 +103,7 @@ impl TenantCommand {
                 let (networks, rate) = (limit.networks(), limit.rate());
                 change(TenantChange { tenant: tenant(name), enabled: None, networks, rate })?
             }
-            Self::Quota(args) => return args.run(server, (TENANT_QUOTA, "tenant"), json),
+            Self::Quota(args) => return args.run(server, TENANT_QUOTA, "tenant", json),
             Self::Delete { name } => {
                 let deleted: DeletedLine = server.delete(TENANT, &[("tenant", name)])?;
                 show(&deleted, json, |it| format!("deleted tenant {}\n", it.deleted));

@@ -125,11 +125,11 @@ impl UserCommand {
     pub(in crate::admin) fn run(&self, server: &AdminEndpoint, json: bool) -> Result<(), Failure> {
         let line: UserLine = match self {
             Self::Create { who, role } | Self::Set { who, role } => {
-                let asked = UserRequest { role: Some(role.to_string()), ..who.user_request() };
+                let request = UserRequest { role: Some(role.to_string()), ..who.user_request() };
                 if matches!(self, Self::Create { .. }) {
-                    server.post(USERS, &asked)?
+                    server.post(USERS, &request)?
                 } else {
-                    server.put(USER, &asked)?
+                    server.put(USER, &request)?
                 }
             }
             Self::List { tenant } => {

@@ -210,8 +210,8 @@ impl ClusterMember {
 
     /// Sends a GET to the admin address, with a timeout of two seconds.
     pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::LostReply> {
-        let asked = timeout(Duration::from_secs(2), s3::plain(self.admin_address, path)).await;
-        asked.unwrap_or_else(|_| Err("no answer in time".to_owned()))
+        let reply = timeout(Duration::from_secs(2), s3::plain(self.admin_address, path)).await;
+        reply.unwrap_or_else(|_| Err("no answer in time".to_owned()))
     }
 
     /// Sums all samples of an integer metric; `None` without a reply.
@@ -224,8 +224,8 @@ impl ClusterMember {
         let text = self.admin("/metrics").await.ok()?.text();
         let sample = |line: &str| {
             let (series, value) = line.rsplit_once(' ')?;
-            let is_asked = series.split('{').next() == Some(name) && series.contains(label);
-            is_asked.then(|| value.parse::<u64>().ok())?
+            let matches = series.split('{').next() == Some(name) && series.contains(label);
+            matches.then(|| value.parse::<u64>().ok())?
         };
         Some(text.lines().filter_map(sample).sum())
     }

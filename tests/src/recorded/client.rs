@@ -192,8 +192,8 @@ impl RecordedClient {
             .chain(&more)
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
-        let asked = self.s3.send_with(method, target, &headers, body);
-        match timeout(self.patience, asked).await {
+        let sent = self.s3.send_with(method, target, &headers, body);
+        match timeout(self.patience, sent).await {
             Ok(reply) => reply,
             Err(_) => Err("no answer in time".to_owned()),
         }
