@@ -8,8 +8,8 @@
 //!
 //! A device is recorded by its last opening. A new opening replaces the opening that it follows, or
 //! an older one. So any node that recorded a later opening detects a device that returns from
-//! before. A device without votes is recorded only if its place is free: a wiped disk that asks
-//! twice must find the old identity both times.
+//! before. A device without votes is recorded only if its place is free: a wiped disk that
+//! introduces itself twice must find the old identity both times.
 //!
 //! A record is synced before it is answered. A file of format 1 holds identities only.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! proxies, replicators ─ POST /v1/report, each round ─▶ storage nodes: kept for ten minutes
-//! process that an operator asks ─ GET /v1/status ─▶ storage nodes: own report and those received
+//! process that an operator queries ─ GET /v1/status ─▶ storage nodes: own report and those received
 //! ```
 //!
 //! Rings name storage nodes only. So all other processes send their reports to every storage node,

@@ -1,8 +1,8 @@
-//! Rounds: every two seconds each other node is asked for its rings, so that rings and time spread
-//! without client traffic.
+//! Rounds: every two seconds a member queries each other node for its rings, so that rings and time
+//! spread without client traffic.
 //!
-//! A node that announces a newer ring, in a round or in any other reply, is asked for the ring at
-//! once. Processes that no ring names send their reports in every round.
+//! A member fetches a newer ring as soon as a node announces the ring, in a round or in any other
+//! reply. Processes that no ring names send their reports in every round.
 
 use std::sync::Arc;
 use std::time::Duration;
