@@ -26,7 +26,7 @@ use super::quotas;
 /// identity, which has no account.
 pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
     let limits = quotas::routes(accounts.clone(), store.clone());
-    let desk = AccountsApi { accounts, store, root_key: root_key.to_owned() };
+    let api = AccountsApi { accounts, store, root_key: root_key.to_owned() };
     Router::new()
         .route(wire::TENANTS, get(tenants).post(create_tenant))
         .route(wire::TENANT, get(tenant).put(change_tenant).delete(delete_tenant))
@@ -36,7 +36,7 @@ pub fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router 
         .route(wire::KEY, get(key).put(change_key).delete(delete_key))
         .route(wire::ROTATE, post(rotate_key))
         .merge(roles::routes())
-        .with_state(desk)
+        .with_state(api)
         .merge(limits)
 }
 
@@ -109,100 +109,97 @@ impl AccountsApi {
     }
 }
 
-async fn tenants(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let listed = desk.accounts.tenants(which.after.as_deref(), PAGE_MAX).await?;
-    Ok(Json(page(listed, |tenant| tenant.name.clone(), tenant_line)).into_response())
+async fn tenants(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let (tenants, more) = api.accounts.tenants(which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(page(tenants, more, |tenant| tenant.name.clone(), tenant_line)).into_response())
 }
 
-async fn create_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn create_tenant(State(api): AccountsState, body: Bytes) -> ApiResult {
     let TenantRequest { tenant, display_name, networks } = read(&body)?;
-    let made = desk.accounts.create_tenant(&tenant, display_name.as_deref(), networks).await;
+    let made = api.accounts.create_tenant(&tenant, display_name.as_deref(), networks).await;
     Ok(Json(tenant_line(made?)).into_response())
 }
 
-async fn tenant(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
-    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+async fn tenant(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+    let tenant = api.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
     Ok(Json(tenant_line(tenant)).into_response())
 }
 
-async fn change_tenant(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn change_tenant(State(api): AccountsState, body: Bytes) -> ApiResult {
     let TenantChange { tenant, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate_update(rate) {
-        desk.accounts.change_tenant_rate(&tenant, change).await?;
+        api.accounts.change_tenant_rate(&tenant, change).await?;
     }
-    let changed = desk.accounts.change_tenant(&tenant, disabled, networks).await;
+    let changed = api.accounts.change_tenant(&tenant, disabled, networks).await;
     Ok(Json(tenant_line(changed?)).into_response())
 }
 
-async fn delete_tenant(
-    State(desk): AccountsState,
-    Query(which): Query<AccountsQuery>,
-) -> ApiResult {
+async fn delete_tenant(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let name = named(which.tenant.as_ref(), "tenant")?;
-    desk.accounts.delete_tenant(name).await?;
+    api.accounts.delete_tenant(name).await?;
     Ok(deleted(name))
 }
 
-async fn users(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn users(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     // Distinguishes a misspelt tenant from a tenant without users.
-    desk.accounts.tenant(tenant).await?;
-    let listed = desk.accounts.users(tenant, which.after.as_deref(), PAGE_MAX).await;
-    let listed = listed?;
-    Ok(Json(page(listed, |user| user.name.clone(), user_line)).into_response())
+    api.accounts.tenant(tenant).await?;
+    let listed = api.accounts.users(tenant, which.after.as_deref(), PAGE_MAX).await;
+    let (users, more) = listed?;
+    Ok(Json(page(users, more, |user| user.name.clone(), user_line)).into_response())
 }
 
 fn role(text: Option<&str>) -> Result<Option<Role>, ApiError> {
     text.map(str::parse::<Role>).transpose().map_err(ApiError::bad)
 }
 
-async fn create_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
-    let asked: UserRequest = read(&body)?;
-    let role = role(asked.role.as_deref())?.unwrap_or_default();
-    let new = NewUser { tenant: asked.tenant, name: asked.user, role };
-    let made = desk.accounts.create_user(new).await?;
+async fn create_user(State(api): AccountsState, body: Bytes) -> ApiResult {
+    let request: UserRequest = read(&body)?;
+    let role = role(request.role.as_deref())?.unwrap_or_default();
+    let new = NewUser { tenant: request.tenant, name: request.user, role };
+    let made = api.accounts.create_user(new).await?;
     Ok(Json(user_line(made)).into_response())
 }
 
-async fn user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn user(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
-    let user = desk.accounts.user(tenant, user).await?;
+    let user = api.accounts.user(tenant, user).await?;
     Ok(Json(user_line(user)).into_response())
 }
 
-async fn change_user(State(desk): AccountsState, body: Bytes) -> ApiResult {
-    let UserRequest { tenant, user, role: asked, enabled } = read(&body)?;
+async fn change_user(State(api): AccountsState, body: Bytes) -> ApiResult {
+    let UserRequest { tenant, user, role: name, enabled } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
-    let role = role(asked.as_deref())?;
-    let changed = desk.accounts.change_user(&tenant, &user, disabled, role).await;
+    let role = role(name.as_deref())?;
+    let changed = api.accounts.change_user(&tenant, &user, disabled, role).await;
     Ok(Json(user_line(changed?)).into_response())
 }
 
-async fn delete_user(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn delete_user(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let (tenant, user) =
         (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
-    desk.accounts.delete_user(tenant, user).await?;
+    api.accounts.delete_user(tenant, user).await?;
     Ok(deleted(&format!("{tenant}/{user}")))
 }
 
-async fn keys(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn keys(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let tenant = which.tenant.as_deref();
     if let Some(tenant) = tenant {
-        desk.accounts.tenant(tenant).await?;
+        api.accounts.tenant(tenant).await?;
     }
-    let listed = desk.accounts.keys(tenant, which.after.as_deref(), PAGE_MAX).await;
+    let listed = api.accounts.keys(tenant, which.after.as_deref(), PAGE_MAX).await;
     let (keys, more) = listed?;
     let next = keys.last().filter(|_| more).map(|key| key.access_key.clone());
     let mut items = Vec::with_capacity(keys.len());
     for key in keys {
-        items.push(desk.key_line(key, None).await);
+        items.push(api.key_line(key, None).await);
     }
     Ok(Json(ListPage { items, next }).into_response())
 }
 
-async fn create_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn create_key(State(api): AccountsState, body: Bytes) -> ApiResult {
     let KeyRequest { tenant, user, access_key, secret_key, networks } = read(&body)?;
     let given = match (access_key, secret_key) {
         (None, None) => None,
@@ -211,40 +208,40 @@ async fn create_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
             return Err(ApiError::bad("set both the access key and its secret key, or neither"));
         }
     };
-    if given.as_ref().is_some_and(|(access_key, _)| *access_key == desk.root_key) {
+    if given.as_ref().is_some_and(|(access_key, _)| *access_key == api.root_key) {
         let taken = "the access key is the root access key: choose another";
         return Err(ApiError(StatusCode::CONFLICT, taken.to_owned()));
     }
     let new = NewKey { tenant, user, given, networks };
-    let (key, secret) = desk.accounts.create_key(new).await?;
-    Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
+    let (key, secret) = api.accounts.create_key(new).await?;
+    Ok(Json(api.key_line(key, Some(secret)).await).into_response())
 }
 
-async fn key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn key(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
-    let key = desk.accounts.key(access_key).await?;
-    Ok(Json(desk.key_line(key, None).await).into_response())
+    let key = api.accounts.key(access_key).await?;
+    Ok(Json(api.key_line(key, None).await).into_response())
 }
 
-async fn change_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn change_key(State(api): AccountsState, body: Bytes) -> ApiResult {
     let KeyChange { access_key, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
     if let Some(change) = rate_update(rate) {
-        desk.accounts.change_key_rate(&access_key, change).await?;
+        api.accounts.change_key_rate(&access_key, change).await?;
     }
-    let changed = desk.accounts.change_key(&access_key, disabled, networks).await;
-    Ok(Json(desk.key_line(changed?, None).await).into_response())
+    let changed = api.accounts.change_key(&access_key, disabled, networks).await;
+    Ok(Json(api.key_line(changed?, None).await).into_response())
 }
 
-async fn rotate_key(State(desk): AccountsState, body: Bytes) -> ApiResult {
+async fn rotate_key(State(api): AccountsState, body: Bytes) -> ApiResult {
     let Rotation { access_key, secret_key } = read(&body)?;
-    let rotated = desk.accounts.rotate_key(&access_key, secret_key).await;
+    let rotated = api.accounts.rotate_key(&access_key, secret_key).await;
     let (key, secret) = rotated?;
-    Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
+    Ok(Json(api.key_line(key, Some(secret)).await).into_response())
 }
 
-async fn delete_key(State(desk): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
+async fn delete_key(State(api): AccountsState, Query(which): Query<AccountsQuery>) -> ApiResult {
     let access_key = named(which.access_key.as_ref(), "access key")?;
-    desk.accounts.delete_key(access_key).await?;
+    api.accounts.delete_key(access_key).await?;
     Ok(deleted(access_key))
 }

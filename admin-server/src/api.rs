@@ -59,7 +59,8 @@ pub(crate) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, ApiError> {
 
 /// Makes a page of a list from its items, and from `more`, which is true if others follow.
 pub(crate) fn page<T, L: Serialize>(
-    (items, more): (Vec<T>, bool),
+    items: Vec<T>,
+    more: bool,
     name: impl Fn(&T) -> String,
     line: impl Fn(T) -> L,
 ) -> ListPage<L> {
@@ -88,9 +89,9 @@ mod tests {
 
     #[test]
     fn a_page_says_where_the_next_begins() {
-        let all = page((vec![1, 2], false), ToString::to_string, |it| it);
+        let all = page(vec![1, 2], false, ToString::to_string, |it| it);
         assert_eq!((all.items, all.next), (vec![1, 2], None));
-        let some = page((vec![1, 2], true), ToString::to_string, |it| it);
+        let some = page(vec![1, 2], true, ToString::to_string, |it| it);
         assert_eq!(some.next.as_deref(), Some("2"));
     }
 }
