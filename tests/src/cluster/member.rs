@@ -101,15 +101,10 @@ impl ClusterMember {
         self.disk.as_ref().expect("it was given a disk")
     }
 
-    /// Folder of all persistent data of the process.
-    fn kept(&self) -> PathBuf {
-        self.disk.as_ref().map_or_else(|| self.folder.clone(), Image::path)
-    }
-
     /// Writes the settings file: the settings common to all roles, with the rings of so many
     /// policies, then `lines`.
     pub(super) fn configure(&self, policies: usize, lines: &str) {
-        let (data, Self { name, admin_address, folder, .. }) = (self.kept().join("data"), self);
+        let (data, Self { name, admin_address, folder, .. }) = (data_root(self).join("data"), self);
         let cluster = folder.parent().unwrap();
         let settings = format!(
             "name = \"{name}\"\ndata_dir = {}\nadmin_address = \"{admin_address}\"\n\
@@ -132,7 +127,7 @@ impl ClusterMember {
 
     /// Folder of a device; numbers start at 1.
     pub fn device(&self, number: usize) -> PathBuf {
-        self.kept().join(format!("d{number}"))
+        data_root(self).join(format!("d{number}"))
     }
 
     /// Empties a device, as if its disk had been replaced. The process must not be running.
@@ -256,21 +251,14 @@ impl ClusterMember {
         assert!(Image::cut_all_power(members.iter().map(|it| it.disk())), "the power stays on");
         for member in &mut members {
             member.kill();
-            member.replug();
+            assert!(member.process.is_none(), "{} has its disk open", member.name);
+            remount(member.disk.as_mut().expect("it was given a disk"), &member.name);
         }
-    }
-
-    /// Mounts the disk again after its power was cut and its process killed.
-    fn replug(&mut self) {
-        assert!(self.process.is_none(), "{} has its disk open", self.name);
-        let disk = self.disk.as_mut().expect("it was given a disk");
-        disk.unmount();
-        assert!(disk.mount(), "{} has lost its disk", self.name);
     }
 
     /// Sends SIGTERM and waits until the process has ended.
     pub async fn stop(&mut self) {
-        self.signal(Signal::TERM);
+        send(self.pid(), Signal::TERM);
         let begun = Instant::now();
         while self.process.as_mut().expect("it runs").try_wait().unwrap().is_none() {
             assert!(begun.elapsed() < PATIENCE, "{} does not end:\n{}", self.name, self.logged());
@@ -281,17 +269,12 @@ impl ClusterMember {
 
     /// Stops the process with SIGSTOP, so that it hangs.
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
+        send(self.pid(), Signal::STOP);
     }
 
     /// Resumes a paused process.
     pub fn resume(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid()).unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+        send(self.pid(), Signal::CONT);
     }
 }
 
@@ -305,4 +288,20 @@ impl Drop for ClusterMember {
             println!("── the end of the log of {} ──\n{end}", self.name);
         }
     }
+}
+
+/// Folder of all persistent data of a member's process.
+fn data_root(member: &ClusterMember) -> PathBuf {
+    member.disk.as_ref().map_or_else(|| member.folder.clone(), Image::path)
+}
+
+/// Mounts a disk again after its power was cut and its process killed.
+fn remount(disk: &mut Image, member: &str) {
+    disk.unmount();
+    assert!(disk.mount(), "{member} has lost its disk");
+}
+
+fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }

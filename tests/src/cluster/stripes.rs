@@ -121,7 +121,7 @@ impl TestCluster {
             for place in places(ring, &extent) {
                 let mut bytes = Bytes::new();
                 for device in place.homes {
-                    match self.whole(device, place.id, place.length).await {
+                    match whole(self, device, place.id, place.length).await {
                         Ok(read) => bytes = read,
                         Err(error) => {
                             wrong.insert(format!("{key}: {} on {device}: {error}", place.id));
@@ -137,13 +137,18 @@ impl TestCluster {
         }
         wrong
     }
+}
 
-    async fn whole(&self, device: DeviceId, id: ExtentId, length: u64) -> Result<Bytes> {
-        let backend = self.backend(self.node_of(device));
-        let pieces: Vec<Bytes> =
-            backend.read_extent(device, id, 0..length).await?.try_collect().await?;
-        Ok(pieces.concat().into())
-    }
+async fn whole(
+    cluster: &TestCluster,
+    device: DeviceId,
+    id: ExtentId,
+    length: u64,
+) -> Result<Bytes> {
+    let backend = cluster.backend(cluster.node_of(device));
+    let pieces: Vec<Bytes> =
+        backend.read_extent(device, id, 0..length).await?.try_collect().await?;
+    Ok(pieces.concat().into())
 }
 
 /// Returns the wrong part of an extent's fragments: `data` or `parity`. `found` is in the order of
