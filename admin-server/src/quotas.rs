@@ -10,7 +10,7 @@ use martlet_protocol::usage::{Quota, Usage, UsageCounter};
 use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
 use serde::Deserialize;
 
-use super::accounts::{ApiResult, named, read};
+use super::api::{ApiResult, named, read};
 
 /// Routes that show and set quotas.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
@@ -79,33 +79,33 @@ impl QuotasApi {
     }
 }
 
-async fn tenant(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
-    let tenant = desk.accounts.tenants().get(named(which.tenant.as_ref(), "tenant")?).await?;
-    desk.tenant(&tenant).await
+async fn tenant(State(api): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    let tenant = api.accounts.tenants().get(named(which.tenant.as_ref(), "tenant")?).await?;
+    api.tenant(&tenant).await
 }
 
-async fn set_tenant(State(desk): QuotasState, body: Bytes) -> ApiResult {
+async fn set_tenant(State(api): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
     let changed =
-        desk.accounts.tenants().change_quota(&change.name, |quota| apply(&change, quota)).await;
-    desk.tenant(&changed?).await
+        api.accounts.tenants().change_quota(&change.name, |quota| apply(&change, quota)).await;
+    api.tenant(&changed?).await
 }
 
-async fn bucket(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
-    desk.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
+async fn bucket(State(api): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+    api.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
 }
 
-async fn set_bucket(State(desk): QuotasState, body: Bytes) -> ApiResult {
+async fn set_bucket(State(api): QuotasState, body: Bytes) -> ApiResult {
     let change: QuotaChange = read(&body)?;
     let changed =
-        desk.store.buckets().change_quota(&change.name, |quota| apply(&change, quota)).await;
+        api.store.buckets().change_quota(&change.name, |quota| apply(&change, quota)).await;
     changed?;
-    desk.bucket(&change.name, false).await
+    api.bucket(&change.name, false).await
 }
 
-async fn usage(State(desk): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
+async fn usage(State(api): QuotasState, Query(which): Query<QuotaQuery>) -> ApiResult {
     let name = named(which.bucket.as_ref(), "bucket")?;
-    let bucket = desk.store.bucket(name).await?;
-    let now = which.now || desk.store.directory().bucket_usage(&bucket).await?.is_none();
-    desk.bucket(name, now).await
+    let bucket = api.store.bucket(name).await?;
+    let now = which.now || api.store.directory().bucket_usage(&bucket).await?.is_none();
+    api.bucket(name, now).await
 }

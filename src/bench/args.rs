@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use martlet_serving::{Size, parse_span};
 
 use super::cpu::MeasuredProcess;
-use super::{BenchError, BenchResult};
+use super::error::{BenchError, BenchResult};
 
 /// Arguments of `martlet bench`.
 #[derive(Args, Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::str::FromStr;
 
-use super::{BenchError, BenchResult};
+use super::error::{BenchError, BenchResult};
 
 /// Clock ticks per second. The kernel reports 100 on every architecture that the server is built
 /// for.

@@ -15,11 +15,12 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 
 use super::args::BenchArgs;
+use super::cpu;
+use super::error::{BenchError, BenchResult};
 use super::load::RunResult;
 use super::report::Report;
 use super::slices::Samples;
 use super::tally::BenchTally;
-use super::{BenchError, BenchResult, cpu};
 
 /// Bytes of files that all threads together keep before the oldest files are replaced, so that the
 /// disk does not fill up.

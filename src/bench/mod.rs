@@ -4,10 +4,10 @@
 //! args ─ command line                  plan ─ choice of the next call
 //! requests ─ calls as HTTP             sign ─ SigV4, its key cached for a day
 //! connection ─ one keep-alive socket   load ─ threads, workers, the clock
-//! stage ─ makes and removes objects    tally ─ latencies, bytes, errors by code
+//! preparation ─ objects to read         tally ─ latencies, bytes, errors by code
 //! cpu ─ CPU seconds of the server      report ─ text or JSON
 //! slices ─ results by time slice
-//! files ─ baseline with plain files
+//! files ─ baseline with plain files    error ─ the reason for a failed run
 //! ```
 //!
 //! It shares its cores with the measured server, so it does little work itself. A thread runs a
@@ -18,6 +18,7 @@
 mod args;
 mod connection;
 mod cpu;
+mod error;
 mod files;
 mod load;
 mod plan;
@@ -33,29 +34,10 @@ use std::process::ExitCode;
 pub(crate) use args::BenchArgs;
 
 use args::BenchOperation;
+use error::{BenchError, BenchResult};
 use preparation::Preparation;
 use report::Report;
 use requests::Requests;
-
-/// Error of a run, as a sentence.
-#[derive(Debug)]
-pub(crate) struct BenchError(String);
-
-impl BenchError {
-    fn new(what: impl std::fmt::Display) -> Self {
-        Self(what.to_string())
-    }
-}
-
-impl std::fmt::Display for BenchError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BenchError {}
-
-type BenchResult<T> = Result<T, BenchError>;
 
 /// Runs the bench. Exit code 0: it ran and no request failed; 1: it failed; 2: invalid arguments.
 pub(crate) async fn run(args: BenchArgs) -> ExitCode {

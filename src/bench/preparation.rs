@@ -6,9 +6,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::args::BenchArgs;
 use super::connection::{Connection, RequestOutcome};
+use super::error::{BenchError, BenchResult};
 use super::plan::{BenchRequest, prepared_key};
 use super::requests::Requests;
-use super::{BenchError, BenchResult};
 
 /// Maximum number of concurrent requests of preparation and cleanup.
 const STAGE_CONCURRENCY: usize = 16;

@@ -17,9 +17,9 @@ use sha2::Sha256;
 
 use super::args::{BenchArgs, BenchOperation, SigningMethod};
 use super::connection::Endpoint;
+use super::error::{BenchError, BenchResult};
 use super::plan::{BenchRequest, PAGE_KEYS};
 use super::sign::{SignedRequest, Signer, SigningIdentity, UNSIGNED_PAYLOAD};
-use super::{BenchError, BenchResult};
 
 /// Lifetime of presigned URLs, longer than any run.
 const EXPIRES_S: u64 = 24 * 60 * 60;

@@ -8,7 +8,7 @@ use martlet_serving::Failure;
 use serde_json::json;
 
 use super::args::LocateArgs;
-use super::session::CommandOutput;
+use super::output::CommandOutput;
 use super::text::row;
 use crate::admin;
 use crate::columns::table;

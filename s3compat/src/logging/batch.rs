@@ -37,7 +37,7 @@ const GATHERED_BYTES_MAX: usize = 32 << 20;
 /// Size in bytes at which a batch is delivered at the next tick.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of retries for a batch that can't be written.
-const ATTEMPTS_MAX: u32 = 5;
+const RETRIES_MAX: u32 = 5;
 /// Timeout of the last deliveries when the process stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -95,7 +95,7 @@ struct LogBatch {
     text: String,
     lines: u64,
     since: Instant,
-    attempts: u32,
+    retries: u32,
 }
 
 impl BucketLogs {
@@ -176,7 +176,7 @@ impl Delivery {
             text: String::new(),
             lines: 0,
             since: Instant::now(),
-            attempts: 0,
+            retries: 0,
         });
         batch.text.push_str(&line);
         batch.text.push('\n');
@@ -189,9 +189,9 @@ impl Delivery {
         for (name, mut batch) in due {
             match Box::pin(self.put(&batch)).await {
                 Ok(()) => self.gathered_bytes -= batch.text.len(),
-                Err(error) if is_worth_another_try(&error) && batch.attempts < ATTEMPTS_MAX => {
+                Err(error) if is_worth_another_try(&error) && batch.retries < RETRIES_MAX => {
                     tracing::debug!(bucket = batch.source.bucket, %error, "keeping a log for now");
-                    batch.attempts += 1;
+                    batch.retries += 1;
                     batch.since = Instant::now();
                     self.batches.insert(name, batch);
                 }

@@ -218,11 +218,11 @@ impl History {
                 continue;
             };
             for key in keys.keys().filter(|key| key.starts_with(&operation.key)) {
-                let said = match listing.of(key) {
+                let listed = match listing.of(key) {
                     Some(found) => found.value.map(Some),
                     None => listing.covers(key).then_some(None),
                 };
-                operations.extend(said.map(|value| Operation {
+                operations.extend(listed.map(|value| Operation {
                     key: (*key).to_owned(),
                     call: Invocation::Get,
                     outcome: Response::Read(value),

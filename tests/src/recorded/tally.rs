@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use martlet_protocol::consistency::AchievedLevel;
 
-use super::Recorder;
+use super::recorder::Recorder;
 use crate::checkers::{Operation, Response};
 
 /// Counts of a stretch of time.
