@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    fn asked_by(pairs: &[(&HeaderName, &str)]) -> Result<ConsistencyOptions, String> {
+    fn options_of(pairs: &[(&HeaderName, &str)]) -> Result<Ask, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
@@ -59,33 +59,30 @@ mod tests {
 
     #[test]
     fn levels_and_tokens_are_read() {
-        assert_eq!(asked_by(&[]), Ok(ConsistencyOptions::default()));
+        assert_eq!(options_of(&[]), Ok(Ask::default()));
         for level in [Level::Available, Level::Strict, Level::Any] {
-            let ask = asked_by(&[(&CONSISTENCY, level.name())]).unwrap();
-            assert_eq!(ask.level, Some(level));
+            let options = options_of(&[(&CONSISTENCY, level.name())]).unwrap();
+            assert_eq!(options.level, Some(level));
         }
         let token = ReadAfter::new("b", "k", Stamp::at_ms(7), AchievedLevel::Degraded);
-        let ask = asked_by(&[(&READ_AFTER, &token.to_string())]).unwrap();
-        assert_eq!(ask.read_after, Some(token));
+        let options = options_of(&[(&READ_AFTER, &token.to_string())]).unwrap();
+        assert_eq!(options.read_after, Some(token));
     }
 
     #[test]
     fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
         for given in [AchievedLevel::Quorum, AchievedLevel::Degraded] {
-            assert_eq!(
-                asked_by(&[(&CONSISTENCY, given.name())]),
-                Ok(ConsistencyOptions::default())
-            );
+            assert_eq!(options_of(&[(&CONSISTENCY, given.name())]), Ok(Ask::default()));
         }
     }
 
     #[test]
     fn what_makes_no_sense_is_an_invalid_argument() {
         for (name, value) in [(&CONSISTENCY, "most"), (&CONSISTENCY, ""), (&READ_AFTER, "x")] {
-            assert_eq!(asked_by(&[(name, value)]), Err("InvalidArgument".into()));
+            assert_eq!(options_of(&[(name, value)]), Err("InvalidArgument".into()));
         }
         let twice = [(&CONSISTENCY, "any"), (&CONSISTENCY, "strict")];
-        assert_eq!(asked_by(&twice), Err("InvalidArgument".into()));
+        assert_eq!(options_of(&twice), Err("InvalidArgument".into()));
     }
 
     #[test]

@@ -11,11 +11,10 @@ use martlet_protocol::{ErrorKind, VersionId};
 use martlet_proxy::{Error, Exceeded};
 use s3s::{S3Error, S3ErrorCode};
 
-use crate::attributes::{VERSION_ID, http_date, version_header};
-use crate::auth::Refusal;
 use crate::decode::BodyError;
-use crate::http::{DETAIL, QUOTA_DETAIL, detail};
+use crate::header_values::{VERSION_ID, http_date, version_header};
 use crate::messages;
+use crate::refusal::{DETAIL, QUOTA_DETAIL, Refusal, detail};
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// `Retry-After` of replies to requests that failed for the moment, in seconds.
@@ -191,6 +190,11 @@ pub(crate) fn internal() -> S3Error {
     messages::INTERNAL.error()
 }
 
+/// 403 AccessDenied.
+pub(crate) fn denied() -> S3Error {
+    messages::ACCESS_DENIED.error()
+}
+
 /// 503, with `Retry-After`.
 fn unavailable() -> S3Error {
     let mut error = messages::UNAVAILABLE.error();
@@ -310,7 +314,7 @@ mod tests {
     fn an_unsatisfiable_range_tells_the_size() {
         let error = s3_error(Error::InvalidRange { size: 42 });
         assert_eq!(error.headers().unwrap()[CONTENT_RANGE], "bytes */42");
-        let reply = crate::dispatch::Reply::from(error);
+        let reply = crate::reply::Reply::from(error);
         assert_eq!(reply.headers[http::header::CONTENT_TYPE], "application/xml");
     }
 
@@ -321,7 +325,8 @@ mod tests {
     fn converted(error: Error) -> (String, Vec<(String, String)>) {
         let error = s3_error(error);
         let details = error.headers().map(|headers| headers.get_all(DETAIL).iter());
-        let details = details.into_iter().flatten().filter_map(crate::http::read_detail).collect();
+        let details =
+            details.into_iter().flatten().filter_map(crate::refusal::read_detail).collect();
         (error.message().unwrap().to_owned(), details)
     }
 

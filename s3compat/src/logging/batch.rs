@@ -24,9 +24,9 @@ use martlet_proxy::{Error, NewBody, ObjectStore, PutObject, WriteConditions};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::settings::Logging;
+use super::settings::{KeySource, Logging};
+use super::target::{mark_log, may_deliver};
 use crate::checksums;
-use crate::ops::{mark_log, may_deliver};
 
 /// Maximum number of lines in the queue.
 const QUEUED_LINES_MAX: usize = 16 * 1024;
@@ -140,7 +140,7 @@ impl Delivery {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = told_to_stop(&mut stopped) => break,
+                () = until_stopped(&mut stopped) => break,
                 entry = self.queue.recv() => match entry {
                     Some(entry) => self.gather(entry),
                     None => break,
@@ -209,12 +209,12 @@ impl Delivery {
     async fn put(&self, batch: &LogBatch) -> Result<(), Error> {
         let LogSource { bucket, owner, logging, day } = &batch.source;
         let target = self.store.bucket(&logging.target).await?;
-        if target.owner != *owner || !may_deliver(&target, (bucket, owner), logging) {
+        if target.owner != *owner || !may_deliver(&target, bucket, owner, logging) {
             return Err(Error::AccessDenied);
         }
         let unique = hex::encode_upper(random_bytes::<8>());
-        let of = (owner.as_str(), self.options.region.as_str(), bucket.as_str());
-        let key = logging.key(of, (self.clock.now_ms(), *day), &unique);
+        let (region, now_ms) = (&self.options.region, self.clock.now_ms());
+        let key = logging.key(&KeySource { owner, region, bucket, now_ms, day: *day }, &unique);
         let mut marks = Marks::default();
         mark_log(&mut marks, &target, logging);
         let attributes = Attributes {
@@ -236,7 +236,7 @@ fn lines_of(text: &str) -> u64 {
     text.lines().count() as u64
 }
 
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+async fn until_stopped(stopped: &mut watch::Receiver<bool>) {
     // A closed channel also means to stop.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -13,16 +13,18 @@ use s3s::dto::{
 use s3s::{S3Result, s3_error};
 
 use super::new_bucket::NewBucketDocument;
+use super::operations::Operations;
 use super::ownership::check_ownership;
-use super::settings::to_document;
-use super::{Operations, owner};
+use super::wire::owner;
 use crate::attributes::wire_time;
 use crate::auth::UNNAMED_REGION;
 use crate::consistency::one;
-use crate::dispatch::{Reply, flag, query_text, query_value, text};
 use crate::errors::s3_error;
+use crate::fields::{flag, query_text, query_value, text};
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
+use crate::settings::to_document;
 
 /// Header with a bucket's storage policy, in CreateBucket requests and in replies.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
@@ -168,10 +170,10 @@ impl Operations {
         let owner = owner(request)?;
         let limit = match max_buckets {
             None => BUCKETS_MAX,
-            Some(asked) => usize::try_from(asked)
+            Some(requested) => usize::try_from(requested)
                 .ok()
-                .filter(|asked| (1..=BUCKETS_MAX).contains(asked))
-                .ok_or_else(|| messages::MAX_BUCKETS.argument("max-buckets", asked))?,
+                .filter(|requested| (1..=BUCKETS_MAX).contains(requested))
+                .ok_or_else(|| messages::MAX_BUCKETS.argument("max-buckets", requested))?,
         };
         let after = match query.get("continuation-token") {
             None => None,

@@ -12,10 +12,11 @@ use martlet_protocol::lifecycle::Lifecycle;
 use s3s::S3Result;
 use s3s::dto::GetBucketLifecycleConfigurationOutput;
 
-use super::Operations;
-use crate::dispatch::{Reply, text};
+use super::operations::Operations;
 use crate::errors::{internal, s3_error};
+use crate::fields::text;
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const MINIMUM_SIZE: HeaderName =

@@ -8,17 +8,20 @@ use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
 use s3s::dto::CreateMultipartUploadOutput;
 use s3s::{S3Error, S3Result};
 
-use super::Operations;
 use super::completion::{CompletedDocument, RequestedPart, RequestedParts};
 use super::encoding::path_of;
 use super::initiator::mark_initiator;
-use crate::attributes::{VERSION_ID, from_request, stamp_headers, wire_new_version};
+use super::operations::Operations;
+use crate::attributes::{from_request, stamp_headers, wire_new_version};
 use crate::checksums;
-use crate::dispatch::{Reply, number, required_query};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::fields::{number, required_query};
+use crate::header_values::VERSION_ID;
+use crate::lock;
+use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
-use crate::{lock, messages};
 
 /// Headers with the abortion of an upload by a lifecycle rule.
 pub(super) const ABORT_DATE: HeaderName = HeaderName::from_static("x-amz-abort-date");
@@ -48,8 +51,8 @@ impl Operations {
             .create(request.bucket(), request.key(), new)
             .await
             .map_err(s3_error)?;
-        let place = (request.bucket(), request.key());
-        let (abort_date, abort_rule_id) = self.abort_of(place, upload.initiated_ms).await;
+        let (abort_date, abort_rule_id) =
+            self.abort_of(request.bucket(), request.key(), upload.initiated_ms).await;
         let output = CreateMultipartUploadOutput {
             bucket: Some(request.bucket().to_owned()),
             key: Some(request.key().to_owned()),
@@ -89,7 +92,7 @@ impl Operations {
         let token = self.store.token(request.bucket(), request.key(), written.stamp);
         let object = &written.object;
         let mut headers = stamp_headers(token);
-        self.tell_expiration(&mut headers, (request.bucket(), request.key()), object).await;
+        self.add_expiration_header(&mut headers, request.bucket(), request.key(), object).await;
         let happened = ObjectEvents::wrote(Event::CompleteMultipartUpload, request.key(), &written);
         let document = CompletedDocument {
             request,

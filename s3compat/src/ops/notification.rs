@@ -18,11 +18,12 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3Result};
 
-use super::Operations;
-use crate::dispatch::{Reply, flag};
+use super::operations::Operations;
 use crate::errors::{internal, s3_error};
-use crate::events::{Rule, RuleConflict, Rules, TargetKind, is_known};
+use crate::events::{Rule, RuleConflict, Rules, TargetKind, is_known, target_of};
+use crate::fields::flag;
 use crate::messages;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const SKIP_VALIDATION: HeaderName = HeaderName::from_static("x-amz-skip-destination-validation");
@@ -99,15 +100,6 @@ impl Operations {
         let account = self.store.directory().account_called(&owner).await.map_err(s3_error)?;
         Ok(account.map_or(owner, |account| account.name))
     }
-}
-
-/// Name of the target at the end of an ARN. None if the text is no ARN.
-pub(crate) fn target_of(arn: &str) -> Option<&str> {
-    let mut fields = arn.splitn(6, ':');
-    let is_arn = fields.next() == Some("arn");
-    let resource = fields.nth(4).filter(|_| is_arn)?;
-    let name = resource.strip_prefix("function:").unwrap_or(resource);
-    (!name.is_empty()).then_some(name)
 }
 
 fn unknown_target() -> S3Error {

@@ -6,17 +6,17 @@
 
 use http::{HeaderName, StatusCode};
 use martlet_protocol::{Setting, Settings};
-use s3s::dto::{PolicyStatus, PublicAccessBlockConfiguration};
+use s3s::dto::PolicyStatus;
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
-use super::Operations;
-use super::access::denied;
-use super::acl::AclSettings;
+use super::operations::Operations;
 use super::principals::{BindError, bind};
-use super::settings::{from_document, missing};
+use super::settings::missing;
 use crate::access::{Acl, Policy};
-use crate::dispatch::{Reply, flag};
-use crate::errors::{internal, s3_error};
+use crate::authorization::{AclSettings, is_blocked};
+use crate::errors::{denied, internal, s3_error};
+use crate::fields::flag;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 
 const CONFIRM_REMOVAL: HeaderName =
@@ -111,24 +111,13 @@ fn blocks_public_policies(settings: &Settings) -> bool {
     is_blocked(settings, |block| block.block_public_policy)
 }
 
-/// Returns true if a public policy gives access to the owner alone (`RestrictPublicBuckets`).
-pub(super) fn is_restricted(settings: &Settings) -> bool {
-    is_blocked(settings, |block| block.restrict_public_buckets)
-}
-
-/// Returns a field of the bucket's public access block. An unreadable block counts as all true.
-pub(super) fn is_blocked(
-    settings: &Settings,
-    said: impl Fn(&PublicAccessBlockConfiguration) -> Option<bool>,
-) -> bool {
-    let Some(document) = settings.get(Setting::PublicAccessBlock) else { return false };
-    from_document(document).map_or(true, |block| said(&block) == Some(true))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::settings::to_document;
+    use s3s::dto::PublicAccessBlockConfiguration;
+
     use super::*;
+    use crate::authorization::is_restricted;
+    use crate::settings::to_document;
 
     #[test]
     fn a_block_blocks_what_it_says_and_one_that_is_broken_all() {

@@ -5,11 +5,12 @@ use martlet_proxy::{ReadConditions, Selection, WrittenObject};
 use s3s::S3Result;
 use s3s::dto::{GetObjectTaggingOutput, Tagging};
 
-use super::Operations;
-use crate::attributes::{VERSION_ID, stamp_headers, wire_version};
-use crate::dispatch::Reply;
+use super::operations::Operations;
+use crate::attributes::{stamp_headers, wire_version};
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
+use crate::header_values::VERSION_ID;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
 use crate::tags;
 

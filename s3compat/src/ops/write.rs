@@ -8,19 +8,19 @@ use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_proxy::{NewBody, PutObject, Result};
 use s3s::S3Result;
 
-use super::Operations;
-use crate::attributes::{
-    VERSION_ID, etag_header, from_request, new_version_of, stamp_headers, version_header,
-};
+use super::operations::Operations;
+use crate::attributes::{etag_header, from_request, new_version_of, stamp_headers};
 use crate::body::RequestBody;
 use crate::checksums;
 use crate::decode::BodyFacts;
-use crate::dispatch::Reply;
 use crate::errors::s3_error;
 use crate::events::{Event, ObjectEvents};
-use crate::http::Operation;
+use crate::header_values::{VERSION_ID, version_header};
+use crate::lock;
+use crate::messages;
+use crate::operation::Operation;
+use crate::reply::Reply;
 use crate::request::OperationRequest;
-use crate::{lock, messages};
 
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
@@ -54,7 +54,7 @@ impl Operations {
             headers.insert(CHECKSUM_TYPE, kind);
         }
         checksums::set_headers(&mut headers, &object.checksums, object.etag);
-        self.tell_expiration(&mut headers, (bucket, key), object).await;
+        self.add_expiration_header(&mut headers, bucket, key, object).await;
         let event = match request.operation() {
             Operation::PostObject => Event::Post,
             _ => Event::Put,

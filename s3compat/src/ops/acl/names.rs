@@ -7,12 +7,12 @@ use martlet_proxy::{ROOT, Session};
 use s3s::S3Result;
 use s3s::dto::{Grant as WireGrant, Grantee as WireGrantee, Owner, Permission, Type};
 
-use super::super::object_acl::list_of;
-use super::super::wire_owner;
 use super::requested::NamedGrantee;
 use crate::access::{Acl, Grant, Grantee};
+use crate::authorization::list_of;
 use crate::errors::{custom, s3_error};
 use crate::messages;
+use crate::ops::wire::wire_owner;
 
 /// Looks up a grantee. Accounts in `known` need no lookup.
 pub(super) async fn resolve(
