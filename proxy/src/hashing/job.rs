@@ -44,7 +44,9 @@ impl HashJob {
     /// Adds the chunks to the checksums, once.
     pub(super) fn update_checksums(&mut self) {
         if std::mem::take(&mut self.needs_checksums) {
-            self.chunks.iter().for_each(|chunk| self.digests.update_checksums(chunk));
+            for chunk in &self.chunks {
+                self.digests.update_checksums(chunk);
+            }
         }
     }
 

@@ -163,6 +163,7 @@ mod kernels {
 
     type States<'a> = &'a mut [[u32; 4]];
     type Blocks<'a> = &'a [&'a [[u8; BLOCK]]];
+    type Kernel = fn(States<'_>, Blocks<'_>);
 
     /// Compresses with a kernel, however few the bodies, on a CPU that has it.
     macro_rules! forced {
@@ -183,7 +184,7 @@ mod kernels {
     #[test]
     fn all_vectors_agree_with_the_scalar_steps() {
         let mut random = Random::new(1);
-        let kernels: [(_, fn(States<'_>, Blocks<'_>), _); 2] =
+        let kernels: [(_, Kernel, _); 2] =
             [("AVX2", avx2, avx2::LANES), ("AVX-512", avx512, avx512::LANES)];
         for (name, kernel, lanes) in kernels {
             if lanes > lanes_max() {
