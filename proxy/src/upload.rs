@@ -2,8 +2,7 @@
 //!
 //! A single task takes each chunk from the client and passes it on twice, by reference: to the
 //! current extent ([`extent_writer`]) and to the hashes. Long bodies are hashed on other threads,
-//! in the lanes of a [`HashPool`].
-//! The bytes that wait to be hashed are bounded for each body.
+//! in the lanes of a [`HashPool`]. The bytes that wait to be hashed are bounded for each body.
 
 mod extent_writer;
 mod incoming;

@@ -2,8 +2,8 @@
 //!
 //! Jobs wait in one queue for all workers. A worker is a blocking thread with a permit of the
 //! hashing threads. It takes a queued job into each free lane, hashes all its lanes up to the
-//! shortest chunk, at most [`SLICE_BLOCKS`] at once, and looks into the queue again. It ends when it
-//! has no job left.
+//! shortest chunk, at most [`SLICE_BLOCKS`] at once, and looks into the queue again. A worker
+//! without jobs ends.
 //!
 //! A body never waits for company: its job starts the first worker, or joins a running worker with
 //! a free lane at the end of that worker's slice. Another worker starts once all lanes are taken,

@@ -90,7 +90,7 @@ const SUITE: [(&str, &str); 7] = [
     ),
 ];
 
-/// Adds the next bytes of all bodies: whole blocks in lanes, until one body has too few for a block.
+/// Adds the next bytes of all bodies: whole blocks in lanes, until one body has less than a block.
 fn advance(md5s: &mut [Md5], rests: &mut [&[u8]]) {
     for (md5, rest) in md5s.iter_mut().zip(&mut *rests) {
         let (first, others) = rest.split_at(md5.unaligned(rest.len()));
