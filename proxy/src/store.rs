@@ -22,6 +22,7 @@ use crate::context::{ContextSource, RequestContext};
 use crate::copy::Copier;
 use crate::delete::ObjectRemover;
 use crate::extents::ExtentClient;
+use crate::hashing::HashPool;
 use crate::index::{RegisterClient, ReplicaClient};
 use crate::keyring::Vault;
 use crate::listing::Listings;
@@ -75,7 +76,8 @@ impl Services {
         let extents = ExtentClient::new(topology.clone(), options.buffer_bytes_max);
         let (extents, hashers) = (Arc::new(extents), Arc::new(Semaphore::new(cores)));
         let bodies = Arc::new(BodyReader::new(extents.clone(), hashers.clone()));
-        let body_writer = Arc::new(BodyWriter::new(extents.clone(), hashers));
+        let hash_pool = Arc::new(HashPool::new(hashers));
+        let body_writer = Arc::new(BodyWriter::new(extents.clone(), hash_pool));
         let directory = Arc::new(Directory::new(Documents::new(registers.clone())));
         let (stamps, kept_ms) = (registers.stamps.clone(), options.account_cache_ms);
         let quotas = Quotas::new(directory.clone(), stamps, kept_ms);

@@ -1,8 +1,8 @@
 //! Request bodies: stored inline or in extents, and fully verified before the commit.
 //!
 //! A single task takes each chunk from the client and passes it on twice, by reference: to the
-//! current extent ([`extent_writer`]) and to the hashes. Long bodies are hashed on other threads.
-//! The bytes that wait to be hashed are bounded for each body.
+//! current extent ([`extent_writer`]) and to the hashes. Long bodies are hashed on other threads,
+//! in the lanes of a [`HashPool`]. The bytes that wait to be hashed are bounded for each body.
 
 mod extent_writer;
 mod hashed_body;
@@ -13,7 +13,6 @@ use bytes::{Bytes, BytesMut};
 use martlet_protocol::entry::{Body, Checksum, Manifest};
 use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, PUT_BYTES_MAX};
-use tokio::sync::Semaphore;
 
 use self::extent_writer::ExtentWriter;
 pub(crate) use self::hashed_body::Destination;
@@ -23,6 +22,7 @@ use crate::digest::crc32c;
 use crate::encryption::Secret;
 use crate::error::{Error, Result};
 use crate::extents::ExtentClient;
+use crate::hashing::HashPool;
 use crate::orphan_guard::OrphanGuard;
 
 /// A complete and verified body.
@@ -40,13 +40,12 @@ pub(crate) struct StoredBody {
 /// Writes of bodies: inline, or in extents.
 pub(crate) struct BodyWriter {
     extents: Arc<ExtentClient>,
-    /// Permits for hashing threads.
-    hashers: Arc<Semaphore>,
+    hash_pool: Arc<HashPool>,
 }
 
 impl BodyWriter {
-    pub(crate) fn new(extents: Arc<ExtentClient>, hashers: Arc<Semaphore>) -> Self {
-        Self { extents, hashers }
+    pub(crate) fn new(extents: Arc<ExtentClient>, hash_pool: Arc<HashPool>) -> Self {
+        Self { extents, hash_pool }
     }
 
     /// Stores a body without encryption.
@@ -74,7 +73,7 @@ impl BodyWriter {
             return Err(Error::EntityTooLarge { size, maximum: PUT_BYTES_MAX });
         }
         let (bytes, declared, compute) = (new_body.bytes, new_body.size, &new_body.compute);
-        let mut body = HashedBody::new(bytes, declared, compute, secret, &self.hashers);
+        let mut body = HashedBody::new(bytes, declared, compute, secret, &self.hash_pool);
         let mut chunks = Vec::new();
         while body.arrived <= to.inline_bytes_max {
             let Some(chunk) = body.next().await? else { break };

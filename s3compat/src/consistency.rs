@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    fn options_of(pairs: &[(&HeaderName, &str)]) -> Result<Ask, String> {
+    fn options_of(pairs: &[(&HeaderName, &str)]) -> Result<ConsistencyOptions, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn levels_and_tokens_are_read() {
-        assert_eq!(options_of(&[]), Ok(Ask::default()));
+        assert_eq!(options_of(&[]), Ok(ConsistencyOptions::default()));
         for level in [Level::Available, Level::Strict, Level::Any] {
             let options = options_of(&[(&CONSISTENCY, level.name())]).unwrap();
             assert_eq!(options.level, Some(level));
@@ -72,7 +72,10 @@ mod tests {
     #[test]
     fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
         for given in [AchievedLevel::Quorum, AchievedLevel::Degraded] {
-            assert_eq!(options_of(&[(&CONSISTENCY, given.name())]), Ok(Ask::default()));
+            assert_eq!(
+                options_of(&[(&CONSISTENCY, given.name())]),
+                Ok(ConsistencyOptions::default())
+            );
         }
     }
 

@@ -9,12 +9,11 @@ use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::PUT_BYTES_MAX;
 use martlet_protocol::{BucketId, ErrorKind, PolicyId, UploadId, WriteId};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::encryption::{Sealing, Secret};
 use crate::error::{Error, Result};
-use crate::hashing::Hashing;
+use crate::hashing::{HashPool, Hashing};
 
 /// Wait for a client after which its chunks are hashed, however few. So a stalled client leaves no
 /// chunks in memory.
@@ -46,16 +45,16 @@ pub(super) struct HashedBody {
 }
 
 impl HashedBody {
-    /// A body that is encrypted if `secret` is given, and hashed under the permits of `hashers`.
+    /// A body that is encrypted if `secret` is given, and hashed in the lanes of `hash_pool`.
     pub(super) fn new(
         bytes: martlet_protocol::ByteStream,
         declared: Option<u64>,
         compute: &[ChecksumAlgorithm],
         secret: Option<&Secret>,
-        hashers: &Arc<Semaphore>,
+        hash_pool: &Arc<HashPool>,
     ) -> Self {
-        let hashing = Hashing::new(compute, hashers.clone());
-        let sealing = secret.map(|secret| Sealing::new(secret, hashers.clone()));
+        let hashing = Hashing::new(compute, hash_pool.clone());
+        let sealing = secret.map(|secret| Sealing::new(secret, hash_pool.threads().clone()));
         Self { bytes, declared, hashing, arrived: 0, sealing }
     }
 
@@ -154,14 +153,16 @@ fn body_error(error: martlet_protocol::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::Semaphore;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_stalls_leaves_nothing_to_be_hashed() {
         let sent = Bytes::from(vec![7; 100_000]);
         let stalls = futures::stream::iter([Ok(sent.clone())]).chain(futures::stream::pending());
-        let hashers = Arc::new(Semaphore::new(1));
-        let mut body = HashedBody::new(stalls.boxed(), None, &[], None, &hashers);
+        let hash_pool = Arc::new(HashPool::new(Arc::new(Semaphore::new(1))));
+        let mut body = HashedBody::new(stalls.boxed(), None, &[], None, &hash_pool);
         let chunk = body.next().await.unwrap().unwrap();
         body.hash_stored(&chunk);
         drop(chunk);
