@@ -7,7 +7,7 @@
 //! stage ─ makes and removes objects    tally ─ latencies, bytes, errors by code
 //! cpu ─ CPU seconds of the server      report ─ text or JSON
 //! slices ─ results by time slice
-//! files ─ baseline with plain files
+//! baseline ─ work without a server     chunked ─ bodies as SDKs encode them
 //! ```
 //!
 //! It shares its cores with the measured server, so it does little work itself. A thread runs a
@@ -16,9 +16,10 @@
 //! object that is read.
 
 mod args;
+mod baseline;
+mod chunked;
 mod connection;
 mod cpu;
-mod files;
 mod load;
 mod plan;
 mod preparation;
@@ -32,7 +33,6 @@ use std::process::ExitCode;
 
 pub(crate) use args::BenchArgs;
 
-use args::BenchOperation;
 use preparation::Preparation;
 use report::Report;
 use requests::Requests;
@@ -76,9 +76,9 @@ pub(crate) async fn run(args: BenchArgs) -> ExitCode {
 }
 
 async fn measure(args: &BenchArgs) -> BenchResult<Report> {
-    if args.op == BenchOperation::Files {
+    if args.op.is_baseline() {
         let args = args.clone();
-        return tokio::task::spawn_blocking(move || files::run(&args))
+        return tokio::task::spawn_blocking(move || baseline::run(&args))
             .await
             .map_err(BenchError::new)?;
     }
