@@ -74,7 +74,11 @@ class Martlet:
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
     def restart(self):
         """Stops the server and starts it again, with its data."""

@@ -48,9 +48,9 @@ def taken(bench, names):
         folder = bench.folder / name
         try:
             rows += MEASURES[name](bench)
-        except (SystemExit, OSError, KeyError) as error:
-            print(f"{name} failed: {error!r}" if not str(error) else f"{name} failed: {error}",
-                  file=sys.stderr, flush=True)
+        except (Exception, SystemExit) as error:
+            # One figure that can't be taken must not cost the others.
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             failed.append(name)
         shutil.rmtree(folder, ignore_errors=True)
     return rows, failed
