@@ -4,10 +4,10 @@
 //! args ─ command line                  plan ─ choice of the next call
 //! requests ─ calls as HTTP             sign ─ SigV4, its key cached for a day
 //! connection ─ one keep-alive socket   load ─ threads, workers, the clock
-//! preparation ─ objects to read         tally ─ latencies, bytes, errors by code
+//! preparation ─ objects to read        tally ─ latencies, bytes, errors by code
 //! cpu ─ CPU seconds of the server      report ─ text or JSON
-//! slices ─ results by time slice
-//! files ─ baseline with plain files    error ─ the reason for a failed run
+//! slices ─ results by time slice       chunked ─ bodies as SDKs encode them
+//! baseline ─ work without a server     error ─ the reason for a failed run
 //! ```
 //!
 //! It shares its cores with the measured server, so it does little work itself. A thread runs a
@@ -16,10 +16,11 @@
 //! object that is read.
 
 mod args;
+mod baseline;
+mod chunked;
 mod connection;
 mod cpu;
 mod error;
-mod files;
 mod load;
 mod plan;
 mod preparation;
@@ -33,7 +34,6 @@ use std::process::ExitCode;
 
 pub(crate) use args::BenchArgs;
 
-use args::BenchOperation;
 use error::{BenchError, BenchResult};
 use preparation::Preparation;
 use report::Report;
@@ -58,9 +58,9 @@ pub(crate) async fn run(args: BenchArgs) -> ExitCode {
 }
 
 async fn measure(args: &BenchArgs) -> BenchResult<Report> {
-    if args.op == BenchOperation::Files {
+    if args.op.is_baseline() {
         let args = args.clone();
-        return tokio::task::spawn_blocking(move || files::run(&args))
+        return tokio::task::spawn_blocking(move || baseline::run(&args))
             .await
             .map_err(BenchError::new)?;
     }
