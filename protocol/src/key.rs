@@ -277,8 +277,7 @@ mod tests {
         })
     }
 
-    proptest! {
-        #[test]
+    #[test]
     fn ordinary_buckets_have_registers_of_all_kinds_but_accounts() {
         let known = (0..=u8::MAX).filter_map(|byte| RegisterKind::from_byte(byte).ok());
         let others: Vec<_> =
@@ -286,7 +285,8 @@ mod tests {
         assert_eq!(others, [RegisterKind::Account]);
     }
 
-    #[test]
+    proptest! {
+        #[test]
         fn keys_decode_to_what_was_encoded(key in any_key()) {
             prop_assert_eq!(RegisterKey::decode(&key.encode()).unwrap(), key);
         }
