@@ -36,8 +36,7 @@ impl ImportGraph {
 
     /// Returns each module with the modules that it imports from.
     pub fn edges(&self) -> BTreeMap<&ModulePath, BTreeSet<ModulePath>> {
-        let edges = |(path, imports): (_, &Vec<Import>)| (path, self.targets(path, imports));
-        self.modules.iter().map(edges).collect()
+        self.modules.iter().map(|(path, imports)| (path, self.targets(path, imports))).collect()
     }
 
     fn targets(&self, module: &[String], imports: &[Import]) -> BTreeSet<ModulePath> {

@@ -90,6 +90,6 @@ mod tests {
         let modules = modules(&files);
         let paths: Vec<String> = modules.keys().map(|path| path.join("::")).collect();
         assert_eq!(paths, ["", "ab"]);
-        assert_eq!(modules[&vec!["ab".to_owned()]].len(), 6);
+        assert_eq!(modules[["ab".to_owned()].as_slice()].len(), 6);
     }
 }
