@@ -17,7 +17,7 @@
 //!   background take at most a quarter, and a single chunk at most another quarter. So a waiting
 //!   chunk gets its share once others have gone, and its writer finishes the extent unless its
 //!   client stalls.
-//! * A client whose extent stands longer than its [`Pace`] allows is given up once a writer waits
+//! * A client whose extent stays pinned longer than its [`Pace`] allows is given up once a writer waits
 //!   for a turn. The latest client is given up first. So slow clients are served while memory is
 //!   free, and block no other writer when it is not.
 //! * Turns are given in order of arrival. A writer that waits longer than [`TURN_TIME`] fails as
@@ -50,7 +50,7 @@ pub(crate) struct Admission {
     pinned: Arc<Mutex<PinnedExtents>>,
 }
 
-/// Paces of all extents that stand.
+/// Paces of all extents with pinned bytes.
 #[derive(Default)]
 struct PinnedExtents {
     next: u64,
@@ -96,7 +96,7 @@ impl Admission {
         Self { turns, pinned_bytes_max, pinned: Arc::default() }
     }
 
-    /// Waits until `bytes` may stand for an extent of at most `length` bytes. Larger requests are
+    /// Waits until `bytes` may be pinned for an extent of at most `length` bytes. Larger requests are
     /// cut to the limit.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Drop for Registration {
 }
 
 impl Reserve {
-    /// The share of `bytes` that no longer stand.
+    /// The share of `bytes` that are no longer pinned.
     pub(crate) fn share(&mut self, bytes: usize) -> Permit {
         self.bytes.split(bytes.min(self.bytes.num_permits())).map(Arc::new)
     }

@@ -281,7 +281,7 @@ impl<'a> ExtentWriter<'a> {
         }
     }
 
-    /// Waits until `bytes` may stand for an extent of at most `length` bytes.
+    /// Waits until `bytes` may be pinned for an extent of at most `length` bytes.
     async fn reserve(&mut self, bytes: u64, length: u64) -> Result<Reserve> {
         let admission = &self.client.admission;
         let reserve = admission.reserve(&self.client.buffer, bytes, length);
