@@ -72,8 +72,9 @@ impl Signer {
         let SignedRequest { method, path, query, payload, extra } = request;
         let (mut names, mut lines) = (SIGNED_HEADERS.to_owned(), String::new());
         for (name, value) in extra {
-            names = names + ";" + name;
-            lines = lines + name + ":" + value + "\n";
+            names.push(';');
+            names.push_str(name);
+            lines.extend([*name, ":", value.as_str(), "\n"]);
         }
         let host = &self.host;
         self.text.clear();
