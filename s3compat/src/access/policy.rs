@@ -12,7 +12,7 @@ use martlet_protocol::limits::POLICY_BYTES_MAX;
 
 use super::bindings::{Bindings, BoundName};
 use super::json::Json;
-use super::statement::{Effect, Statement, StatementContext};
+use super::statement::{ARN, Effect, Statement, StatementContext};
 use super::{Action, MalformedPolicy, Question, Requester};
 
 /// Version that has variables.
@@ -110,11 +110,12 @@ impl Policy {
     /// Judges a question.
     pub(crate) fn evaluate(&self, question: &Question<'_>) -> PolicyDecision {
         let mut verdict = PolicyDecision::Undecided;
+        let arn = format!("{ARN}{}", question.resource);
         for statement in &self.statements {
             if verdict == PolicyDecision::Allow && statement.effect == Effect::Allow {
                 continue;
             }
-            if statement.is_about(question) {
+            if statement.is_about(question, &arn) {
                 match statement.effect {
                     Effect::Deny => return PolicyDecision::Deny,
                     Effect::Allow => verdict = PolicyDecision::Allow,

@@ -12,7 +12,7 @@ use super::template::Template;
 use super::{MalformedPolicy, Question, Requester};
 
 /// Beginning of a resource's ARN.
-const ARN: &str = "arn:aws:s3:::";
+pub(super) const ARN: &str = "arn:aws:s3:::";
 
 /// Effect of a statement that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,15 +116,15 @@ impl Statement {
         named.bind(bindings);
     }
 
-    /// True if the statement applies to the question.
-    pub(super) fn is_about(&self, question: &Question<'_>) -> bool {
+    /// True if the statement applies to the question about the resource with this ARN. The cheapest
+    /// test comes first.
+    pub(super) fn is_about(&self, question: &Question<'_>, arn: &str) -> bool {
         let is_allowing = self.effect == Effect::Allow;
-        let arn = format!("{ARN}{}", question.resource);
-        self.principals.has(|named| named.name(question.requester))
-            && self.has_action(question.action)
+        self.has_action(question.action)
+            && self.principals.has(|named| named.name(question.requester))
             && self
                 .resources
-                .has(|named| named.iter().any(|template| template.matches(&arn, question.context)))
+                .has(|named| named.iter().any(|template| template.matches(arn, question.context)))
             && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
     }
 
