@@ -25,6 +25,7 @@ mod access;
 mod attributes;
 pub mod auth;
 mod body;
+mod bucket_documents;
 mod checksums;
 mod consistency;
 pub mod decode;

@@ -62,7 +62,7 @@ impl BucketAdmin {
         match self.catalog.change(name, change).await {
             // Cached before the reply is sent. A lookup that began earlier doesn't overwrite it.
             Ok((bucket, true)) => {
-                self.catalog.cache.put(name, since, Arc::new(bucket), Given::Quorum);
+                self.catalog.cache.put(name, since, bucket, Given::Quorum);
                 charge.written(self.registers.stamps.now_ms());
                 Ok(())
             }

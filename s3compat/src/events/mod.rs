@@ -24,8 +24,8 @@ mod rules;
 use std::fmt;
 
 use bytes::Bytes;
+use martlet_protocol::Stamp;
 use martlet_protocol::entry::Bucket;
-use martlet_protocol::{Setting, Stamp};
 use martlet_proxy::{Deleted, Written};
 
 pub use expired::ExpiryEvents;
@@ -35,6 +35,7 @@ pub(crate) use record::{RecordContext, test_message};
 pub(crate) use rules::{Rule, RuleConflict, Rules, TargetKind};
 
 use crate::attributes::wire_version;
+use crate::bucket_documents::BucketDocuments;
 use crate::ops::target_of;
 
 /// Sender of messages to targets, which the process's configuration defines by name.
@@ -108,14 +109,11 @@ pub(crate) fn send_events(
     bucket: &Bucket,
     all: &[ObjectEvent],
 ) {
-    let Some(document) = bucket.settings.get(Setting::Notification) else { return };
     if all.is_empty() {
         return;
     }
-    let Some(rules) = Rules::of(document) else {
-        tracing::error!(bucket = about.bucket, "could not read the notification rules of a bucket");
-        return;
-    };
+    let documents = BucketDocuments::of(about.bucket, bucket);
+    let Some(rules) = documents.rules(about.bucket, bucket) else { return };
     for happening in all {
         for rule in rules.meaning(happening.event, &happening.key) {
             if let Some(target) = target_of(&rule.arn) {

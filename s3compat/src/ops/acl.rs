@@ -25,7 +25,8 @@ use martlet_proxy::{Error, ReadConditions, Selection, Session};
 use s3s::S3Result;
 use s3s::dto::{GetBucketAclOutput, GetObjectAclOutput, Grant as WireGrant};
 
-pub(super) use self::control::{AclSettings, Ownership, bucket_has_list};
+pub(crate) use self::control::AclSettings;
+pub(super) use self::control::{Ownership, bucket_has_list};
 pub(super) use self::fresh::mark;
 pub(super) use self::names::OwnerNames;
 pub(super) use self::requested::GRANTS;
@@ -129,16 +130,16 @@ impl Operations {
         let access = request.authorization()?.bucket_access();
         let name = request.object_name()?;
         let asked = RequestedAcl::of(&request.headers, document)?;
-        if access.control.is_enforced() {
+        if access.control().is_enforced() {
             return Err(not_supported());
         }
-        let bucket_owner = &*access.owner;
+        let bucket_owner = access.owner();
         let wanted = PendingAcl::resolve(&self.store, asked, &[bucket_owner]).await?;
         let put = |object: &Object, marks: &mut Marks| {
             let before = list_of(&object.attributes.marks, bucket_owner);
             let owner = before.as_ref().map_or(bucket_owner, |acl| &acl.owner);
             let acl = wanted.list(owner, bucket_owner).ok_or(Error::AccessDenied)?;
-            if acl.is_public() && access.control.blocks_public {
+            if acl.is_public() && access.control().blocks_public {
                 return Err(Error::AccessDenied);
             }
             mark(marks, &acl, bucket_owner);

@@ -47,12 +47,14 @@ use s3s::S3Result;
 use s3s::dto::Owner;
 
 pub(crate) use access::{AccessCheck, conceal, denied};
+pub(crate) use acl::AclSettings;
 pub(crate) use anonymous_check::StoreAnonymousCheck;
 pub(crate) use authorization::Authorization;
 pub(crate) use cors::BucketCorsRules;
 pub(crate) use encryption::unlock;
 pub(crate) use logging::{mark_log, may_deliver};
 pub(crate) use notification::target_of;
+pub(crate) use policy::is_restricted;
 pub(crate) use policy_context::{add_connection, add_requester, add_time};
 pub(crate) use principals::{BindError, bind};
 pub(crate) use versions::named;

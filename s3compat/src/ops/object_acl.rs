@@ -29,15 +29,15 @@ pub(super) struct ObjectAclGuard {
 impl Guard for ObjectAclGuard {
     fn admits(&self, object: &Object) -> bool {
         let Self { requester, access, wanted, allowed } = self;
-        match list_of(&object.attributes.marks, &access.owner) {
-            None => wanted.is_empty() || requester.owns(&access.owner),
+        match list_of(&object.attributes.marks, access.owner()) {
+            None => wanted.is_empty() || requester.owns(access.owner()),
             Some(acl) => {
-                let ignores_public = access.control.ignores_public;
-                let of_others = (acl.owner != access.owner).then_some(allowed);
+                let ignores_public = access.control().ignores_public;
+                let of_others = (acl.owner != access.owner()).then_some(allowed);
                 let mut asked = wanted.iter().chain(of_others.into_iter().flatten()).peekable();
                 let is_asked = asked.peek().is_some();
                 let admits = asked.all(|it| acl.allows(requester, *it, ignores_public));
-                let is_its_own = requester.owns(&access.owner) && requester.owns(&acl.owner);
+                let is_its_own = requester.owns(access.owner()) && requester.owns(&acl.owner);
                 if admits && is_asked && !is_its_own {
                     access.acl_use.set();
                 }

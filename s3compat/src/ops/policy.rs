@@ -112,7 +112,7 @@ fn blocks_public_policies(settings: &Settings) -> bool {
 }
 
 /// Returns true if a public policy gives access to the owner alone (`RestrictPublicBuckets`).
-pub(super) fn is_restricted(settings: &Settings) -> bool {
+pub(crate) fn is_restricted(settings: &Settings) -> bool {
     is_blocked(settings, |block| block.restrict_public_buckets)
 }
 

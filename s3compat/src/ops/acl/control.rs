@@ -31,7 +31,7 @@ pub(crate) struct AclSettings {
 }
 
 impl AclSettings {
-    pub(in super::super) fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
         let is_blocked = |said: fn(&s3s::dto::PublicAccessBlockConfiguration) -> Option<bool>| {
             is_blocked(settings, said)
         };
@@ -43,7 +43,7 @@ impl AclSettings {
     }
 
     /// Returns true if lists are disabled (`BucketOwnerEnforced`).
-    pub(in super::super) fn is_enforced(self) -> bool {
+    pub(crate) fn is_enforced(self) -> bool {
         self.ownership == Ownership::Enforced
     }
 }

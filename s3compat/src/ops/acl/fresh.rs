@@ -26,20 +26,20 @@ impl Operations {
         let (requester, access) = (authorization.requester(), authorization.bucket_access());
         let asked = RequestedAcl::in_headers(headers)?;
         let gives_away = asked == Some(RequestedAcl::Canned(Canned::BucketOwnerFullControl));
-        if access.control.is_enforced() {
+        if access.control().is_enforced() {
             return if asked.is_none() || gives_away { Ok(()) } else { Err(not_supported()) };
         }
         let owner = access.owner_of_new(requester, gives_away);
         let Some(asked) = asked else {
-            mark(marks, &Acl::private(owner), &access.owner);
+            mark(marks, &Acl::private(owner), access.owner());
             return Ok(());
         };
-        let wanted = PendingAcl::resolve(&self.store, asked, &[owner, &access.owner]).await?;
-        let acl = wanted.list(owner, &access.owner).ok_or_else(denied)?;
-        if acl.is_public() && access.control.blocks_public {
+        let wanted = PendingAcl::resolve(&self.store, asked, &[owner, access.owner()]).await?;
+        let acl = wanted.list(owner, access.owner()).ok_or_else(denied)?;
+        if acl.is_public() && access.control().blocks_public {
             return Err(denied());
         }
-        mark(marks, &acl, &access.owner);
+        mark(marks, &acl, access.owner());
         Ok(())
     }
 
