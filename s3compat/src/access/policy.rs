@@ -24,6 +24,8 @@ const VERSION_DEFAULT: &str = "2008-10-17";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
     statements: Vec<Statement>,
+    reads_context: bool,
+    reads_existing_tags: bool,
 }
 
 /// Answer of a policy to a question.
@@ -91,7 +93,9 @@ impl Policy {
         let statements = statements.iter().map(|json| Statement::parse(json, reading));
         let statements: Vec<Statement> = statements.collect::<Result<_, _>>()?;
         check_names(&statements)?;
-        Ok(Self { statements })
+        let reads_context = statements.iter().any(Statement::reads_context);
+        let reads_existing_tags = statements.iter().any(Statement::reads_existing_tags);
+        Ok(Self { statements, reads_context, reads_existing_tags })
     }
 
     /// Names of the principals in the policy.
@@ -137,9 +141,14 @@ impl Policy {
         self.statements.iter().any(Statement::is_public)
     }
 
+    /// True if evaluation needs values of the request: a statement has conditions or variables.
+    pub(crate) fn reads_context(&self) -> bool {
+        self.reads_context
+    }
+
     /// True if evaluation needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
-        self.statements.iter().any(Statement::reads_existing_tags)
+        self.reads_existing_tags
     }
 }
 

@@ -16,7 +16,7 @@ use super::MalformedPolicy;
 use super::action::{Action, ResourceKind};
 use super::bindings::{Bindings, BoundName, PrincipalKind};
 use super::json::Json;
-use super::{PolicyDecision, Question};
+use super::{IdentityPolicy, PolicyDecision, Question};
 use crate::auth::AccountIdentity;
 
 /// Principal of a request.
@@ -152,9 +152,23 @@ impl Requester {
 
     /// True if evaluating these policies needs the tags of the existing object.
     pub(crate) fn reads_existing_tags(&self) -> bool {
-        let Self::User(who) = self else { return false };
-        let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
-        who.own.iter().chain(limit).any(super::IdentityPolicy::reads_existing_tags)
+        self.own_policies().any(IdentityPolicy::reads_existing_tags)
+    }
+
+    /// True if decisions by its own policies need values of the request.
+    pub(crate) fn reads_context(&self) -> bool {
+        self.own_policies().any(IdentityPolicy::reads_context)
+    }
+
+    /// Policies of the requester and of its session.
+    fn own_policies(&self) -> impl Iterator<Item = &IdentityPolicy> {
+        let who = match self {
+            Self::User(who) => Some(who),
+            Self::Anonymous | Self::LogDelivery => None,
+        };
+        let session = who.and_then(|who| who.session.as_ref());
+        let limit = session.and_then(|session| session.policy.as_ref());
+        who.and_then(|who| who.own.as_ref()).into_iter().chain(limit)
     }
 
     /// True if the requester is this owner, or root, which owns everything.

@@ -154,6 +154,12 @@ impl Statement {
             && !self.conditions.iter().any(Condition::limits_requesters)
     }
 
+    /// True if evaluation needs values of the request: the statement has conditions or variables.
+    pub(super) fn reads_context(&self) -> bool {
+        let (ElementSet::Only(named) | ElementSet::AllBut(named)) = &self.resources;
+        !self.conditions.is_empty() || named.iter().any(|it| it.keys().next().is_some())
+    }
+
     /// True if evaluation needs the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         let named = match &self.resources {

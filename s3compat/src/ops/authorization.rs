@@ -233,7 +233,9 @@ impl Authorization {
     ) -> S3Result<Vec<AccessDecision>> {
         let bucket = access.bucket();
         let mut context = self.context.clone();
-        context.add("s3:ResourceAccount", access.owner());
+        if access.reads_context() || self.requester.reads_context() {
+            context.add("s3:ResourceAccount", access.owner());
+        }
         let resource = match name {
             None => bucket.to_owned(),
             Some(name) => {

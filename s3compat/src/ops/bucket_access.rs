@@ -234,6 +234,11 @@ impl BucketAccess {
         }
     }
 
+    /// Returns true if the policy has conditions or variables.
+    pub(super) fn reads_context(&self) -> bool {
+        self.documents().policy.as_ref().is_some_and(Policy::reads_context)
+    }
+
     /// Returns true if the policy has conditions on the tags of the existing object.
     pub(super) fn reads_existing_tags(&self) -> bool {
         self.documents().policy.as_ref().is_some_and(Policy::reads_existing_tags)
